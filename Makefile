@@ -1,0 +1,135 @@
+# Everything a developer runs. `make` alone lists the targets. Needs GNU make and Python 3.11 or later; the targets that
+# start a real Apache Kafka (demo, test, bench) also need Java 17 or later. Nothing needs root.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST_ARGS ?=
+
+SETUP_STAMP := $(VENV)/.setup-done
+BENCH_STAMP := $(VENV)/.bench-done
+BUILD_STAMP := build/.extensions-built
+HOT_SOURCES := $(shell find src -name '*_cy.py' -o -name '*_cy.pxd')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+# Tests and benchmarks start brokers: one thing at a time, also under make -j.
+.NOTPARALLEL:
+
+##@ Start here
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nPYTHON=%s chooses the interpreter for setup; PYTEST_ARGS="-k name" is passed to pytest.\n' '$(PYTHON)'
+
+.PHONY: setup
+setup: $(SETUP_STAMP) ## make .venv with everything for development, hot modules compiled
+
+.PHONY: demo
+demo: build need-java ## start a real Kafka, send records through the producer, show what arrived
+	@$(PY) -m penstock demo
+
+##@ Verify
+
+.PHONY: test
+test: test-compiled test-pure ## the whole suite compiled, then without compiled modules
+
+.PHONY: test-compiled
+test-compiled: build need-java ## the whole suite on the compiled modules
+	@echo '==> tests, compiled'
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest $(PYTEST_ARGS)
+
+# The broker's behaviour does not depend on our implementation, so the pure run repeats only the core of those tests.
+.PHONY: test-pure
+test-pure: setup need-java ## the suite on the Python sources
+	@echo '==> tests, pure'
+	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m 'not broker or core' $(PYTEST_ARGS)
+
+.PHONY: check
+check: lint types layers wheel ## everything that is not a test: style, types, layers, the wheel
+
+.PHONY: lint
+lint: setup ## ruff (format and lint), cython-lint, codespell
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint $(HOT_SOURCES)
+	$(VENV)/bin/codespell $(wildcard *.md) Makefile pyproject.toml setup.py $(wildcard src tests tools docs bench examples)
+
+.PHONY: types
+types: setup ## mypy, strict
+	$(VENV)/bin/mypy
+
+.PHONY: layers
+layers: setup ## import-linter: modules import downward only
+	$(VENV)/bin/lint-imports --no-cache
+
+.PHONY: wheel
+wheel: setup ## build the wheel and try it in a clean environment, away from the sources
+	$(PY) tools/check_wheel.py
+
+##@ Measure and write
+
+.PHONY: bench
+bench: build need-java $(BENCH_STAMP) ## compare with other producers on a real Kafka
+	$(PY) -m bench
+
+.PHONY: docs
+docs: setup ## write the pages that are generated from tables in the code
+	$(PY) tools/gen_config_docs.py
+
+.PHONY: format
+format: setup ## let ruff put the code in shape
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+##@ Build and clean
+
+.PHONY: build
+build: $(BUILD_STAMP) ## compile the hot modules in place, when they changed
+
+.PHONY: clean
+clean: ## remove everything that was made here, .venv included; fetched Kafka stays in the user's cache
+	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src -name '*_cy*.so' -delete
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --------------------------------------------------------------------------------------------------------------------
+
+.PHONY: need-python
+need-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Penstock needs Python 3.11 or later, and $(PYTHON) is: $$($(PYTHON) --version 2>&1 || true)" >&2; \
+	  echo "Name another one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+.PHONY: need-java
+need-java:
+	@version=$$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
+	if [ "$${version:-0}" -lt 17 ]; then \
+	  echo "This target starts a real Apache Kafka, which needs Java 17 or later on the PATH (found: $${version:-none})." >&2; \
+	  echo "Install a JRE, for example the package openjdk-17-jre-headless, or leave those tests out: $(PY) -m pytest -m 'not broker and not spark'" >&2; \
+	  exit 1; fi
+
+$(SETUP_STAMP): pyproject.toml setup.py constraints.txt | need-python
+	@echo '==> environment in $(VENV)'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo '==> build tools'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel cython
+	@echo '==> penstock with what development needs (the first time this downloads about 600 MB, most of it Spark)'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(PY) -c 'from penstock import _compiled; print("==> ready:", _compiled.describe())'
+	@touch $@
+
+$(BENCH_STAMP): constraints.txt $(SETUP_STAMP)
+	@echo '==> the producers to compare with'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,bench]'
+	@touch $@
+
+$(BUILD_STAMP): $(HOT_SOURCES) setup.py $(SETUP_STAMP)
+	@echo '==> compiling the hot modules'
+	@PENSTOCK_REQUIRE_EXT=1 $(PY) setup.py --quiet build_ext --inplace || { \
+	  echo 'The hot modules could not be compiled. Without a C compiler: make test-pure' >&2; exit 1; }
+	@mkdir -p $(@D) && touch $@

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test run shares: the report header, and the guard that the implementation meant is the one that runs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from penstock import _compiled
+from penstock.devbroker.paths import KAFKA_VERSION
+
+# Fixtures live in files by topic.
+pytest_plugins = ["fix_broker"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A run that was meant to be compiled and is not would pass and prove nothing, so it does not start.
+    expected = os.environ.get("PENSTOCK_EXPECT")
+    if expected and expected != (running := _compiled.implementation()):
+        raise pytest.UsageError(
+            f"this run expects the {expected} implementation, but {running} is what is there"
+        )
+
+
+def pytest_report_header() -> list[str]:
+    lines = [f"penstock: {_compiled.describe()}; Apache Kafka {KAFKA_VERSION} for the broker tests"]
+    stale = _compiled.stale_extensions()
+    if stale and not _compiled.pure_wanted():
+        lines.append(f"penstock: OUT OF DATE, older than the source: {', '.join(stale)}; run `make build`")
+    return lines

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/config.md from the table of options, so that the page cannot say anything else than the code does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.producer.config_keys import KEYS
+from penstock.producer.config_names import ALIASES, SECURITY_NAMES
+from penstock.producer.config_types import REQUIRED, ConfigKey, Importance
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "config.md"
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Generated from the table of options by `make docs`. Do not edit. -->
+
+An option has Kafka's dotted name, or the same in snake case; both work in a mapping and as keywords:
+
+```python
+Producer({"bootstrap.servers": "localhost:9092", "linger.ms": 20}, compression_type="zstd")
+Producer("producer.properties", client_id="orders")   # the path of a Java properties file
+```
+
+Values may be strings, as in properties files: `"true"`, `"20"`, `"host1:9092, host2:9092"`. Whatever is wrong is a
+`ConfigError` when the producer is made: an unknown name (the error suggests the nearest one), a value that is not
+allowed, an option given twice with different values, options that contradict each other.
+
+`key_serializer`, `value_serializer`, `partitioner` and `interceptors` take objects, classes, or names of the form
+`"module:attribute"`. Objects are taken as they are; classes are instantiated, and the new object's
+`configure(config)` is called with all plain options if it has that method. The class names of the Java client's own
+serializers are understood too.
+"""
+
+_GROUPS: tuple[tuple[Importance, str], ...] = (
+    ("high", "## Look at these first"),
+    ("medium", "## Worth knowing"),
+    ("low", "## Seldom touched"),
+)
+
+_BETWEEN_OPTIONS = """\
+## Options that depend on each other
+
+- `delivery.timeout.ms` must be at least `linger.ms` + `request.timeout.ms`. When it is not set it is raised to that.
+- `reconnect.backoff.ms` without `reconnect.backoff.max.ms` means a wait that does not grow.
+- `partitioner.rack.aware` needs `client.rack`.
+- A partitioner of your own turns `partitioner.adaptive.partitioning.enable`, `partitioner.ignore.keys` and
+  `partitioner.rack.aware` off.
+"""
+
+_ALIASES = """\
+## Names of older clients
+
+Understood, with a warning in the log:
+
+| old name | means |
+|---|---|
+"""
+
+_ALIAS_NOTES = {
+    "block.on.buffer.full": "true: wait for ever; false: do not wait, unless another option says how long",
+}
+
+_NOT_YET = """\
+## Not yet
+
+These are known, and refused with an error as long as their feature is missing:
+
+| option | only accepted as | what is to come |
+|---|---|---|
+"""
+
+_SECURITY = """\
+Likewise all options of TLS and SASL:
+"""
+
+
+def render() -> str:
+    """Give the text of the page."""
+    return "\n".join(_sections())
+
+
+def _sections() -> Iterator[str]:
+    yield _INTRODUCTION
+    for importance, title in _GROUPS:
+        yield f"{title}\n"
+        for key in KEYS.values():
+            if key.importance == importance and key.not_yet is None:
+                yield _option(key)
+    yield _BETWEEN_OPTIONS
+    yield _ALIASES + "".join(_alias_row(old, new) for old, new in ALIASES.items())
+    yield _NOT_YET + "".join(_later_row(key) for key in KEYS.values() if key.not_yet is not None)
+    yield _SECURITY
+    yield ", ".join(f"`{name}`" for name in SECURITY_NAMES) + ".\n"
+
+
+def _option(key: ConfigKey) -> str:
+    facts = [f"keyword `{key.field_name}`", key.kind.value, _default(key)]
+    if key.check.allowed:
+        facts.append(f"allowed: {key.check.allowed}")
+    return f"### {key.name}\n\n{key.doc}\n\n*{'; '.join(facts)}*\n"
+
+
+def _default(key: ConfigKey) -> str:
+    return "required" if key.default is REQUIRED else f"default: {_shown(key.default)}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if value in ("", ()):
+        return "empty"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _alias_row(old: str, new: str) -> str:
+    note = f" ({_ALIAS_NOTES[old]})" if old in _ALIAS_NOTES else ""
+    return f"| `{old}` | `{new}`{note} |\n"
+
+
+def _later_row(key: ConfigKey) -> str:
+    return f"| `{key.name}` | {_shown(key.default)} | {key.not_yet} |\n"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(render(), encoding="utf-8")
+    print(f"wrote {PAGE.name}")
+
+
+if __name__ == "__main__":
+    main()
