@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which implementation of the hot modules runs: the compiled one, or the Python source it was compiled from.
+
+Each `*_cy.py` module is one source in Cython's pure-Python mode. Where it was compiled, the extension lies beside it
+and Python's own import prefers it. With PENSTOCK_PURE=1 in the environment, `install_finder` (called first thing in
+`penstock/__init__`) puts a finder in front of Python's, which loads the sources instead. The choice is made here, once
+per process, for all of them; nothing else in the package asks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+Implementation = Literal["compiled", "pure", "mixed"]
+
+PURE_SWITCH = "PENSTOCK_PURE"
+
+# The modules that setup.py compiles. A test compares this list with the disk.
+HOT_MODULES = (
+    "penstock._primitives_cy",
+    "penstock.producer._send_cy",
+    "penstock.records._batch_cy",
+)
+
+_PACKAGE_FOLDER = Path(__file__).resolve().parent
+
+
+def pure_wanted() -> bool:
+    """Whether the environment asks for the Python sources."""
+    return os.environ.get(PURE_SWITCH, "").strip().lower() not in ("", "0", "no", "false")
+
+
+def source_path(module: str) -> Path:
+    """The source of a hot module."""
+    return _PACKAGE_FOLDER.joinpath(*module.split(".")[1:]).with_suffix(".py")
+
+
+def extension_path(module: str) -> Path | None:
+    """The extension compiled from a hot module for this Python; None when there is none."""
+    source = source_path(module)
+    for suffix in EXTENSION_SUFFIXES:
+        candidate = source.with_name(source.stem + suffix)
+        if candidate.exists():
+            return candidate
+    return None
+
+
+class PureSourceFinder:
+    """A meta-path finder that answers for the hot modules alone, with their Python source."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of the source file; None for every other module, which leaves it to Python's own finders."""
+        del path, target
+        if fullname not in HOT_MODULES:
+            return None
+        return importlib.util.spec_from_file_location(fullname, source_path(fullname))
+
+
+def install_finder() -> None:
+    """Put the finder in front when PENSTOCK_PURE is set; harmless when called again."""
+    if pure_wanted() and PureSourceFinder not in sys.meta_path:
+        sys.meta_path.insert(0, PureSourceFinder)
+
+
+def is_compiled(module: str) -> bool:
+    """Whether this process runs, or would import, the compiled form of a hot module."""
+    spec = importlib.util.find_spec(module)
+    return spec is not None and spec.origin is not None and spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def implementation() -> Implementation:
+    """What this process runs: "compiled", "pure", or "mixed" when only some of the modules were built."""
+    compiled = {is_compiled(module) for module in HOT_MODULES}
+    if len(compiled) > 1:
+        return "mixed"
+    return "compiled" if compiled == {True} else "pure"
+
+
+def stale_extensions() -> list[str]:
+    """The hot modules whose extension is older than its source: edited, but not built again."""
+    stale = []
+    for module in HOT_MODULES:
+        extension, source = extension_path(module), source_path(module)
+        if extension is None:
+            continue
+        inputs = [path for path in (source, source.with_suffix(".pxd")) if path.exists()]
+        if any(path.stat().st_mtime > extension.stat().st_mtime for path in inputs):
+            stale.append(module)
+    return stale
+
+
+def describe() -> str:
+    """Implementation and interpreter in a few words, for --version and test reports."""
+    return f"{implementation()}, {platform.python_implementation()} {platform.python_version()}"

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stand-ins that let the `*_cy.py` modules run as plain Python where Cython is not installed.
+
+Those modules start with `import cython` when Cython is there and fall back to this module. Only what they use is here:
+type names (annotations mean nothing to the interpreter) and decorators that return their argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+compiled = False
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# C types, used as annotations and as cast functions.
+bint = bool
+char = uchar = short = ushort = int
+uint = int
+long = longlong = ulong = ulonglong = Py_ssize_t = size_t = int
+double = float
+pymutex = object
+p_char = p_uchar = bytearray
+
+
+def _unchanged(function: F) -> F:
+    return function
+
+
+cfunc = cclass = final = no_gc = _unchanged
+
+
+def _with_argument(*_args: Any, **_kwargs: Any) -> Callable[[F], F]:
+    return _unchanged
+
+
+boundscheck = wraparound = initializedcheck = cdivision = freelist = _with_argument
+
+
+def declare(_type: Any = None, value: Any = None, **_kwargs: Any) -> Any:
+    """A C variable: in Python, just its value."""
+    return value
+
+
+def cast(type_: Any, value: Any, typecheck: bool = False) -> Any:
+    """A C cast: in Python it only cuts a float down to an integer."""
+    del typecheck
+    return int(value) if type_ is int else value

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frozen values that cross module borders: who, where, and what became of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Header(NamedTuple):
+    """A record header: a name, and a value that may be null."""
+
+    key: str
+    value: bytes | None
+
+
+class Node(NamedTuple):
+    """A broker as the client knows it. Bootstrap nodes have negative ids."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (id {self.id})"
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is.
+
+    Attributes:
+        offset: its offset in the partition, or -1 when the broker did not say (acks=0, or a duplicate).
+        timestamp: milliseconds since the epoch: the broker's where the topic uses LogAppendTime, else the record's.
+        serialized_key_size: bytes of the key, -1 for a null key.
+        serialized_value_size: bytes of the value, -1 for a null value.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition as a value."""
+        return TopicPartition(self.topic, self.partition)
+
+
+HeadersLike = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record to be sent, as interceptors, serializers and partitioners see it.
+
+    Raises:
+        TypeError: the topic is not a string, or a number is not an int.
+        ValueError: the topic is empty, or the partition or timestamp is negative.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: tuple[Header, ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.topic, str):
+            raise TypeError(f"topic must be a str, not {type(self.topic).__name__}")
+        if not self.topic:
+            raise ValueError("topic must not be empty")
+        for name in ("partition", "timestamp_ms"):
+            number = getattr(self, name)
+            if number is None:
+                continue
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TypeError(f"{name} must be an int or None, not {type(number).__name__}")
+            if number < 0:
+                raise ValueError(f"{name} must not be negative: {number}")
+        if type(self.headers) is not tuple or any(type(header) is not Header for header in self.headers):
+            object.__setattr__(self, "headers", as_headers(self.headers))
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition, the latter -1 while it is not known."""
+        return TopicPartition(self.topic, -1 if self.partition is None else self.partition)
+
+
+def as_headers(headers: HeadersLike | None) -> tuple[Header, ...]:
+    """Check headers given by a user and freeze them.
+
+    Raises:
+        TypeError: a header is not a (str, bytes or None) pair.
+    """
+    if headers is None:
+        return ()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple(_as_header(pair) for pair in pairs)
+
+
+def _as_header(pair: Any) -> Header:
+    try:
+        key, value = pair
+    except (TypeError, ValueError):
+        raise TypeError(f"a header is a pair (name, value), not {pair!r}") from None
+    if not isinstance(key, str):
+        raise TypeError(f"a header's name must be a str, not {type(key).__name__}")
+    if value is not None and not isinstance(value, bytes):
+        if not isinstance(value, bytearray | memoryview):
+            raise TypeError(f"the value of header {key!r} must be bytes or None, not {type(value).__name__}")
+        value = bytes(value)
+    return Header(key, value)

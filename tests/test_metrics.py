@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windowed statistics and their registry, in virtual time."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+
+from penstock._metrics import MetricsRegistry, WindowedStat
+from penstock.producer import metric_names
+from penstock.producer.metric_names import ALL_METRICS
+
+START = 1_000.0
+
+
+def two_windows_of_30_seconds() -> WindowedStat:
+    return WindowedStat(num_samples=2, window_ms=30_000)
+
+
+def test_average_and_maximum_are_over_the_windows_kept() -> None:
+    stat = two_windows_of_30_seconds()
+    stat.record(100, START)
+    stat.record(2, START + 30)
+    stat.record(4, START + 40)
+    assert stat.avg(START + 40) == pytest.approx(106 / 3)
+    assert stat.max(START + 40) == 100
+    assert stat.avg(START + 59.9) == pytest.approx(106 / 3)
+    assert stat.avg(START + 60) == 3  # the first window is too old now
+    assert stat.max(START + 60) == 4
+    stat.record(6, START + 70)  # a third window takes the place of the first
+    assert stat.avg(START + 70) == 4
+    assert (stat.total, stat.count) == (112, 4)
+
+
+def test_without_recent_values_there_is_no_average_and_the_rate_is_zero() -> None:
+    stat = two_windows_of_30_seconds()
+    assert math.isnan(stat.avg(START))
+    assert math.isnan(stat.max(START))
+    assert stat.rate(START) == 0.0
+    stat.record(5, START)
+    assert stat.avg(START + 1) == 5
+    assert math.isnan(stat.avg(START + 60))
+    assert math.isnan(stat.max(START + 60))
+    assert stat.rate(START + 60) == 0.0
+    assert stat.total == 5
+
+
+def test_negative_values_have_a_maximum_too() -> None:
+    stat = two_windows_of_30_seconds()
+    stat.record(-3, START)
+    assert stat.max(START) == -3
+
+
+def test_rate_takes_at_least_all_windows_but_one() -> None:
+    stat = two_windows_of_30_seconds()
+    stat.record(60, START)
+    assert stat.rate(START) == pytest.approx(60 / 30)  # not 60 per no time at all
+    assert stat.rate(START + 15) == pytest.approx(60 / 45)
+    stat.record(60, START + 45)
+    assert stat.rate(START + 45) == pytest.approx(120 / 45)
+    assert stat.events_per_second(START + 45) == pytest.approx(2 / 45)
+
+
+def test_rate_with_one_sample_spans_at_least_a_millisecond() -> None:
+    stat = WindowedStat(num_samples=1, window_ms=1_000)
+    stat.record(3, START)
+    assert stat.rate(START) == pytest.approx(3_000)
+    assert stat.rate(START + 0.5) == pytest.approx(6)
+    stat.record(1, START + 1.0)
+    assert stat.rate(START + 1.5) == pytest.approx(2)
+
+
+def test_a_window_of_no_length_keeps_nothing_but_the_total() -> None:
+    stat = WindowedStat(num_samples=2, window_ms=0)
+    stat.record(3, START)
+    assert math.isnan(stat.avg(START))
+    assert stat.rate(START) == 0.0
+    assert stat.total == 3
+
+
+def test_steady_load_shows_its_rate() -> None:
+    stat = two_windows_of_30_seconds()
+    for second in range(300):
+        stat.record(10, START + second)
+    assert stat.rate(START + 299) == pytest.approx(10, rel=0.05)
+
+
+def test_a_counter_kept_elsewhere_is_followed() -> None:
+    stat = two_windows_of_30_seconds()
+    stat.advance_to(90, START)
+    stat.advance_to(90, START + 1)
+    stat.advance_to(120, START + 2)
+    assert stat.total == 120
+    assert stat.rate(START + 30) == pytest.approx(4)
+
+
+def test_registry_gives_plain_nested_values() -> None:
+    registry = MetricsRegistry(num_samples=2, window_ms=30_000)
+    registry.avg_max("producer-metrics", "batch-size", "bytes").record(10, START)
+    registry.rate_total("producer-topic-metrics", "byte", "bytes", {"topic": "orders"}).record(60, START)
+    registry.rate_total("producer-topic-metrics", "byte", "bytes", {"topic": "refunds"})
+    registry.counter("producer-metrics", "flush-time-ns-total", "ns").add(5)
+    registry.gauge("app-info", "version", "which", lambda _: "1.2.3")
+    registry.avg("producer-metrics", "records-per-request-avg", "records").record(3, START)
+    assert registry.snapshot(START) == {
+        "kafka-metrics-count": {"count": 10},
+        "producer-metrics": {
+            "batch-size-avg": 10,
+            "batch-size-max": 10,
+            "flush-time-ns-total": 5,
+            "records-per-request-avg": 3,
+        },
+        "producer-topic-metrics": {
+            "orders": {"byte-rate": 2.0, "byte-total": 60},
+            "refunds": {"byte-rate": 0.0, "byte-total": 0},
+        },
+        "app-info": {"version": "1.2.3"},
+    }
+
+
+def test_groups_of_things_that_are_gone_are_removed() -> None:
+    registry = MetricsRegistry()
+    for node in ("node-1", "node-2"):
+        registry.avg_max("producer-node-metrics", "request-latency", "ms", {"node-id": node})
+    registry.remove("producer-node-metrics", {"node-id": "node-1"})
+    registry.remove("producer-node-metrics", {"node-id": "node-9"})
+    assert list(registry.snapshot(START)["producer-node-metrics"]) == ["node-2"]
+    assert len(registry) == 3
+    registry.avg_max(
+        "producer-node-metrics", "request-latency", "ms", {"node-id": "node-1"}
+    )  # it may come back
+
+
+def test_a_name_is_given_once() -> None:
+    registry = MetricsRegistry()
+    registry.counter("g", "n", "d")
+    registry.counter("g", "n", "d", {"topic": "t"})
+    with pytest.raises(ValueError, match="'n' of group 'g'"):
+        registry.counter("g", "n", "d")
+
+
+def test_reading_while_another_thread_records_and_registers() -> None:
+    registry = MetricsRegistry(num_samples=2, window_ms=1)
+    stat = registry.rate_total("g", "records", "d")
+    started, stop = threading.Event(), threading.Event()
+
+    def work() -> None:
+        number = 0
+        while not stop.is_set():
+            stat.record(1, START + number / 1_000)
+            registry.counter("g", f"c{number}", "d")
+            number += 1
+            started.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    started.wait(10)
+    try:
+        totals = [registry.snapshot(START)["g"]["records-total"] for _ in range(50)]
+    finally:
+        stop.set()
+        thread.join(10)
+    assert totals == sorted(totals)
+    assert totals[0] >= 1
+
+
+# ------------------------------------------------------------------------------------------- the catalogue
+
+EXPECTED = {
+    "producer-metrics": """
+        batch-size-avg batch-size-max batch-split-rate batch-split-total compression-rate-avg record-queue-time-avg
+        record-queue-time-max request-latency-avg request-latency-max produce-throttle-time-avg
+        produce-throttle-time-max record-send-rate record-send-total records-per-request-avg record-retry-rate
+        record-retry-total record-error-rate record-error-total record-size-avg record-size-max requests-in-flight
+        metadata-age waiting-threads buffer-total-bytes buffer-available-bytes bufferpool-wait-ratio
+        bufferpool-wait-time-ns-total buffer-exhausted-rate buffer-exhausted-total flush-time-ns-total
+        metadata-wait-time-ns-total connection-close-rate connection-close-total connection-creation-rate
+        connection-creation-total connection-count successful-authentication-rate successful-authentication-total
+        failed-authentication-rate failed-authentication-total network-io-rate network-io-total outgoing-byte-rate
+        outgoing-byte-total incoming-byte-rate incoming-byte-total request-rate request-total request-size-avg
+        request-size-max response-rate response-total select-rate select-total io-wait-time-ns-avg io-wait-ratio
+        io-wait-time-ns-total io-time-ns-avg io-ratio io-time-ns-total
+    """,
+    "producer-topic-metrics": """
+        record-send-rate record-send-total byte-rate byte-total compression-rate record-retry-rate record-retry-total
+        record-error-rate record-error-total
+    """,
+    "producer-node-metrics": """
+        request-rate request-total request-size-avg request-size-max outgoing-byte-rate outgoing-byte-total
+        response-rate response-total incoming-byte-rate incoming-byte-total request-latency-avg request-latency-max
+    """,
+    "app-info": "version commit-id start-time-ms",
+    "kafka-metrics-count": "count",
+}
+
+
+@pytest.mark.parametrize("group", EXPECTED)
+def test_catalogue_has_the_names_that_users_know(group: str) -> None:
+    names = [name for row in ALL_METRICS if row.group == group for name in row.names]
+    assert sorted(names) == sorted(EXPECTED[group].split())
+
+
+def test_every_row_can_be_registered_and_appears_under_its_names() -> None:
+    registry = MetricsRegistry()
+    for row in ALL_METRICS:
+        match row:
+            case metric_names.AvgMax():
+                registry.avg_max(*row)
+            case metric_names.RateTotal():
+                registry.rate_total(*row)
+            case metric_names.Avg():
+                registry.avg(*row)
+            case metric_names.Count():
+                registry.counter(*row)
+            case metric_names.METRICS_COUNT:
+                pass  # registered by the registry itself
+            case _:
+                registry.gauge(*row, lambda now: now)
+    values = registry.snapshot(START)
+    for row in ALL_METRICS:
+        assert set(row.names) <= set(values[row.group])
+        assert row.description
