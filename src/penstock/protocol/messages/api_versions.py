@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ApiVersions: the first request on a connection, and the cluster's finalized features."""
+
+from __future__ import annotations
+
+from penstock.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    ApiSchema,
+    array_of_structs,
+    field,
+    struct,
+)
+
+_REQUEST = struct(
+    field("client_software_name", STRING, "3+", ignorable=True),
+    field("client_software_version", STRING, "3+", ignorable=True),
+)
+
+_API_KEYS = array_of_structs(
+    field("api_key", INT16),
+    field("min_version", INT16),
+    field("max_version", INT16),
+)
+
+_SUPPORTED_FEATURES = array_of_structs(
+    field("name", STRING, "3+"),
+    field("min_version", INT16, "3+"),
+    field("max_version", INT16, "3+"),
+)
+
+_FINALIZED_FEATURES = array_of_structs(
+    field("name", STRING, "3+"),
+    field("max_version_level", INT16, "3+"),
+    field("min_version_level", INT16, "3+"),
+)
+
+_RESPONSE = struct(
+    field("error_code", INT16),
+    field("api_keys", _API_KEYS),
+    field("throttle_time_ms", INT32, "1+", ignorable=True),
+    field("supported_features", _SUPPORTED_FEATURES, "3+", tag=0, ignorable=True),
+    field("finalized_features_epoch", INT64, "3+", tag=1, default=-1, ignorable=True),
+    field("finalized_features", _FINALIZED_FEATURES, "3+", tag=2, ignorable=True),
+    field("zk_migration_ready", BOOL, "3+", tag=3, ignorable=True),
+)
+
+# The header of the response has no tagged fields in any version: a client must be able to read the answer of a broker
+# that does not know the version it asked for. Version 5 is left out on purpose: brokers up to 4.3 refuse it, and that
+# would cost a round trip on each connection.
+API_VERSIONS = ApiSchema(
+    18, "ApiVersions", 0, 4, flexible_from=3, request=_REQUEST, response=_RESPONSE, plain_response_header=True
+)

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Produce request, written by hand: it is the one that carries the data.
+
+Byte for byte what the table in `messages.produce` gives, but the batches are never copied: `encode` puts the buffers
+themselves between small pieces of its own. What a broker would refuse, or worse, misread, is refused here first: each
+partition gets exactly one batch, of magic 2, and zstd is not said below version 7.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.errors import ProtocolError
+from penstock.protocol._wire_writer import append_uvarint, byte_length
+from penstock.protocol.codec import decode_response_body
+from penstock.protocol.messages.produce import PRODUCE
+from penstock.protocol.schema import ZERO_UUID, ApiSchema, Buffer
+from penstock.types import Node
+
+FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+
+# The few fields of a batch header that are looked at here, by their place in it.
+_HEADER_SIZE: Final = 61
+_LENGTH_AT: Final = 8  # int32: how many bytes follow it
+_LENGTH_END: Final = 12
+_MAGIC_AT: Final = 16  # int8
+_ATTRIBUTES_LOW_AT: Final = 22  # the lower byte of the int16 of attributes
+_MAGIC: Final = 2
+_CODEC_MASK: Final = 7
+_ZSTD: Final = 4
+
+_MAX_STRING_BYTES: Final = 0x7FFF
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_ACKS_AND_TIMEOUT = struct.Struct(">hi")
+_INDEX_AND_SIZE = struct.Struct(">ii")
+
+
+class PartitionBatch(NamedTuple):
+    """One sealed batch and where it goes; `topic_id` is 16 zero bytes while it is not known."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    records: Buffer
+
+
+class PartitionResponse(NamedTuple):
+    """What the broker said of one partition.
+
+    Attributes:
+        record_errors: (index in the batch, message) of the records that made it refuse the batch.
+        leader_id: the leader that the broker knows of, -1 when it does not say; `leader_epoch` likewise.
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    record_errors: list[tuple[int, str | None]]
+    error_message: str | None
+    leader_id: int
+    leader_epoch: int
+
+
+class ProduceResponse(NamedTuple):
+    """The answer to a ProduceRequest; `node_endpoints` are the addresses of leaders named in it."""
+
+    throttle_ms: int
+    partitions: list[PartitionResponse]
+    node_endpoints: list[Node]
+
+
+class ProduceRequest:
+    """Batches for the partitions that one broker leads.
+
+    Raises:
+        ValueError: there is no batch, a partition has none or more than one, a batch is not of magic 2, acks is none of
+            -1, 0 and 1, or the topic ids contradict each other.
+    """
+
+    __slots__ = ("_timeout_ms", "_topics", "_transactional_id", "acks", "max_version", "min_version")
+
+    def __init__(
+        self,
+        acks: int,
+        timeout_ms: int,
+        batches: Sequence[PartitionBatch],
+        transactional_id: str | None = None,
+        *,
+        max_version: int = PRODUCE.max_version,
+    ) -> None:
+        if acks not in (-1, 0, 1):
+            raise ValueError(f"acks must be -1, 0 or 1, not {acks}")
+        if not batches:
+            raise ValueError("a produce request needs at least one batch")
+        for batch in batches:
+            _check_one_batch(batch)
+        self.acks = acks
+        self._timeout_ms = timeout_ms
+        self._transactional_id = None if transactional_id is None else _utf8(transactional_id)
+        self._topics = _by_topic(batches)
+        any_zstd = any(batch.records[_ATTRIBUTES_LOW_AT] & _CODEC_MASK == _ZSTD for batch in batches)
+        self.min_version: int = FIRST_VERSION_WITH_ZSTD if any_zstd else PRODUCE.min_version
+        any_id_unknown = any(topic.topic_id == ZERO_UUID for topic in self._topics)
+        highest = FIRST_VERSION_WITH_TOPIC_IDS - 1 if any_id_unknown else PRODUCE.max_version
+        self.max_version: int = min(max_version, highest)
+        if self.max_version < self.min_version:
+            raise ValueError(f"no Produce version between {self.min_version} and {self.max_version}")
+
+    @property
+    def api(self) -> ApiSchema:
+        """Produce."""
+        return PRODUCE
+
+    @property
+    def expects_response(self) -> bool:
+        """Not with acks=0: the broker stays silent."""
+        return self.acks != 0
+
+    def encode(self, version: int) -> list[Buffer]:
+        """The body in that version; the batches are in the list as they are.
+
+        Raises:
+            ValueError: the version is outside `min_version` and `max_version`.
+        """
+        if not self.min_version <= version <= self.max_version:
+            raise ValueError(
+                f"this produce request can be sent in versions {self.min_version} to {self.max_version}, "
+                f"not in {version}"
+            )
+        if PRODUCE.is_flexible(version):
+            return self._encode_flexible(by_id=version >= FIRST_VERSION_WITH_TOPIC_IDS)
+        return self._encode_plain()
+
+    def decode_response(self, version: int, body: memoryview) -> ProduceResponse:
+        """Read the answer; topics are named even where the wire has only their ids.
+
+        Raises:
+            ProtocolError: the bytes are not an answer in that version, or tell of a topic that was not sent.
+        """
+        answer = decode_response_body(PRODUCE, version, body)
+        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        names = {topic.topic_id: topic.name for topic in self._topics} if by_id else None
+        partitions: list[PartitionResponse] = []
+        for topic in answer["responses"]:
+            name = topic["name"] if names is None else names.get(topic["topic_id"])
+            if name is None:
+                raise ProtocolError(
+                    f"Produce response v{version}: topic id {topic['topic_id'].hex()} was not in the request"
+                )
+            partitions.extend(_partition_response(name, each) for each in topic["partition_responses"])
+        endpoints = [
+            Node(each["node_id"], each["host"], each["port"], each["rack"])
+            for each in answer["node_endpoints"]
+        ]
+        return ProduceResponse(answer["throttle_time_ms"], partitions, endpoints)
+
+    def _encode_plain(self) -> list[Buffer]:
+        buffers: list[Buffer] = []
+        piece = bytearray()
+        if self._transactional_id is None:
+            piece += _INT16.pack(-1)
+        else:
+            piece += _INT16.pack(len(self._transactional_id)) + self._transactional_id
+        piece += _ACKS_AND_TIMEOUT.pack(self.acks, self._timeout_ms)
+        piece += _INT32.pack(len(self._topics))
+        for topic in self._topics:
+            piece += _INT16.pack(len(topic.utf8_name)) + topic.utf8_name
+            piece += _INT32.pack(len(topic.batches))
+            for batch in topic.batches:
+                piece += _INDEX_AND_SIZE.pack(batch.partition, byte_length(batch.records))
+                buffers += (piece, batch.records)
+                piece = bytearray()
+        return buffers
+
+    def _encode_flexible(self, *, by_id: bool) -> list[Buffer]:
+        buffers: list[Buffer] = []
+        piece = bytearray()
+        if self._transactional_id is None:
+            piece.append(0)
+        else:
+            append_uvarint(piece, len(self._transactional_id) + 1)
+            piece += self._transactional_id
+        piece += _ACKS_AND_TIMEOUT.pack(self.acks, self._timeout_ms)
+        append_uvarint(piece, len(self._topics) + 1)
+        for topic in self._topics:
+            if by_id:
+                piece += topic.topic_id
+            else:
+                append_uvarint(piece, len(topic.utf8_name) + 1)
+                piece += topic.utf8_name
+            append_uvarint(piece, len(topic.batches) + 1)
+            for batch in topic.batches:
+                piece += _INT32.pack(batch.partition)
+                append_uvarint(piece, byte_length(batch.records) + 1)
+                buffers += (piece, batch.records)
+                piece = bytearray(1)  # no tagged fields in the partition
+            piece.append(0)  # nor in the topic
+        piece.append(0)  # nor in the request
+        buffers.append(piece)
+        return buffers
+
+    def __repr__(self) -> str:
+        count = sum(len(topic.batches) for topic in self._topics)
+        return f"<ProduceRequest acks={self.acks}, {count} batches, versions {self.min_version}-{self.max_version}>"
+
+
+class _TopicBatches(NamedTuple):
+    name: str
+    utf8_name: bytes
+    topic_id: bytes
+    batches: list[PartitionBatch]
+
+
+def _by_topic(batches: Sequence[PartitionBatch]) -> list[_TopicBatches]:
+    topics: dict[str, _TopicBatches] = {}
+    seen: set[tuple[str, int]] = set()
+    for batch in batches:
+        where = (batch.topic, batch.partition)
+        if where in seen:
+            raise ValueError(f"two batches for partition {batch.partition} of topic {batch.topic!r}")
+        seen.add(where)
+        topic = topics.get(batch.topic)
+        if topic is None:
+            if len(batch.topic_id) != len(ZERO_UUID):
+                raise ValueError(f"the id of topic {batch.topic!r} is not 16 bytes long")
+            topic = topics[batch.topic] = _TopicBatches(batch.topic, _utf8(batch.topic), batch.topic_id, [])
+        elif topic.topic_id != batch.topic_id:
+            raise ValueError(f"two ids for topic {batch.topic!r}")
+        topic.batches.append(batch)
+    known_ids = [topic.topic_id for topic in topics.values() if topic.topic_id != ZERO_UUID]
+    if len(set(known_ids)) != len(known_ids):
+        raise ValueError("two topics with the same id")
+    return list(topics.values())
+
+
+def _check_one_batch(batch: PartitionBatch) -> None:
+    records = batch.records
+    size = byte_length(records)
+    where = f"partition {batch.partition} of topic {batch.topic!r}"
+    if size < _HEADER_SIZE:
+        raise ValueError(f"no record batch for {where}: {size} bytes")
+    if records[_MAGIC_AT] != _MAGIC:
+        raise ValueError(f"the batch for {where} has magic {records[_MAGIC_AT]}, not {_MAGIC}")
+    batch_size = _LENGTH_END + int.from_bytes(records[_LENGTH_AT:_LENGTH_END], "big", signed=True)
+    if batch_size < size:
+        raise ValueError(f"more than one record batch for {where}")
+    if batch_size > size:
+        raise ValueError(f"the batch for {where} is cut off: {size} of {batch_size} bytes")
+
+
+def _utf8(text: str) -> bytes:
+    raw = text.encode()
+    if len(raw) > _MAX_STRING_BYTES:
+        raise ValueError(f"too long for the protocol: {len(raw)} bytes")
+    return raw
+
+
+def _partition_response(topic: str, body: dict[str, Any]) -> PartitionResponse:
+    leader = body["current_leader"]
+    return PartitionResponse(
+        topic,
+        body["index"],
+        body["error_code"],
+        body["base_offset"],
+        body["log_append_time_ms"],
+        body["log_start_offset"],
+        [(each["batch_index"], each["batch_index_error_message"]) for each in body["record_errors"]],
+        body["error_message"],
+        leader["leader_id"],
+        leader["leader_epoch"],
+    )
