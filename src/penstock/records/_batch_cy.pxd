@@ -1,0 +1,20 @@
+# C layout of the writer, so that the send path calls it without the interpreter.
+cdef class BatchWriter:
+    cdef readonly list segments
+    cdef readonly Py_ssize_t limit
+    cdef readonly double ratio
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t raw_size
+    cdef readonly long long base_timestamp
+    cdef readonly long long max_timestamp
+    cdef readonly Py_ssize_t max_record_size
+    cdef readonly bint sealed
+    cdef list _used
+    cdef unsigned char* _memory
+    cdef Py_ssize_t _at
+    cdef Py_ssize_t _end
+
+    cdef void _enter(self, bytearray buffer, Py_ssize_t at)
+    cpdef Py_ssize_t estimated_size(self)
+    cpdef bint is_full(self)
+    cpdef Py_ssize_t append(self, long long timestamp, bytes key, bytes value, headers) except? -3

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""Writes the records of one batch, format v2, into memory that the caller owns. Compiled if possible.
+
+A batch is filled in segments (one, unless its topic is compressed: then it may grow by further ones). The first 61
+bytes of the first segment stay free for the header, which `seal` writes last, so that the whole batch is one piece of
+memory from the first byte to the last and is sent from where it is.
+
+Rules:
+1. A record never crosses from one segment into the next.
+2. A record is written first and counted last: an interrupt between the two leaves a batch without that record, not a
+   torn one.
+3. After `seal` nothing is appended any more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from crc32c import crc32c
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+    from cython.cimports.libc.string import memcpy
+    from cython.cimports.penstock._primitives_cy import put_varint, varint_size
+else:
+    from penstock._primitives_cy import put_varint, varint_size
+
+if TYPE_CHECKING:
+    from penstock.types import Header
+
+NO_ROOM = -1  # the batch is full: it must be closed
+NEEDS_SEGMENT = (
+    -2
+)  # the estimate says that there is room, but the segment has none: `grow`, or close the batch
+
+# C variables when compiled, so that their use costs nothing.
+_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
+_NO_ROOM = cython.declare(cython.Py_ssize_t, NO_ROOM)
+_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, NEEDS_SEGMENT)
+
+_CRC_AT = 17
+_TRANSACTIONAL_BIT = 0x10
+_CRC_FROM = 21  # the checksum covers everything from the attributes on
+
+_HEADER = struct.Struct(
+    ">"
+    "q"  # base offset
+    "i"  # batch length, counted from the next field
+    "i"  # partition leader epoch
+    "b"  # magic
+    "I"  # CRC-32C
+    "h"  # attributes
+    "i"  # last offset delta
+    "q"  # base timestamp
+    "q"  # max timestamp
+    "q"  # producer id
+    "h"  # producer epoch
+    "i"  # base sequence
+    "i"  # record count
+)
+_CRC = struct.Struct(">I")
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.final
+@cython.cclass
+class BatchWriter:
+    """Fills one batch.
+
+    Attributes:
+        count: records written.
+        raw_size: bytes of those records, the header included, before compression.
+        base_timestamp: of the first record; max_timestamp: the largest; both -1 while there is none.
+        max_record_size: bytes of the largest record.
+        segments: the memory, in order.
+
+    Args:
+        buffer: the first segment, at least 61 bytes and the first record long.
+        limit: bytes on the wire at which the batch is full. The first record is accepted whatever its size.
+        ratio: the expected compressed size as a fraction of the raw one; 1.0 without compression.
+    """
+
+    def __init__(self, buffer: bytearray, limit: cython.Py_ssize_t, ratio: cython.double = 1.0) -> None:
+        if len(buffer) < _HEADER_SIZE:
+            raise ValueError(f"a batch needs at least {_HEADER_SIZE} bytes, not {len(buffer)}")
+        self.segments = [buffer]
+        self.limit = limit
+        self.ratio = ratio
+        self.count = 0
+        self.raw_size = _HEADER_SIZE
+        self.base_timestamp = -1
+        self.max_timestamp = -1
+        self.max_record_size = 0
+        self.sealed = False
+        self._used = []
+        self._enter(buffer, _HEADER_SIZE)
+
+    def _enter(self, buffer: bytearray, at: cython.Py_ssize_t) -> None:
+        # The writer holds the segment in `segments` and never resizes it, so the pointer stays good.
+        if cython.compiled:
+            self._memory = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
+        else:
+            self._memory = buffer
+        self._at = at
+        self._end = len(buffer)
+
+    def estimated_size(self) -> cython.Py_ssize_t:
+        """Bytes on the wire as expected now; exact without compression."""
+        if self.ratio == 1.0:
+            return self.raw_size
+        expected: cython.double = (self.raw_size - _HEADER_SIZE) * self.ratio * 1.05
+        if cython.compiled:
+            return _HEADER_SIZE + cython.cast(cython.Py_ssize_t, expected)
+        return _HEADER_SIZE + int(expected)
+
+    def is_full(self) -> cython.bint:
+        """Whether the estimate has reached the limit."""
+        return self.count > 0 and self.estimated_size() >= self.limit
+
+    def append(
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+    ) -> cython.Py_ssize_t:
+        """Write one record; its size in bytes, or NO_ROOM or NEEDS_SEGMENT with nothing changed.
+
+        Raises:
+            ValueError: the batch is sealed.
+        """
+        if self.sealed:
+            raise ValueError("the batch is sealed: nothing can be appended to it")
+        delta: cython.longlong = timestamp - self.base_timestamp if self.count else 0
+        key_size: cython.Py_ssize_t = -1 if key is None else len(key)
+        value_size: cython.Py_ssize_t = -1 if value is None else len(value)
+        body: cython.Py_ssize_t = (
+            1 + varint_size(delta) + varint_size(self.count) + varint_size(key_size) + varint_size(value_size)
+        )
+        if key_size > 0:
+            body += key_size
+        if value_size > 0:
+            body += value_size
+        encoded: list | None = None
+        if headers is None or len(headers) == 0:
+            body += 1
+        else:
+            encoded = _encode_headers(headers)
+            body += varint_size(len(headers)) + _headers_size(encoded)
+        size: cython.Py_ssize_t = varint_size(body) + body
+        if self.count and self.estimated_size() + size > self.limit:
+            return _NO_ROOM
+        if self._at + size > self._end:
+            return _NEEDS_SEGMENT if self.count and self.ratio != 1.0 else _NO_ROOM
+
+        memory: cython.p_uchar = self._memory
+        at: cython.Py_ssize_t = put_varint(memory, self._at, body)
+        memory[at] = 0  # record attributes: none are defined
+        at = put_varint(memory, at + 1, delta)
+        at = put_varint(memory, at, self.count)
+        at = put_varint(memory, at, key_size)
+        if key_size > 0:
+            at = _put_bytes(memory, at, key)
+        at = put_varint(memory, at, value_size)
+        if value_size > 0:
+            at = _put_bytes(memory, at, value)
+        if encoded is None:
+            memory[at] = 0
+            at += 1
+        else:
+            at = _put_headers(memory, at, encoded)
+
+        if self.count == 0:
+            self.base_timestamp = timestamp
+            self.max_timestamp = timestamp
+        elif timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        if size > self.max_record_size:
+            self.max_record_size = size
+        self._at = at
+        self.raw_size += size
+        self.count += 1
+        return size
+
+    def grow(self, buffer: bytearray) -> None:
+        """Go on in a further segment."""
+        self._used.append(self._at)
+        self.segments.append(buffer)
+        self._enter(buffer, 0)
+
+    def raw_records(self) -> bytes | memoryview:
+        """The records section before compression, as one piece."""
+        first: memoryview = memoryview(self.segments[0])
+        if len(self.segments) == 1:
+            return first[_HEADER_SIZE : self._at]
+        used: list = [*self._used, self._at]
+        pieces: list = [memoryview(segment)[:end] for segment, end in zip(self.segments, used, strict=True)]
+        pieces[0] = pieces[0][_HEADER_SIZE:]
+        return b"".join(pieces)
+
+    def seal(
+        self,
+        attributes: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        compressed: Any = None,
+    ) -> memoryview:
+        """Write header and checksum; the whole batch, ready to be sent.
+
+        Args:
+            compressed: with a codec, memory that holds 61 free bytes and then the compressed records section. It may
+                be the first segment, shortened by a memoryview's slice.
+
+        Raises:
+            ValueError: the batch is empty, or needs `compressed` because it has several segments.
+        """
+        if self.count == 0:
+            raise ValueError("a batch without records cannot be sealed")
+        _check_identity(attributes, producer_id, producer_epoch, base_sequence)
+        if compressed is None and len(self.segments) > 1:
+            raise ValueError("a batch of several segments is sent compressed")
+        self.sealed = True
+        batch: memoryview
+        if compressed is None:
+            batch = memoryview(self.segments[0])[: self._at]
+        else:
+            batch = memoryview(compressed)
+        _HEADER.pack_into(
+            batch,
+            0,
+            0,
+            len(batch) - 12,
+            -1,
+            2,
+            0,
+            attributes,
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        _CRC.pack_into(batch, _CRC_AT, crc32c(batch[_CRC_FROM:]))
+        return batch
+
+
+def _check_identity(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Refuse an identity that a broker would refuse, or worse, take for another one."""
+    if producer_id == -1:
+        if producer_epoch != -1 or base_sequence != -1:
+            raise ValueError("an epoch or a sequence number without a producer id")
+        if attributes & _TRANSACTIONAL_BIT:
+            raise ValueError("a transactional batch needs a producer id")
+    elif not (
+        0 <= producer_id <= 0x7FFFFFFFFFFFFFFF
+        and 0 <= producer_epoch <= 0x7FFF
+        and 0 <= base_sequence <= 0x7FFFFFFF
+    ):
+        raise ValueError(
+            f"not the identity of a batch: producer id {producer_id}, epoch {producer_epoch}, sequence {base_sequence}"
+        )
+
+
+@cython.cfunc
+def _put_bytes(memory: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t
+    if cython.compiled:
+        size = PyBytes_GET_SIZE(data)
+        memcpy(memory + at, PyBytes_AS_STRING(data), size)
+    else:
+        size = len(data)
+        memory[at : at + size] = data
+    return at + size
+
+
+@cython.cfunc
+def _encode_headers(headers: Sequence[Header]) -> list:  # type: ignore[type-arg]
+    encoded: list = []
+    for name, value in headers:
+        encoded.append((name.encode(), value))
+    return encoded
+
+
+@cython.cfunc
+def _headers_size(encoded: list) -> cython.Py_ssize_t:  # type: ignore[type-arg]
+    size: cython.Py_ssize_t = 0
+    name: bytes
+    value: bytes
+    for name, value in encoded:
+        size += varint_size(len(name)) + len(name)
+        size += varint_size(-1) if value is None else varint_size(len(value)) + len(value)
+    return size
+
+
+@cython.cfunc
+def _put_headers(memory: cython.p_uchar, at: cython.Py_ssize_t, encoded: list) -> cython.Py_ssize_t:  # type: ignore[type-arg]
+    name: bytes
+    value: bytes
+    at = put_varint(memory, at, len(encoded))
+    for name, value in encoded:
+        at = put_varint(memory, at, len(name))
+        at = _put_bytes(memory, at, name)
+        if value is None:
+            at = put_varint(memory, at, -1)
+        else:
+            at = put_varint(memory, at, len(value))
+            at = _put_bytes(memory, at, value)
+    return at
