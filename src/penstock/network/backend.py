@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything the network client wants from the world, in one value.
+
+Waiting, connecting and resolving names: a simulator replaces these three and has the client in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from penstock.network.handshake import Handshake
+from penstock.network.resolver import Resolve, system_resolve
+from penstock.network.selector import Selector, SocketSelector
+from penstock.network.settings import NetworkSettings
+from penstock.network.transport import TcpTransport, TransportFactory
+from penstock.protocol.api_versions import NodeApiVersions
+from penstock.types import Node
+
+Authenticate = Callable[[Node, NodeApiVersions], Handshake]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkBackend:
+    """The operating system, as the client sees it.
+
+    Attributes:
+        selector: waits, and is woken.
+        connect: starts a connection to an address.
+        resolve: finds the addresses of a host.
+        authenticate: makes the handshake that follows ApiVersions (SASL); None where there is none.
+    """
+
+    selector: Selector
+    connect: TransportFactory
+    resolve: Resolve
+    authenticate: Authenticate | None = None
+
+    @classmethod
+    def tcp(cls, settings: NetworkSettings, resolve: Resolve = system_resolve) -> NetworkBackend:
+        """Plain TCP on this machine."""
+        return cls(SocketSelector(), partial(TcpTransport.connect, settings=settings), resolve)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place where troubles of the network become errors of this package, with texts that name host, port and cause.
+
+Also decides how loudly a failure is told: the first one of a kind is a warning with advice, its repetitions are not, or
+a broker that is down for an hour would fill the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+
+from penstock.errors import (
+    AuthenticationError,
+    BootstrapError,
+    BrokerError,
+    KafkaError,
+    NetworkError,
+    NotKafkaError,
+    ProtocolError,
+    broker_error,
+)
+from penstock.network.resolver import Endpoint
+from penstock.network.transport import Address
+from penstock.types import Node
+
+logger = logging.getLogger("penstock.network")
+
+TellUpdater = Callable[[Node, KafkaError, float], None]
+
+
+def describe(node: Node) -> str:
+    """The node in a sentence: "broker 3 at host:9092"."""
+    endpoint = Endpoint(node.host, node.port)
+    return f"bootstrap server {endpoint}" if node.id < 0 else f"broker {node.id} at {endpoint}"
+
+
+def cause_of(error: BaseException) -> str:
+    """An exception's text without decoration."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[:1].lower() + error.strerror[1:]
+    return str(error) or type(error).__name__
+
+
+def resolve_error(node: Node, cause: OSError) -> KafkaError:
+    """The name of a node cannot be resolved."""
+    text = f"the name of {describe(node)} cannot be resolved: {cause_of(cause)}"
+    error: KafkaError = BootstrapError(text) if node.id < 0 else NetworkError(text)
+    error.__cause__ = cause
+    return error
+
+
+def connect_error(node: Node, address: Address, cause: OSError) -> KafkaError:
+    """No connection can be made."""
+    via = "" if address.ip == node.host else f" (address {address})"
+    error = NetworkError(f"cannot connect to {describe(node)}{via}: {cause_of(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def setup_timeout_error(node: Node, seconds: float) -> KafkaError:
+    """The attempt to connect took too long."""
+    return NetworkError(f"cannot connect to {describe(node)}: no answer within {seconds * 1000:.0f} ms")
+
+
+def broken_error(node: Node, cause: OSError) -> KafkaError:
+    """An existing connection broke."""
+    error = NetworkError(f"the connection to {describe(node)} broke: {cause_of(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def closed_by_peer_error(node: Node, during_handshake: bool) -> KafkaError:
+    """The peer closed the connection."""
+    if during_handshake:
+        return NetworkError(
+            f"{describe(node)} closed the connection during the first exchange: "
+            "is it a Kafka broker, and does the listener speak this security.protocol?"
+        )
+    return NetworkError(f"{describe(node)} closed the connection")
+
+
+def refused_error(node: Node, cause: KafkaError) -> KafkaError:
+    """The broker ended the first exchange with an error; its type and code are kept, as they say what to do."""
+    error: KafkaError
+    text = f"{describe(node)} refused the connection: {cause.args[0] if cause.args else cause}"
+    if isinstance(cause, BrokerError):
+        error = broker_error(cause.code, text)
+    elif isinstance(cause, AuthenticationError):
+        error = AuthenticationError(text)
+    else:
+        return nonsense_error(node, cause)
+    error.__cause__ = cause
+    return error
+
+
+def nonsense_error(node: Node, cause: Exception) -> KafkaError:
+    """The peer sent what a broker would not send, or what cannot be read."""
+    if isinstance(cause, NotKafkaError):
+        error: KafkaError = NotKafkaError(f"what listens at {describe(node)} does not speak Kafka: {cause}")
+    else:
+        error = ProtocolError(f"{describe(node)} sent something unintelligible: {cause_of(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+class FailureReporter:
+    """Remembers, tells the metadata keeper, and logs. Owned by the I/O thread."""
+
+    def __init__(self, tell_updater: TellUpdater) -> None:
+        self._tell_updater = tell_updater
+        self._last: dict[int, KafkaError] = {}
+        self._warned: set[tuple[int, str]] = set()
+
+    def last_error(self, node_id: int) -> KafkaError | None:
+        """Why there is no connection to the node; None when there is one, or when none was tried."""
+        return self._last.get(node_id)
+
+    def connected(self, node_id: int) -> None:
+        """All is well with that node."""
+        self._last.pop(node_id, None)
+        self._warned = {entry for entry in self._warned if entry[0] != node_id}
+
+    def attempt_failed(self, node: Node, error: KafkaError, now: float, *, ever_ready: bool) -> None:
+        """A connection could not be made."""
+        # Of a bootstrap server each cause is news; of a broker the first failure is, whatever it was.
+        kind = (node.id, _kind(error) if node.id < 0 else "")
+        repeated = kind in self._warned
+        self._warned.add(kind)
+        if repeated:
+            logger.debug("Still no connection: %s", error)
+        elif node.id < 0:
+            logger.warning("No connection to a bootstrap server: %s. %s", error, _bootstrap_advice(error))
+        elif ever_ready:
+            logger.warning("No connection to broker %d any more: %s", node.id, error)
+        else:
+            logger.warning(
+                "The advertised listener %s of broker %d cannot be reached: %s. Check advertised.listeners of the "
+                "broker, and that this machine can resolve that name and reach that port (firewall, port mapping).",
+                Endpoint(node.host, node.port),
+                node.id,
+                error,
+            )
+        self._remember(node, error, now)
+
+    def connection_lost(self, node: Node, error: KafkaError, now: float) -> None:
+        """A connection that had been made is gone."""
+        logger.info("Connection lost: %s", error)
+        self._remember(node, error, now)
+
+    def _remember(self, node: Node, error: KafkaError, now: float) -> None:
+        self._last[node.id] = error
+        self._tell_updater(node, error, now)
+
+
+def _kind(error: KafkaError) -> str:
+    # Not the text: it may hold a number that is different each time.
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__} {getattr(cause, 'errno', '')}"
+
+
+def _bootstrap_advice(error: KafkaError) -> str:
+    cause = error.__cause__
+    if isinstance(cause, socket.gaierror):
+        return "Check the name in bootstrap.servers, and the DNS."
+    if isinstance(cause, ConnectionRefusedError):
+        return "Is the broker running, and is it listening at that port?"
+    if isinstance(cause, NotKafkaError):
+        return "Check the port in bootstrap.servers, and security.protocol."
+    return "Check bootstrap.servers."

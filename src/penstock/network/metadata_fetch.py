@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the Metadata requests, and starts again from the bootstrap servers when nothing else helps.
+
+The client does this by itself, within its poll, before anything else is sent: a node does not count as ready while an
+update is due.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from typing import Any
+
+from penstock.errors import KafkaError, ProtocolError, UnsupportedVersionError
+from penstock.network.connection import Connection
+from penstock.network.in_flight import Exchange
+from penstock.network.least_loaded import least_loaded
+from penstock.network.pool import ConnectionPool
+from penstock.network.settings import NetworkSettings
+from penstock.network.updater import MetadataUpdater
+from penstock.types import Node
+
+logger = logging.getLogger("penstock.network")
+
+
+class MetadataFetcher:
+    """One Metadata request at a time. Owned by the I/O thread."""
+
+    def __init__(
+        self, settings: NetworkSettings, pool: ConnectionPool, updater: MetadataUpdater, rng: random.Random
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._updater = updater
+        self._rng = rng
+        self._in_progress = False
+
+    def is_due(self, now: float) -> bool:
+        """Whether an update should be on its way and is not."""
+        return not self._in_progress and self._updater.seconds_to_update(now) <= 0
+
+    def maybe_fetch(self, now: float) -> float:
+        """Take the next step towards an update that is due; seconds until it is worth trying again."""
+        if self._in_progress:
+            return math.inf
+        wait = self._updater.seconds_to_update(now)
+        if wait > 0:
+            return wait
+        nodes = self._updater.nodes()
+        node, any_ready = least_loaded(nodes, self._pool, now, self._rng)
+        # Whoever is at the bootstrap servers already has nowhere to go back to.
+        if node is None and not any_ready and any(known.id >= 0 for known in nodes):
+            self._rebootstrap(now)
+            nodes = self._updater.nodes()
+            node, _ = least_loaded(nodes, self._pool, now, self._rng)
+        if node is None:
+            return self._shortest_wait(now)
+        connection = self._pool.sendable(node.id, now)
+        if connection is not None:
+            self._fetch_from(connection, now)
+            return math.inf
+        # A connection that is being made is waited for: opening one to each node in turn would help nobody.
+        if not any(self._pool.states.is_preparing(known.id) for known in nodes):
+            self._pool.connect(node, now)
+            if self._pool.get(node.id) is None:
+                return 0.0  # failed at once; another node may be tried at once
+        return math.inf
+
+    def maybe_rebootstrap(self, now: float) -> None:
+        """Start again from the bootstrap servers when the metadata keeper wants that."""
+        if self._updater.rebootstrap_due(now):
+            self._rebootstrap(now)
+
+    def _rebootstrap(self, now: float) -> None:
+        # The requests in flight fail before the brokers they went to are forgotten.
+        self._pool.close_all(now, "the client starts again from its bootstrap servers")
+        self._updater.rebootstrap(now)
+
+    def _shortest_wait(self, now: float) -> float:
+        return min((self.connection_delay(node, now) for node in self._updater.nodes()), default=math.inf)
+
+    def connection_delay(self, node: Node, now: float) -> float:
+        """Seconds until it is worth asking for that node again; infinity when an event will tell."""
+        known = self._pool.states.get(node.id)
+        if known is None:
+            return 0.0
+        if self._pool.get(node.id) is None:
+            return self._pool.states.backoff_left(node, now)
+        if known.throttled_until > now:
+            return known.throttled_until - now
+        return math.inf
+
+    def _fetch_from(self, connection: Connection, now: float) -> None:
+        request = self._updater.build_request(now)
+        try:
+            version = connection.pick_version(request)
+        except UnsupportedVersionError as error:
+            self._updater.on_failure(error, now)
+            self._updater.on_fatal(error)
+            return
+        logger.debug("Asking %s for metadata", connection.known.node)
+        timeout = self._settings.request_timeout_ms / 1000
+        self._in_progress = True
+        self._pool.start_request(connection, request, version, timeout, self._on_done, now)
+
+    def _on_done(self, exchange: Exchange, body: Any, error: KafkaError | None, now: float) -> None:
+        self._in_progress = False
+        if error is not None:
+            self._updater.on_failure(error, now)
+            return
+        try:
+            self._updater.on_response(exchange.request, body, exchange.version, now)
+        except Exception as unexpected:
+            # The answers behind this one must still be handled, and the update must not stay in progress for ever.
+            logger.exception("The metadata of %s could not be used", exchange)
+            failure = ProtocolError(f"the metadata could not be used: {unexpected}")
+            self._updater.on_failure(failure, now)

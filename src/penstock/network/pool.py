@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All connections of one client: making them, moving bytes, watching the time, and taking them down.
+
+A request is handed in as an Exchange and ends exactly once, through its `on_done`: answered, written (when it has no
+answer), or failed together with its connection. Nothing of the layers above runs in here but those functions, and they
+only take notes.
+
+Owned by the I/O thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.errors import (
+    AuthenticationError,
+    IllegalStateError,
+    KafkaError,
+    NetworkError,
+    RequestTimedOutError,
+)
+from penstock.network import failures
+from penstock.network.backend import NetworkBackend
+from penstock.network.connection import Connection
+from penstock.network.failures import FailureReporter, describe
+from penstock.network.handshake import ApiVersionsHandshake, HandshakeStep
+from penstock.network.in_flight import Exchange, OnDone
+from penstock.network.metrics import NetworkMetrics
+from penstock.network.settings import NetworkSettings
+from penstock.network.states import AUTHENTICATING, CONNECTING, READY, ConnectionStates
+from penstock.network.throttling import throttle_seconds
+from penstock.network.transport import NOTHING, READ, WRITE
+from penstock.protocol.framing import frame_request, next_correlation_id
+from penstock.protocol.requests import Request
+from penstock.types import Node
+
+logger = logging.getLogger("penstock.network")
+
+
+class ConnectionPool:
+    """At most one connection for each node.
+
+    Attributes:
+        states: where each node stands.
+        next_sweep_at: nothing can be due before that time; `sweep` finds out what is.
+        fatal_error: set when a broker refuses this client's identity; whoever tells the senders clears it.
+    """
+
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        backend: NetworkBackend,
+        states: ConnectionStates,
+        reporter: FailureReporter,
+        metrics: NetworkMetrics,
+    ) -> None:
+        self.states = states
+        self.next_sweep_at = math.inf
+        self.fatal_error: KafkaError | None = None
+        self._settings = settings
+        self._backend = backend
+        self._reporter = reporter
+        self._metrics = metrics
+        self._live: dict[int, Connection] = {}
+        self._failed_writes: list[tuple[Connection, OSError]] = []
+        self._correlation_id = -1
+
+    # ---- questions
+
+    def get(self, node_id: int) -> Connection | None:
+        """The connection to a node, in whatever state; None when there is none."""
+        return self._live.get(node_id)
+
+    def sendable(self, node_id: int, now: float) -> Connection | None:
+        """The connection, when it takes another request now: ready, not throttled, and not too busy."""
+        connection = self._live.get(node_id)
+        if (
+            connection is None
+            or connection.known.state is not READY
+            or connection.known.throttled_until > now
+            or not connection.fully_written
+            or len(connection.in_flight) >= self._settings.max_in_flight
+        ):
+            return None
+        return connection
+
+    def is_connected(self, node_id: int) -> bool:
+        """Whether the connection is READY, however busy or throttled."""
+        connection = self._live.get(node_id)
+        return connection is not None and connection.known.state is READY
+
+    def in_flight_count(self, node_id: int | None = None) -> int:
+        """Requests without an answer, of one node or of all."""
+        if node_id is None:
+            return sum(len(connection.in_flight) for connection in self._live.values())
+        connection = self._live.get(node_id)
+        return 0 if connection is None else len(connection.in_flight)
+
+    # ---- making connections
+
+    def connect(self, node: Node, now: float) -> None:
+        """Start an attempt; whether it may be made is the caller's to ask."""
+        known = self.states.connecting(node, now)
+        try:
+            address = known.addresses.take_next(self._backend.resolve)
+        except OSError as error:
+            self._attempt_failed_early(node, failures.resolve_error(node, error), now)
+            return
+        logger.debug("Connecting to %s, address %s", describe(node), address)
+        try:
+            transport = self._backend.connect(address)
+        except OSError as error:
+            self._attempt_failed_early(node, failures.connect_error(node, address, error), now)
+            return
+        connection = Connection(known, transport, address, self._settings.max_response_bytes, self._metrics)
+        self._live[node.id] = connection
+        self._backend.selector.watch(transport, connection, WRITE)
+        self._note_deadline(known.setup_deadline)
+
+    def _attempt_failed_early(self, node: Node, error: KafkaError, now: float) -> None:
+        known = self.states.get(node.id)
+        if known is not None:
+            self.states.disconnected(known, now)
+            self._metrics.connections_failed += 1
+            self._reporter.attempt_failed(node, error, now, ever_ready=known.ever_ready)
+
+    def _go_on_connecting(self, connection: Connection, now: float) -> None:
+        try:
+            interest = connection.transport.finish_connect()
+        except OSError as error:
+            self._fail(
+                connection, failures.connect_error(connection.known.node, connection.address, error), now
+            )
+            return
+        if interest != NOTHING:
+            self._backend.selector.watch(connection.transport, connection, interest)
+            return
+        self._metrics.connections_created += 1
+        connection.established = True
+        self.states.connected(connection.known)
+        self._backend.selector.watch(connection.transport, connection, READ)
+        connection.handshake = ApiVersionsHandshake(self._settings)
+        self._shake_hands(connection, connection.handshake.start(), now)
+
+    def _shake_hands(self, connection: Connection, step: HandshakeStep, now: float) -> None:
+        def on_done(exchange: Exchange, body: Any, error: KafkaError | None, ended_at: float) -> None:
+            if error is None:
+                self._on_handshake_answer(connection, exchange.version, body, ended_at)
+
+        timeout = self._settings.request_timeout_ms / 1000
+        self.start_request(connection, step.request, step.version, timeout, on_done, now)
+
+    def _on_handshake_answer(self, connection: Connection, version: int, body: Any, now: float) -> None:
+        node, handshake = connection.known.node, connection.handshake
+        if handshake is None:
+            raise IllegalStateError(f"an answer to a handshake that nobody began: {connection!r}")
+        try:
+            step = handshake.on_answer(version, body)
+            if step is None and isinstance(handshake, ApiVersionsHandshake):
+                connection.api_versions = handshake.result
+                step = self._start_authentication(connection)
+        except KafkaError as error:
+            self._fail(connection, failures.refused_error(node, error), now)
+        else:
+            if step is not None:
+                self._shake_hands(connection, step, now)
+                return
+            connection.handshake = None
+            self.states.ready(connection.known)
+            self._reporter.connected(node.id)
+            self._note_idle_deadline(connection)
+            logger.debug("Connected to %s", describe(node))
+
+    def _start_authentication(self, connection: Connection) -> HandshakeStep | None:
+        if self._backend.authenticate is None or connection.api_versions is None:
+            return None
+        connection.known.move_to(AUTHENTICATING)
+        connection.handshake = self._backend.authenticate(connection.known.node, connection.api_versions)
+        return connection.handshake.start()
+
+    # ---- moving bytes
+
+    def start_request(
+        self,
+        connection: Connection,
+        request: Request,
+        version: int,
+        timeout: float,
+        on_done: OnDone,
+        now: float,
+    ) -> None:
+        """Frame a request and write as much of it as fits; the rest follows when the selector says so.
+
+        A connection that proves broken is only noted: the caller may be in the middle of something, and what follows
+        from the failure waits for `meet_failed_writes`.
+
+        Raises:
+            ValueError: the request cannot be encoded in that version; nothing was sent.
+        """
+        body = request.encode(version)
+        correlation_id = next_correlation_id(self._correlation_id)
+        buffers = frame_request(request.api, version, correlation_id, self._settings.client_id, body)
+        self._correlation_id = correlation_id
+        exchange = Exchange(request, version, correlation_id, now, timeout, on_done)
+        connection.start_request(exchange, buffers, now)
+        self._note_deadline(exchange.deadline)
+        try:
+            ended = connection.write_some()
+        except OSError as error:
+            self._failed_writes.append((connection, error))
+        else:
+            self._after_write(connection, ended, now)
+
+    def meet_failed_writes(self, now: float) -> None:
+        """Deal with the connections that `start_request` found broken."""
+        while self._failed_writes:
+            connection, error = self._failed_writes.pop()
+            if not connection.closed:
+                self._write_failed(connection, error, now)
+
+    def on_events(self, events: Iterable[tuple[Connection, int]], now: float) -> None:
+        """Handle what the selector has found."""
+        for connection, mask in events:
+            if connection.closed:
+                continue  # by an earlier event of the same round
+            if connection.known.state is CONNECTING:
+                self._go_on_connecting(connection, now)
+                continue
+            if mask & READ:
+                self._read(connection, now)
+            if mask & WRITE and not connection.closed:
+                self._write(connection, now)
+
+    def _write(self, connection: Connection, now: float) -> None:
+        try:
+            ended = connection.write_some()
+        except OSError as error:
+            self._write_failed(connection, error, now)
+        else:
+            self._after_write(connection, ended, now)
+
+    def _write_failed(self, connection: Connection, error: OSError, now: float) -> None:
+        # Answers to earlier requests may lie in the receive buffer; taken for lost, they would be sent again.
+        self._read(connection, now)
+        if not connection.closed:
+            self._fail(connection, failures.broken_error(connection.known.node, error), now)
+
+    def _after_write(self, connection: Connection, ended: Exchange | None, now: float) -> None:
+        if connection.fully_written == connection.write_watched:
+            connection.write_watched = not connection.write_watched
+            interest = READ | WRITE if connection.write_watched else READ
+            self._backend.selector.watch(connection.transport, connection, interest)
+        if ended is not None:
+            ended.on_done(ended, None, None, now)
+
+    def _read(self, connection: Connection, now: float) -> None:
+        for exchange, raw in connection.read_answers(now):
+            self._on_answer(connection, exchange, raw, now)
+        if connection.closed:
+            return
+        node = connection.known.node
+        trouble = connection.trouble
+        if isinstance(trouble, KafkaError):
+            self._fail(connection, failures.nonsense_error(node, trouble), now)
+        elif trouble is not None:
+            self._fail(connection, failures.broken_error(node, trouble), now)
+        elif connection.peer_closed:
+            self._fail(connection, failures.closed_by_peer_error(node, connection.handshake is not None), now)
+
+    def _on_answer(self, connection: Connection, exchange: Exchange, raw: memoryview, now: float) -> None:
+        try:
+            body = exchange.request.decode_response(exchange.version, raw)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request must end
+            unintelligible = failures.nonsense_error(connection.known.node, error)
+            exchange.on_done(exchange, None, unintelligible, now)
+            if not connection.closed:
+                self._fail(connection, unintelligible, now)
+            return
+        seconds = throttle_seconds(exchange.request.api.key, exchange.version, body)
+        if seconds > 0:
+            known = connection.known
+            known.throttled_until = max(known.throttled_until, now + seconds)
+            connection.in_flight.extend_deadlines(seconds)
+        exchange.on_done(exchange, body, None, now)
+
+    # ---- watching the time
+
+    def sweep(self, now: float) -> None:
+        """Fail what has taken too long and close what is unused; find out when to look again."""
+        self.next_sweep_at = math.inf
+        for connection in list(self._live.values()):
+            known = connection.known
+            if known.state is CONNECTING:
+                if now >= known.setup_deadline:
+                    self._fail(connection, failures.setup_timeout_error(known.node, known.setup_timeout), now)
+                else:
+                    self._note_deadline(known.setup_deadline)
+                continue
+            late = connection.in_flight.first_expired(now)
+            if late is not None:
+                self._fail(connection, _timed_out(known.node, late, now), now)
+            elif not connection.in_flight and known.state is READY and now >= self._idle_deadline(connection):
+                logger.debug("Closing the unused connection to %s", describe(known.node))
+                self.close_connection(known.node.id, now, "it was not used")
+            else:
+                self._note_deadline(connection.in_flight.next_deadline())
+                self._note_idle_deadline(connection)
+
+    def _idle_deadline(self, connection: Connection) -> float:
+        idle_ms = self._settings.connections_max_idle_ms
+        return math.inf if idle_ms < 0 else connection.last_used_at + idle_ms / 1000
+
+    def _note_idle_deadline(self, connection: Connection) -> None:
+        # With requests in flight their deadlines are what is watched; being answered makes the connection used.
+        if not connection.in_flight:
+            self._note_deadline(self._idle_deadline(connection))
+
+    def _note_deadline(self, deadline: float) -> None:
+        self.next_sweep_at = min(self.next_sweep_at, deadline)
+
+    # ---- taking connections down
+
+    def close_connection(self, node_id: int, now: float, reason: str) -> None:
+        """Close one connection by our own will; its requests fail, oldest first."""
+        connection = self._live.get(node_id)
+        if connection is None:
+            return
+        error = NetworkError(f"the connection to {describe(connection.known.node)} was closed: {reason}")
+        pending = self._take_down(connection, now)
+        _fail_all(pending, error, now)
+
+    def close_all(self, now: float, reason: str) -> None:
+        """Close every connection by our own will."""
+        for node_id in list(self._live):
+            self.close_connection(node_id, now, reason)
+
+    def _fail(self, connection: Connection, error: KafkaError, now: float) -> None:
+        """Take down a connection that is broken, and tell everyone concerned."""
+        known = connection.known
+        was_ready = known.state is READY
+        refused = isinstance(error, AuthenticationError)
+        if not connection.established:
+            self._metrics.connections_failed += 1
+        pending = self._take_down(connection, now, refused=refused)
+        if refused:
+            self._metrics.authentications_failed += 1
+            self.fatal_error = error
+        if was_ready:
+            self._reporter.connection_lost(known.node, error, now)
+        else:
+            self._reporter.attempt_failed(known.node, error, now, ever_ready=known.ever_ready)
+        _fail_all(pending, error, now)
+
+    def _take_down(self, connection: Connection, now: float, *, refused: bool = False) -> list[Exchange]:
+        known = connection.known
+        del self._live[known.node.id]
+        self._backend.selector.unwatch(connection.transport)
+        pending = connection.close()
+        if connection.established:
+            self._metrics.connections_closed += 1
+        if refused:
+            self.states.authentication_failed(known, now)
+        else:
+            self.states.disconnected(known, now)
+        return pending
+
+
+def _timed_out(node: Node, late: Exchange, now: float) -> KafkaError:
+    waited_ms = (now - late.sent_at) * 1000
+    return RequestTimedOutError(
+        f"no answer from {describe(node)} to a {late.request.api.name} request within {waited_ms:.0f} ms; "
+        "the connection was closed"
+    )
+
+
+def _fail_all(pending: list[Exchange], error: KafkaError, now: float) -> None:
+    """End the exchanges of a connection, oldest first, each with the error that fits it.
+
+    The connection's own error is that of a request only where it says what became of the request: it was lost with the
+    connection, or refused, or is itself the one that took too long. To all others the connection was merely lost.
+    """
+    lost: KafkaError = error
+    if not isinstance(error, NetworkError | AuthenticationError):
+        lost = NetworkError(f"the connection was closed before the answer came: {error}")
+        lost.__cause__ = error
+    for exchange in pending:
+        late = isinstance(error, RequestTimedOutError) and exchange.deadline <= now
+        exchange.on_done(exchange, None, error if late else lost, now)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From names to addresses.
+
+Two jobs: the addresses of one node, tried one after the other (`HostAddresses`), and the bootstrap servers of the
+configuration (`parse_bootstrap`, `bootstrap_nodes`). Asking the name service is a function that is handed in.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.errors import BootstrapError, ConfigError
+from penstock.network.transport import Address
+from penstock.types import Node
+
+# All addresses of a host; raises OSError when it has none.
+Resolve = Callable[[str, int], Sequence[Address]]
+# The full name of an address.
+ReverseResolve = Callable[[Address], str]
+
+USE_ALL_DNS_IPS = "use_all_dns_ips"
+RESOLVE_CANONICAL = "resolve_canonical_bootstrap_servers_only"
+
+_ENDPOINT = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9_+.]*://)?(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]+)"
+)
+_HOST = re.compile(r"[0-9A-Za-z_.%\-]+")
+_V6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.\-]+)?")
+
+
+def system_resolve(host: str, port: int) -> list[Address]:
+    """Ask this machine's name service; may block for as long as that takes.
+
+    IPv4 comes first. Only the first address's family is tried, and brokers that are bound to 127.0.0.1 while
+    `localhost` means ::1 first are common; the Java client prefers IPv4 as well.
+
+    Raises:
+        OSError: the name is not known, or the name service cannot be asked.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    except UnicodeError as error:  # a label longer than 63 characters, for example
+        raise OSError(f"not a host name: {error}") from error
+    # TCP over anything but IPv4 and IPv6 does not come out of getaddrinfo, so these are the two forms of addresses.
+    addresses = [Address(int(family), sockaddr) for family, _, _, _, sockaddr in found]  # type: ignore[arg-type]
+    return sorted(addresses, key=lambda address: address.family != socket.AF_INET)
+
+
+def system_reverse_resolve(address: Address) -> str:
+    """The full name of an address, or the address itself when it has none."""
+    try:
+        return socket.getnameinfo(address.sockaddr, 0)[0]
+    except OSError:
+        return address.ip
+
+
+class HostAddresses:
+    """The addresses of one host, in the order in which they are tried. Owned by the I/O thread.
+
+    Each attempt takes the next address. When all have been tried the name is resolved again; the address tried last is
+    then not the first to be tried, if there are others.
+    """
+
+    __slots__ = ("_addresses", "_last_tried", "_next", "host", "port")
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._addresses: list[Address] = []
+        self._next = 0
+        self._last_tried: Address | None = None
+
+    def take_next(self, resolve: Resolve) -> Address:
+        """The address for the next attempt.
+
+        Raises:
+            OSError: the name cannot be resolved.
+        """
+        if self._next >= len(self._addresses):
+            self._addresses = _of_first_family(resolve(self.host, self.port))
+            self._next = int(len(self._addresses) > 1 and self._addresses[0] == self._last_tried)
+        self._last_tried = self._addresses[self._next]
+        self._next += 1
+        return self._last_tried
+
+    def forget(self) -> None:
+        """Resolve again next time: the node was connected and is gone, so it may have moved."""
+        self._addresses = []
+        self._next = 0
+
+
+def _of_first_family(addresses: Sequence[Address]) -> list[Address]:
+    if not addresses:
+        raise OSError("the name has no address")
+    family = addresses[0].family
+    # A name service may list an address twice; trying it twice would only lose time.
+    return list(dict.fromkeys(address for address in addresses if address.family == family))
+
+
+class Endpoint(NamedTuple):
+    """Host and port as configured."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_bootstrap(servers: str | Iterable[str]) -> list[Endpoint]:
+    """Check the option bootstrap.servers.
+
+    Args:
+        servers: "host:port" texts, or one text with commas. IPv6 addresses stand in brackets; a leading
+            "PROTOCOL://" is ignored.
+
+    Raises:
+        ConfigError: there is none, one is malformed, or one is there twice.
+    """
+    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    endpoints = [_parse_endpoint(text.strip()) for text in texts if text.strip()]
+    if not endpoints:
+        raise ConfigError("bootstrap.servers is empty: give at least one host:port")
+    seen: set[Endpoint] = set()
+    for endpoint in endpoints:
+        if endpoint in seen:
+            raise ConfigError(f"bootstrap.servers has {endpoint} twice")
+        seen.add(endpoint)
+    return endpoints
+
+
+def _parse_endpoint(text: str) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"bootstrap.servers: {text!r} is not host:port{_hint(text)}")
+    bracketed = match["v6"]
+    host = match["host"] if bracketed is None else bracketed
+    if not (_HOST if bracketed is None else _V6).fullmatch(host):
+        raise ConfigError(f"bootstrap.servers: {text!r} has {'no' if not host else 'a malformed'} host")
+    port = int(match["port"])
+    if not 1 <= port <= 65535:
+        raise ConfigError(f"bootstrap.servers: the port of {text!r} must be from 1 to 65535")
+    return Endpoint(host, port)
+
+
+def _hint(text: str) -> str:
+    if text.count(":") > 1 and "://" not in text and "[" not in text:
+        return " (an IPv6 address stands in brackets: [::1]:9092)"
+    if ":" not in text:
+        return " (the port is missing; Kafka's usual one is 9092)"
+    return ""
+
+
+class BootstrapFailure(NamedTuple):
+    """A configured server whose name could not be resolved."""
+
+    endpoint: Endpoint
+    error: OSError
+
+
+def bootstrap_nodes(
+    endpoints: Sequence[Endpoint],
+    dns_lookup: str,
+    resolve: Resolve,
+    rng: random.Random,
+    reverse_resolve: ReverseResolve = system_reverse_resolve,
+) -> tuple[list[Node], list[BootstrapFailure]]:
+    """The nodes for first contact, with ids -1, -2, ... in random order, and the servers that were left out.
+
+    With `resolve_canonical_bootstrap_servers_only` each address of a server becomes a node under its canonical name, as
+    Kerberos needs it; otherwise names are kept and resolved again for each connection.
+
+    Raises:
+        BootstrapError: no name can be resolved; the text has the cause for each.
+    """
+    hosts: list[Endpoint] = []
+    failures: list[BootstrapFailure] = []
+    for endpoint in endpoints:
+        try:
+            addresses = resolve(endpoint.host, endpoint.port)
+        except OSError as error:
+            failures.append(BootstrapFailure(endpoint, error))
+            continue
+        if dns_lookup == RESOLVE_CANONICAL:
+            hosts.extend(Endpoint(reverse_resolve(address), endpoint.port) for address in addresses)
+        else:
+            hosts.append(endpoint)
+    if not hosts:
+        causes = "; ".join(
+            f"{failure.endpoint}: {failure.error.strerror or failure.error}" for failure in failures
+        )
+        raise BootstrapError(
+            f"none of the bootstrap.servers can be resolved ({causes}). Check the names, and the DNS."
+        )
+    hosts = list(dict.fromkeys(hosts))
+    rng.shuffle(hosts)
+    return [Node(-1 - index, host, port) for index, (host, port) in enumerate(hosts)], failures

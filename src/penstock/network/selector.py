@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for several transports at once.
+
+The client waits in one place only: `Selector.poll`. A simulator has a selector of its own, which moves virtual time
+forward instead of waiting.
+"""
+
+from __future__ import annotations
+
+import selectors
+from typing import Any, Protocol
+
+from penstock.network.transport import Transport
+from penstock.network.wakeup import Wakeup
+
+# A longer wait than this is cut short: the operating system's calls overflow on infinity and on years.
+LONGEST_WAIT = 3600.0
+
+
+class Selector(Protocol):
+    """Waits until a watched transport is ready. All methods but `wakeup` belong to the I/O thread."""
+
+    def watch(self, transport: Transport, owner: Any, interest: int) -> None:
+        """Wait for that transport too, or change what is waited for (READ, WRITE or both)."""
+        ...
+
+    def unwatch(self, transport: Transport) -> None:
+        """Forget a transport, before it is closed."""
+        ...
+
+    def poll(self, timeout: float) -> list[tuple[Any, int]]:
+        """Wait at most that many seconds; the owners of the ready transports, each with what it is ready for."""
+        ...
+
+    def wakeup(self) -> None:
+        """End the present wait, or the next one. From any thread."""
+        ...
+
+    def close(self) -> None:
+        """Release what the selector holds; the transports are not closed."""
+        ...
+
+
+class SocketSelector:
+    """The operating system's best selector, and a wake-up."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = Wakeup()
+        self._selector.register(self._wakeup, selectors.EVENT_READ, None)
+
+    def watch(self, transport: Transport, owner: Any, interest: int) -> None:
+        """See Selector."""
+        try:
+            self._selector.modify(transport, interest, owner)
+        except KeyError:
+            self._selector.register(transport, interest, owner)
+
+    def unwatch(self, transport: Transport) -> None:
+        """See Selector."""
+        try:
+            self._selector.unregister(transport)
+        except KeyError:
+            pass  # never watched: it failed before it got that far
+
+    def poll(self, timeout: float) -> list[tuple[Any, int]]:
+        """See Selector."""
+        may_wait = self._wakeup.before_wait()
+        try:
+            events = self._selector.select(min(timeout, LONGEST_WAIT) if may_wait else 0)
+        finally:
+            self._wakeup.after_wait()
+        ready = []
+        for key, mask in events:
+            if key.data is None:
+                self._wakeup.drain()
+            else:
+                ready.append((key.data, mask))
+        return ready
+
+    def wakeup(self) -> None:
+        """See Selector."""
+        self._wakeup.wake()
+
+    def close(self) -> None:
+        """See Selector."""
+        self._selector.close()
+        self._wakeup.close()

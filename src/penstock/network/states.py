@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the connection to each node stands, and when the next attempt may be made.
+
+Rules:
+1. A state changes only along `TRANSITIONS`; anything else is a bug of this package and raises.
+2. Each failure lengthens the wait before the next attempt; only READY sets it back. A peer that accepts connections and
+   drops them again is therefore not hammered.
+3. Each attempt that fails while CONNECTING lengthens the time that the next one may take; getting past CONNECTING sets
+   it back.
+4. After a connection that had been made is lost, the name is resolved again: the node may have moved.
+5. A node that changes its host or port begins anew.
+
+No I/O and no clock here: `now` is a parameter. Owned by the I/O thread.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+
+from penstock._time import ExponentialBackoff
+from penstock.errors import IllegalStateError
+from penstock.network.resolver import HostAddresses
+from penstock.network.settings import NetworkSettings
+from penstock.types import Node
+
+
+class ConnectionState(enum.Enum):
+    """Where the connection to a node stands."""
+
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"  # TCP, and TLS where it is used
+    CHECKING_API_VERSIONS = "checking api versions"
+    AUTHENTICATING = "authenticating"  # SASL, where it is used
+    READY = "ready"
+    AUTHENTICATION_FAILED = "authentication failed"
+
+
+DISCONNECTED = ConnectionState.DISCONNECTED
+CONNECTING = ConnectionState.CONNECTING
+CHECKING_API_VERSIONS = ConnectionState.CHECKING_API_VERSIONS
+AUTHENTICATING = ConnectionState.AUTHENTICATING
+READY = ConnectionState.READY
+AUTHENTICATION_FAILED = ConnectionState.AUTHENTICATION_FAILED
+
+TRANSITIONS: dict[ConnectionState, frozenset[ConnectionState]] = {
+    DISCONNECTED: frozenset({CONNECTING}),
+    CONNECTING: frozenset({CHECKING_API_VERSIONS, DISCONNECTED, AUTHENTICATION_FAILED}),
+    CHECKING_API_VERSIONS: frozenset({AUTHENTICATING, READY, DISCONNECTED, AUTHENTICATION_FAILED}),
+    AUTHENTICATING: frozenset({READY, DISCONNECTED, AUTHENTICATION_FAILED}),
+    READY: frozenset({DISCONNECTED}),
+    AUTHENTICATION_FAILED: frozenset({CONNECTING}),
+}
+
+# Without a connection: a new one may be tried when the backoff has passed.
+UNCONNECTED = frozenset({DISCONNECTED, AUTHENTICATION_FAILED})
+# On the way to READY.
+PREPARING = frozenset({CONNECTING, CHECKING_API_VERSIONS, AUTHENTICATING})
+
+
+class NodeState:
+    """What is remembered of one node from one connection to the next."""
+
+    __slots__ = (
+        "addresses",
+        "ever_ready",
+        "failed_attempts",
+        "failed_setups",
+        "last_attempt_at",
+        "node",
+        "reconnect_backoff",
+        "setup_timeout",
+        "state",
+        "throttled_until",
+    )
+
+    def __init__(self, node: Node, setup_timeout: float) -> None:
+        self.node = node
+        self.state = DISCONNECTED
+        self.addresses = HostAddresses(node.host, node.port)
+        self.last_attempt_at = -math.inf
+        self.failed_attempts = 0  # since READY
+        self.failed_setups = 0  # since it last got past CONNECTING
+        self.reconnect_backoff = 0.0  # seconds
+        self.setup_timeout = setup_timeout  # seconds
+        self.throttled_until = -math.inf
+        self.ever_ready = False
+
+    def move_to(self, new: ConnectionState) -> None:
+        """Change the state.
+
+        Raises:
+            IllegalStateError: the table does not have that transition.
+        """
+        if new not in TRANSITIONS[self.state]:
+            raise IllegalStateError(
+                f"a connection cannot go from {self.state.value} to {new.value}: {self.node}"
+            )
+        self.state = new
+
+    @property
+    def setup_deadline(self) -> float:
+        """When the attempt under way has taken too long."""
+        return self.last_attempt_at + self.setup_timeout
+
+    def __repr__(self) -> str:
+        return f"<NodeState {self.node}: {self.state.value}, {self.failed_attempts} failed attempts>"
+
+
+class ConnectionStates:
+    """The states of all nodes that were ever tried, by node id."""
+
+    def __init__(self, settings: NetworkSettings, rng: random.Random) -> None:
+        self._rng = rng
+        self._reconnect = ExponentialBackoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
+        self._setup = ExponentialBackoff(
+            settings.connection_setup_timeout_ms, settings.connection_setup_timeout_max_ms
+        )
+        self._nodes: dict[int, NodeState] = {}
+
+    def get(self, node_id: int) -> NodeState | None:
+        """The state of a node, None when it was never tried."""
+        return self._nodes.get(node_id)
+
+    def state_of(self, node_id: int) -> ConnectionState:
+        """The state of a node; one that was never tried is disconnected."""
+        known = self._nodes.get(node_id)
+        return DISCONNECTED if known is None else known.state
+
+    def is_preparing(self, node_id: int) -> bool:
+        """Whether a connection is on its way to READY."""
+        return self.state_of(node_id) in PREPARING
+
+    def can_connect(self, node: Node, now: float) -> bool:
+        """Whether a new attempt may be made."""
+        known = self._nodes.get(node.id)
+        if known is None:
+            return True
+        return known.state in UNCONNECTED and self.backoff_left(node, now) <= 0
+
+    def backoff_left(self, node: Node, now: float) -> float:
+        """Seconds until a node without connection may be tried again."""
+        known = self._nodes.get(node.id)
+        if known is None or _has_moved(known, node):
+            return 0.0
+        return max(0.0, known.last_attempt_at + known.reconnect_backoff - now)
+
+    def last_attempt_at(self, node_id: int) -> float:
+        """When the node was last tried, or lost."""
+        known = self._nodes.get(node_id)
+        return -math.inf if known is None else known.last_attempt_at
+
+    def connecting(self, node: Node, now: float) -> NodeState:
+        """An attempt begins."""
+        known = self._nodes.get(node.id)
+        if known is None or _has_moved(known, node):
+            known = NodeState(node, self._setup.seconds(0, self._rng))
+            self._nodes[node.id] = known
+        known.node = node
+        known.move_to(CONNECTING)
+        known.last_attempt_at = now
+        return known
+
+    def connected(self, known: NodeState) -> None:
+        """Bytes can be exchanged; Kafka's part begins."""
+        known.move_to(CHECKING_API_VERSIONS)
+        self._reset_setup_timeout(known)
+
+    def ready(self, known: NodeState) -> None:
+        """Requests can be sent."""
+        known.move_to(READY)
+        known.ever_ready = True
+        known.failed_attempts = 0
+        known.reconnect_backoff = 0.0
+
+    def disconnected(self, known: NodeState, now: float) -> None:
+        """The attempt failed, or the connection is gone."""
+        if known.state is CONNECTING:
+            known.failed_setups += 1
+            known.setup_timeout = self._setup.seconds(known.failed_setups, self._rng)
+        else:
+            self._reset_setup_timeout(known)
+            known.addresses.forget()
+        known.move_to(DISCONNECTED)
+        self._lengthen_backoff(known, now)
+
+    def authentication_failed(self, known: NodeState, now: float) -> None:
+        """The broker refused who we are."""
+        known.move_to(AUTHENTICATION_FAILED)
+        self._lengthen_backoff(known, now)
+
+    def _lengthen_backoff(self, known: NodeState, now: float) -> None:
+        known.last_attempt_at = now
+        known.reconnect_backoff = self._reconnect.seconds(known.failed_attempts, self._rng)
+        known.failed_attempts += 1
+
+    def _reset_setup_timeout(self, known: NodeState) -> None:
+        known.failed_setups = 0
+        known.setup_timeout = self._setup.seconds(0, self._rng)
+
+
+def _has_moved(known: NodeState, node: Node) -> bool:
+    return known.state in UNCONNECTED and (known.node.host, known.node.port) != (node.host, node.port)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the network client talks to whoever keeps the cluster's metadata.
+
+The client decides when and where a Metadata request is sent, because only it knows the connections; what to ask and
+what to make of the answer is decided above. This Protocol is the seam: the network layer knows nothing above it.
+
+All methods are called on the I/O thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from penstock.errors import KafkaError
+from penstock.protocol.requests import Request
+from penstock.types import Node
+
+
+class MetadataUpdater(Protocol):
+    """Keeps the view of the cluster; the client fetches for it."""
+
+    def nodes(self) -> Sequence[Node]:
+        """The known nodes; the bootstrap ones (ids -1, -2, ...) until the first answer."""
+        ...
+
+    def seconds_to_update(self, now: float) -> float:
+        """Seconds until an update is due: 0.0 is now, infinity is never."""
+        ...
+
+    def build_request(self, now: float) -> Request:
+        """The Metadata request to send; the update is in progress until `on_response` or `on_failure`."""
+        ...
+
+    def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:
+        """The answer to the request made by `build_request`."""
+        ...
+
+    def on_failure(self, error: KafkaError, now: float) -> None:
+        """The request in progress failed: disconnected, timed out, or not understood."""
+        ...
+
+    def on_fatal(self, error: KafkaError) -> None:
+        """No update can succeed (authentication, no common version); waiting senders are woken with the error."""
+        ...
+
+    def on_connection_failed(self, node: Node, error: KafkaError, now: float) -> None:
+        """A connection could not be made, or broke; remembered, so that a time-out can name the cause.
+
+        A broker that refuses a connection with REBOOTSTRAP_REQUIRED is told here too, as the BrokerError of that code.
+        """
+        ...
+
+    def rebootstrap_due(self, now: float) -> bool:
+        """Whether the view of the cluster must be dropped in favour of the bootstrap servers."""
+        ...
+
+    def rebootstrap(self, now: float) -> None:
+        """Go back to the bootstrap nodes, where metadata.recovery.strategy allows it.
+
+        Called when `rebootstrap_due`, and when an update is due but no known node can be used or connected to. All
+        connections were closed before.
+        """
+        ...

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network in memory, in virtual time.
+
+`FakeNetwork` stands for the operating system: it resolves names, makes connections and waits; waiting moves the clock
+to the next thing that happens. `Peer` is the other end of a connection, `FakeBroker` a peer factory that cuts the
+bytes into requests and answers them. `FakeUpdater` stands for the layer above the network.
+
+Nothing here knows the client; whatever is written against `NetworkBackend` can run on it.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import itertools
+import math
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.errors import KafkaError
+from penstock.network.backend import NetworkBackend
+from penstock.network.transport import NOTHING, READ, WRITE, Address
+from penstock.protocol.codec import decode_request_body, encode_response_body
+from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, METADATA
+from penstock.protocol.requests import Request, SchemaRequest
+from penstock.protocol.schema import ApiSchema
+from penstock.types import Node
+
+
+class FakeClock:
+    """Time that passes only when it is told to."""
+
+    def __init__(self, start: float = 1000.0) -> None:
+        self.time = start
+
+    def now(self) -> float:
+        return self.time
+
+    def wall_ms(self) -> int:
+        return int(self.time * 1000)
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Peer:
+    """The far end of a connection, as the test or a fake broker sees it."""
+
+    def __init__(self, transport: FakeTransport) -> None:
+        self._transport = transport
+        self.received = bytearray()
+        self.on_data: Callable[[Peer], None] | None = None
+        self.closed_by_client = False
+
+    def send(self, data: bytes) -> None:
+        self._transport.inbound += data
+
+    def close(self) -> None:
+        """End the stream, after what was sent."""
+        self._transport.end_of_stream = True
+
+    def reset(self) -> None:
+        """Break the connection: reading and writing fail at the client."""
+        self._transport.broken = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    def limit_writes(self, room: int | None) -> None:
+        """How many more bytes the client can write until there is room again; None is no limit."""
+        self._transport.room = room
+
+    def _take(self, data: bytes) -> None:
+        self.received += data
+        if self.on_data is not None:
+            self.on_data(self)
+
+
+class FakeTransport:
+    """The client's end of a connection."""
+
+    def __init__(self, address: Address, fileno: int) -> None:
+        self.address = address
+        self.peer = Peer(self)
+        self.inbound = bytearray()
+        self.end_of_stream = False
+        self.broken: OSError | None = None
+        self.connected = False
+        self.silent = False  # the attempt to connect gets no answer
+        self.room: int | None = None
+        self.closed = False
+        self.writes: list[int] = []
+        self._fileno = fileno
+
+    def finish_connect(self) -> int:
+        if self.broken is not None:
+            raise self.broken
+        if self.silent:
+            return WRITE
+        self.connected = True
+        return NOTHING
+
+    def send_some(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        assert not self.closed
+        if self.broken is not None:
+            raise self.broken
+        data = b"".join(buffers)
+        if self.room is not None:
+            data = data[: self.room]
+            self.room -= len(data)
+        if data:
+            self.writes.append(len(data))
+            self.peer._take(data)
+        return len(data)
+
+    def recv_some(self, max_bytes: int) -> bytes | None:
+        assert not self.closed
+        if self.inbound:
+            data = bytes(self.inbound[:max_bytes])
+            del self.inbound[:max_bytes]
+            return data
+        if self.broken is not None:
+            raise self.broken
+        return b"" if self.end_of_stream else None
+
+    def has_pending(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self._fileno
+
+    def close(self) -> None:
+        self.closed = True
+        self.peer.closed_by_client = True
+
+    def readiness(self) -> int:
+        if not self.connected:
+            return READ | WRITE if self.broken is not None else (NOTHING if self.silent else WRITE)
+        readable = bool(self.inbound) or self.end_of_stream or self.broken is not None
+        writable = self.broken is not None or self.room is None or self.room > 0
+        return (READ if readable else 0) | (WRITE if writable else 0)
+
+
+class FakeNetwork:
+    """Names, listeners, connections, and a selector that moves virtual time. Everything listens at 127.0.0.1 names."""
+
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
+        self.names: dict[str, list[str]] = {}
+        self.listeners: dict[tuple[str, int], Callable[[Peer], None]] = {}
+        self.silent: set[tuple[str, int]] = set()  # where attempts to connect get no answer
+        self.attempts: list[str] = []  # ip:port of each
+        self.lookups: list[str] = []
+        self.transports: list[FakeTransport] = []
+        self.woken = False
+        self.closed = False
+        self._watched: dict[int, tuple[FakeTransport, Any, int]] = {}
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count(100)
+
+    def backend(self) -> NetworkBackend:
+        return NetworkBackend(self, self.connect, self.resolve)
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Let something happen, in virtual time, while the client waits."""
+        heapq.heappush(self._agenda, (self.clock.now() + seconds, next(self._numbers), action))
+
+    def listen(
+        self, host: str, port: int, on_connect: Callable[[Peer], None], ips: Sequence[str] = ()
+    ) -> None:
+        self.names.setdefault(host, list(ips) or [f"10.0.0.{len(self.names) + 1}"])
+        for ip in self.names[host]:
+            self.listeners[ip, port] = on_connect
+
+    # ---- what the backend gives
+
+    def resolve(self, host: str, port: int) -> list[Address]:
+        self.lookups.append(host)
+        if host not in self.names:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [Address(_family(ip), (ip, port)) for ip in self.names[host]]
+
+    def connect(self, address: Address) -> FakeTransport:
+        self.attempts.append(str(address))
+        transport = FakeTransport(address, next(self._numbers))
+        self.transports.append(transport)
+        where = (address.ip, address.sockaddr[1])
+        if where in self.silent:
+            transport.silent = True
+        elif where in self.listeners:
+            self.listeners[where](transport.peer)
+        else:
+            transport.broken = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        return transport
+
+    # ---- the selector
+
+    def watch(self, transport: FakeTransport, owner: Any, interest: int) -> None:
+        self._watched[transport.fileno()] = (transport, owner, interest)
+
+    def unwatch(self, transport: FakeTransport) -> None:
+        self._watched.pop(transport.fileno(), None)
+
+    def poll(self, timeout: float) -> list[tuple[Any, int]]:
+        until = self.clock.now() + timeout
+        while True:
+            ready = self._ready()
+            woken, self.woken = self.woken, False
+            if ready or woken:
+                return ready
+            if self._agenda and self._agenda[0][0] <= until:
+                at, _, action = heapq.heappop(self._agenda)
+                self.clock.time = max(self.clock.time, at)
+                action()
+                continue
+            if until == math.inf:
+                raise AssertionError("the client waits for ever, and nothing is going to happen")
+            self.clock.time = max(self.clock.time, until)
+            return []
+
+    def wakeup(self) -> None:
+        self.woken = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _ready(self) -> list[tuple[Any, int]]:
+        found = [
+            (owner, transport.readiness() & interest) for transport, owner, interest in self._watched.values()
+        ]
+        return [(owner, mask) for owner, mask in found if mask]
+
+
+def _family(ip: str) -> int:
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET
+
+
+class Received(NamedTuple):
+    """A request as the broker read it."""
+
+    peer: Peer
+    api: ApiSchema
+    version: int
+    correlation_id: int
+    client_id: str | None
+    raw_body: bytes
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return decode_request_body(self.api, self.version, self.raw_body)
+
+
+Answer = Callable[[Received], dict[str, Any] | bytes | None]
+
+
+class FakeBroker:
+    """Cuts bytes into requests; answers those it has a rule for, keeps the others in `waiting`.
+
+    A rule gives the answer's body as a dict, or the bytes of a body, or None for no answer.
+    """
+
+    def __init__(self, network: FakeNetwork, node: Node, ips: Sequence[str] = ()) -> None:
+        self.network = network
+        self.node = node
+        self.peers: list[Peer] = []
+        self.waiting: list[Received] = []
+        self.seen: list[Received] = []
+        self.latency = 0.0
+        self.rules: dict[int, Answer] = {API_VERSIONS.key: lambda _: api_versions_body()}
+        network.listen(node.host, node.port, self._accept, ips)
+
+    def answer(self, request: Received, body: dict[str, Any] | bytes) -> None:
+        """Answer a request that waits; dicts are encoded in the request's version."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+        request.peer.send(response_frame(request, body))
+
+    def _accept(self, peer: Peer) -> None:
+        self.peers.append(peer)
+        peer.on_data = self._on_data
+
+    def _on_data(self, peer: Peer) -> None:
+        for request in take_requests(peer):
+            self.seen.append(request)
+            rule = self.rules.get(request.api.key)
+            if rule is None:
+                self.waiting.append(request)
+            elif (body := rule(request)) is not None:
+                frame = response_frame(request, body)
+                if self.latency:
+                    self.network.after(self.latency, lambda frame=frame: peer.send(frame))
+                else:
+                    peer.send(frame)
+
+
+def take_requests(peer: Peer) -> list[Received]:
+    """Cut complete requests off what a peer has received."""
+    requests = []
+    while len(peer.received) >= 4:
+        (size,) = struct.unpack_from(">i", peer.received)
+        if len(peer.received) < 4 + size:
+            break
+        frame = bytes(peer.received[4 : 4 + size])
+        del peer.received[: 4 + size]
+        requests.append(parse_request(peer, frame))
+    return requests
+
+
+def parse_request(peer: Peer, frame: bytes) -> Received:
+    key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
+    at = 10 + max(0, length)
+    client_id = None if length < 0 else frame[10:at].decode()
+    api = API_BY_KEY[key]
+    if api.request_header_version(version) >= 2:
+        assert frame[at] == 0
+        at += 1
+    return Received(peer, api, version, correlation_id, client_id, frame[at:])
+
+
+def response_frame(request: Received, body: dict[str, Any] | bytes) -> bytes:
+    """A whole answer, with its size."""
+    if isinstance(body, dict):
+        body = b"".join(encode_response_body(request.api, request.version, body))
+    tags = b"\0" if request.api.response_header_version(request.version) >= 1 else b""
+    frame = struct.pack(">i", request.correlation_id) + tags + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def api_versions_body(**ranges: tuple[int, int]) -> dict[str, Any]:
+    """An ApiVersions answer: all that this client knows, but for the APIs given by name, for example Produce=(0, 2)."""
+    rows = []
+    for api in API_BY_KEY.values():
+        low, high = ranges.get(api.name, (api.min_version, api.max_version))
+        rows.append({"api_key": api.key, "min_version": low, "max_version": high})
+    return {"error_code": 0, "api_keys": rows}
+
+
+def metadata_body(*nodes: Node, error_code: int = 0) -> dict[str, Any]:
+    brokers = [{"node_id": node.id, "host": node.host, "port": node.port} for node in nodes]
+    body: dict[str, Any] = {"brokers": brokers, "topics": []}
+    return body | {"error_code": error_code} if error_code else body
+
+
+@dataclass
+class FakeUpdater:
+    """A keeper of metadata that asks when the test says so, and notes what it is told."""
+
+    known: list[Node]
+    bootstrap: list[Node] = field(default_factory=list)
+    due_at: float = math.inf
+    in_progress: bool = False
+    rebootstrap_wanted: bool = False
+    answers: list[tuple[dict[str, Any], int]] = field(default_factory=list)
+    failures: list[KafkaError] = field(default_factory=list)
+    fatal: list[KafkaError] = field(default_factory=list)
+    connection_failures: list[tuple[Node, KafkaError]] = field(default_factory=list)
+    rebootstraps: int = 0
+
+    def nodes(self) -> Sequence[Node]:
+        return self.known
+
+    def seconds_to_update(self, now: float) -> float:
+        return math.inf if self.in_progress else max(0.0, self.due_at - now)
+
+    def build_request(self, now: float) -> Request:
+        self.in_progress = True
+        return SchemaRequest.of(METADATA, {"topics": [], "allow_auto_topic_creation": True}, min_version=4)
+
+    def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:
+        self.in_progress = False
+        self.due_at = math.inf
+        self.answers.append((body, version))
+        self.known = [Node(row["node_id"], row["host"], row["port"]) for row in body["brokers"]] or self.known
+        if body.get("error_code") == 129:
+            self.rebootstrap_wanted = True
+
+    def on_failure(self, error: KafkaError, now: float) -> None:
+        self.in_progress = False
+        self.failures.append(error)
+
+    def on_fatal(self, error: KafkaError) -> None:
+        self.fatal.append(error)
+
+    def on_connection_failed(self, node: Node, error: KafkaError, now: float) -> None:
+        self.connection_failures.append((node, error))
+        if getattr(error, "code", None) == 129:
+            self.rebootstrap_wanted = True
+
+    def rebootstrap_due(self, now: float) -> bool:
+        return self.rebootstrap_wanted
+
+    def rebootstrap(self, now: float) -> None:
+        self.rebootstrap_wanted = False
+        self.rebootstraps += 1
+        self.known = list(self.bootstrap)
