@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Apache Kafka for development: fetched, configured, started and stopped, on this machine only."""
+
+from __future__ import annotations
+
+from penstock.devbroker._errors import DevBrokerError
+from penstock.devbroker.cluster import DevCluster
+from penstock.devbroker.fetch import kafka_jars
+from penstock.devbroker.node import Node
+from penstock.devbroker.paths import KAFKA_VERSION, cache_home
+
+__all__ = ["KAFKA_VERSION", "DevBrokerError", "DevCluster", "Node", "cache_home", "kafka_jars"]

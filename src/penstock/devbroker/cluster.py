@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster of real Apache Kafka brokers on this machine, for development and tests.
+
+    with DevCluster() as cluster:
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers)
+
+Rules:
+
+1. Everything listens on 127.0.0.1 only.
+2. A cluster leaves no process behind, whether it is stopped, forgotten, or its starter is killed
+   (``_watchdog``); ``detached`` is the exception, and then ``registry`` keeps track of it.
+3. A cluster without ``data_dir`` leaves no file behind either.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from penstock.devbroker import settings
+from penstock.devbroker._errors import DevBrokerError, with_tail
+from penstock.devbroker.fetch import kafka_jars
+from penstock.devbroker.java import find_java
+from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, JavaHome, Node, PortTakenError
+from penstock.devbroker.paths import KAFKA_VERSION
+from penstock.devbroker.ports import free_ports, is_free
+
+START_TIMEOUT_SECONDS = 90.0
+_PORT_ATTEMPTS = 5
+_TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+
+
+class DevCluster:
+    """One or more Apache Kafka brokers (KRaft, each broker and controller at once).
+
+    Not for use from several threads at once.
+
+    Args:
+        nodes: How many brokers.
+        data_dir: Where to keep data; it is kept on stop and found again on the next start. None: a temporary
+            folder that is deleted on stop.
+        heap_mb: Heap of each broker.
+        properties: Kafka server properties that win over the ones chosen here.
+        log: Called with short messages about what is going on.
+        port: The first broker's port, the next ones follow it. None: free ones.
+        detached: Let the brokers outlive this process.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        heap_mb: int = 384,
+        properties: Mapping[str, object] | None = None,
+        log: Callable[[str], None] | None = None,
+        port: int | None = None,
+        detached: bool = False,
+    ) -> None:
+        if nodes < 1:
+            raise ValueError(f"a cluster needs at least one node, not {nodes}")
+        self.nodes: list[Node] = []
+        self._size = nodes
+        self._given_dir = None if data_dir is None else Path(data_dir).absolute()
+        self._heap_mb = heap_mb
+        self._properties = dict(properties or {})
+        self._log = log or (lambda message: None)
+        self._first_port = port
+        self._detached = detached
+        # Set while started.
+        self._dir: Path | None = None
+        self._java: JavaHome | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._owner_pid = 0
+
+    def __repr__(self) -> str:
+        if self._dir is None:
+            return f"<DevCluster of {self._size}, stopped>"
+        return f"<DevCluster of {self._size} at {self.bootstrap_servers}, data in {self._dir}>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses, as a client wants them."""
+        self._require_started()
+        return ",".join(f"{settings.HOST}:{node.port}" for node in self.nodes)
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of this cluster's data."""
+        return self._require_started()
+
+    def start(self) -> None:
+        """Fetch Kafka if need be, start every broker and wait until all of them answer.
+
+        Raises:
+            DevBrokerError: Something is missing or a broker did not start; the message has the end of its
+                log.
+        """
+        if self._dir is not None:
+            raise DevBrokerError("the cluster has been started already")
+        self._java = JavaHome(find_java(), kafka_jars())
+        self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="penstock-broker-"))
+        self._owner_pid = os.getpid()
+        try:
+            self._dir.mkdir(parents=True, exist_ok=True)
+            self._start_watchdog()
+            self._start_brokers(self._dir, self._java)
+        except BaseException:
+            self.stop()
+            raise
+        if not self._detached:
+            atexit.register(self.stop)
+        self._log(f"Apache Kafka {KAFKA_VERSION} runs at {self.bootstrap_servers}")
+
+    def stop(self) -> None:
+        """Stop every broker and wait until they are gone. A temporary data folder is deleted."""
+        # A forked child runs the exit handlers of its parent too; the brokers are not its own.
+        if self._dir is None or self._owner_pid != os.getpid():
+            return
+        atexit.unregister(self.stop)
+        for node in self.nodes:
+            if self._given_dir is None:
+                # Its data is about to be deleted; nothing is gained by closing it in order, and a cluster
+                # that loses its quorum while it stops takes seconds to notice.
+                node.kill()
+            else:
+                node.terminate()
+        for node in self.nodes:
+            if not node.wait_stopped():
+                self._log(
+                    f"node {node.node_id} was killed: it had not stopped after {STOP_TIMEOUT_SECONDS:.0f} s"
+                )
+        self._stop_watchdog()
+        if self._given_dir is None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+        self._dir = None
+
+    def node(self, node_id: int) -> Node:
+        """Return the node with this id."""
+        for node in self.nodes:
+            if node.node_id == node_id:
+                return node
+        raise DevBrokerError(f"there is no node {node_id}; there are {[n.node_id for n in self.nodes]}")
+
+    def kill(self, node_id: int) -> None:
+        """Kill a broker (SIGKILL), as a crash of its machine would."""
+        self.node(node_id).kill()
+
+    def stop_node(self, node_id: int) -> None:
+        """Stop a broker in order (SIGTERM) and wait until it is gone."""
+        node = self.node(node_id)
+        node.terminate()
+        node.wait_stopped()
+
+    def start_node(self, node_id: int) -> None:
+        """Start a broker that is down, with the same port and data, and wait until it answers."""
+        self._require_started()
+        node = self.node(node_id)
+        node.spawn(group=self._group)
+        _wait_until_ready([node])
+
+    def restart(self, node_id: int) -> None:
+        """Stop a broker if it runs, and start it again."""
+        self.stop_node(node_id)
+        self.start_node(node_id)
+
+    def pause(self, node_id: int) -> None:
+        """Freeze a broker (SIGSTOP): it accepts connections and bytes, and answers nothing."""
+        self.node(node_id).pause()
+
+    def resume(self, node_id: int) -> None:
+        """Let a frozen broker go on (SIGCONT)."""
+        self.node(node_id).resume()
+
+    def log_dirs(self) -> dict[int, Path]:
+        """Return the folder with Kafka's records of each node, by node id."""
+        return {node.node_id: node.log_dir for node in self.nodes}
+
+    def tool_command(self, class_name: str, *args: str, jvm: Sequence[str] = settings.TOOL_JVM) -> list[str]:
+        """Return the command line that runs a class of Kafka with this cluster's jars."""
+        folder = self._require_started()
+        if self._java is None:
+            raise DevBrokerError("the cluster is not started")
+        return settings.java_command(
+            self._java.java,
+            self._java.jars,
+            class_name,
+            args,
+            jvm=jvm,
+            logging=folder / settings.TOOL_LOGGING_FILE,
+            scratch=folder / "tmp",
+        )
+
+    def run_tool(
+        self,
+        class_name: str,
+        *args: str,
+        input: str | None = None,  # noqa: A002 -- as subprocess.run() calls it
+        timeout: float = 60.0,
+        jvm: Sequence[str] = settings.TOOL_JVM,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a class of Kafka, e.g. ``org.apache.kafka.tools.GetOffsetShell``, and return what came out.
+
+        The exit code is the caller's to check. Output is exact: bytes that are no UTF-8 come as lone surrogates, and
+        encoding the text again (``surrogateescape``) gives back what the tool wrote.
+        """
+        done = subprocess.run(
+            self.tool_command(class_name, *args, jvm=jvm),
+            input=b"" if input is None else input.encode("utf-8", "surrogateescape"),
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+        # Decoded here: text mode would also turn every carriage return into a line feed.
+        stdout, stderr = (output.decode("utf-8", "surrogateescape") for output in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(done.args, done.returncode, stdout, stderr)
+
+    def popen_tool(
+        self, class_name: str, *args: str, jvm: Sequence[str] = settings.TOOL_JVM
+    ) -> subprocess.Popen[str]:
+        """Start a class of Kafka and return the process, its three streams being pipes. The caller ends it."""
+        return subprocess.Popen(
+            self.tool_command(class_name, *args, jvm=jvm),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
+        """Create a topic."""
+        options = [word for key, value in (config or {}).items() for word in ("--config", f"{key}={value}")]
+        self._topic_command(
+            "--create",
+            *("--topic", name),
+            *("--partitions", str(partitions)),
+            *("--replication-factor", str(replication)),
+            *options,
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        self._topic_command("--delete", "--topic", name)
+
+    def _topic_command(self, *args: str) -> None:
+        servers = ("--bootstrap-server", self.bootstrap_servers)
+        done = self.run_tool(_TOPIC_COMMAND, *servers, *args, jvm=settings.QUICK_JVM)
+        if done.returncode != 0:
+            output = (done.stdout + done.stderr).splitlines()
+            raise DevBrokerError(with_tail(f"the topic command {' '.join(args)} failed", output))
+
+    def _start_brokers(self, folder: Path, java: JavaHome) -> None:
+        """Configure, format and start all nodes, with other ports when one was taken meanwhile."""
+        cluster_id = self._claim_folder(folder)
+        (folder / "tmp").mkdir(exist_ok=True)
+        (folder / settings.TOOL_LOGGING_FILE).write_text(settings.tool_logging(), encoding="ascii")
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            addresses = self._choose_addresses()
+            self.nodes = [Node(a, folder / f"node-{a.node_id}", java, self._heap_mb) for a in addresses]
+            for node in self.nodes:
+                node.configure(
+                    settings.server_properties(node.address, addresses, node.log_dir, self._properties)
+                )
+            self._format([node for node in self.nodes if not node.formatted], cluster_id)
+            try:
+                for node in self.nodes:
+                    node.spawn(group=self._group)
+                _wait_until_ready(self.nodes)
+                return
+            except PortTakenError:
+                if self._first_port is not None or attempt == _PORT_ATTEMPTS:
+                    raise
+                for node in self.nodes:
+                    node.kill()
+                self._log("a port was taken meanwhile; trying others")
+
+    def _claim_folder(self, folder: Path) -> str:
+        """Return the cluster id of the data folder, giving it one when it is new."""
+        identity = folder / "cluster.json"
+        if not identity.exists():
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+            # A leading dash would be read as an option by the tool that formats the storage.
+            cluster_id = cluster_id.replace("-", "A")
+            identity.write_text(json.dumps({"cluster_id": cluster_id, "nodes": self._size}), encoding="ascii")
+            return cluster_id
+        kept = json.loads(identity.read_text(encoding="ascii"))
+        if kept["nodes"] != self._size:
+            raise DevBrokerError(
+                f"{folder} holds a cluster of {kept['nodes']} node(s), not {self._size}: "
+                "start it with that number, or use another folder"
+            )
+        return str(kept["cluster_id"])
+
+    def _choose_addresses(self) -> list[settings.NodeAddress]:
+        """Choose the ports of all nodes."""
+        first = self._first_port
+        if first is None:
+            ports = free_ports(2 * self._size)
+            clients, controllers = ports[: self._size], ports[self._size :]
+        else:
+            clients = list(range(first, first + self._size))
+            for port in clients:
+                if not is_free(port):
+                    raise PortTakenError(
+                        f"port {port} on {settings.HOST} is in use: choose another, or none at all"
+                    )
+            controllers = free_ports(self._size, avoid=clients)
+        return [
+            settings.NodeAddress(number, port, controller)
+            for number, (port, controller) in enumerate(zip(clients, controllers, strict=True), start=1)
+        ]
+
+    def _format(self, nodes: Sequence[Node], cluster_id: str) -> None:
+        """Make Kafka's storage for ``nodes``, all at the same time."""
+        running = [
+            subprocess.Popen(
+                node.format_command(cluster_id),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                process_group=self._group,
+            )
+            for node in nodes
+        ]
+        outputs = [process.communicate()[0] for process in running]
+        for node, process, output in zip(nodes, running, outputs, strict=True):
+            if process.returncode != 0:
+                message = f"the storage of node {node.node_id} in {node.data_dir} could not be made"
+                raise DevBrokerError(with_tail(message, output.splitlines()))
+
+    @property
+    def _group(self) -> int | None:
+        return None if self._watchdog is None else self._watchdog.pid
+
+    def _start_watchdog(self) -> None:
+        if self._detached:
+            return
+        folders = [str(self._dir)] if self._given_dir is None else []
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(__file__).with_name("_watchdog.py")), *folders],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            process_group=0,
+        )
+
+    def _stop_watchdog(self) -> None:
+        if self._watchdog is None:
+            return
+        # Had it been killed, the pipe would be broken; there is nothing left for it to end anyway.
+        with contextlib.suppress(BrokenPipeError):
+            self._watchdog.communicate(b"done")
+        self._watchdog.wait()
+        self._watchdog = None
+
+    def _require_started(self) -> Path:
+        if self._dir is None:
+            raise DevBrokerError("the cluster is not started")
+        return self._dir
+
+
+def _wait_until_ready(nodes: Sequence[Node]) -> None:
+    """Wait until all ``nodes`` answer; the first one that fails ends the wait."""
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    waiting = list(nodes)
+    while waiting:
+        waiting = [node for node in waiting if not node.is_ready()]
+        if waiting and time.monotonic() >= deadline:
+            raise waiting[0].start_failure(f"was not ready after {START_TIMEOUT_SECONDS:.0f} s")
+        if waiting:
+            time.sleep(0.05)

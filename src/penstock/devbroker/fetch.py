@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetch Apache Kafka's jars, once per user.
+
+No installer is needed: PySpark's package carries Apache Ivy, and where PySpark is missing Maven does as well.
+Both know by themselves where jars are published. The jars are downloaded into a scratch folder that is
+renamed when it is complete, under a file lock, so that a reader never sees half a Kafka and two processes
+never fetch at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from penstock.devbroker._errors import DevBrokerError, with_tail
+from penstock.devbroker.java import find_java
+from penstock.devbroker.paths import KAFKA_VERSION, SCALA_VERSION, cache_home, jar_folder
+from penstock.devbroker.progress import ProgressLine, progress_text
+
+# A download that takes longer than this hangs: the slowest one seen took under two minutes.
+FETCH_TIMEOUT_SECONDS = 900.0
+_SERVER = f"kafka_{SCALA_VERSION}"
+_TOOLS = "kafka-tools"
+_LOG_BINDING = "log4j-slf4j-impl"
+_INSTALL_HINT = "pip install 'penstock[spark]' (PySpark carries Apache Ivy), or install Maven ('mvn')"
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """One module to fetch; ``transitive`` says whether what it depends on comes along."""
+
+    organisation: str
+    name: str
+    version: str
+    transitive: bool
+
+
+# The tools are fetched alone: what they need beyond the server's jars is Kafka Connect with a web server,
+# twice the download for one tool that is of no use here. The log binding is what lets slf4j, Kafka's
+# interface, reach log4j.
+DEPENDENCIES = (
+    Dependency("org.apache.kafka", _SERVER, KAFKA_VERSION, transitive=True),
+    Dependency("org.apache.kafka", _TOOLS, KAFKA_VERSION, transitive=False),
+    Dependency("org.apache.logging.log4j", _LOG_BINDING, "2.25.4", transitive=False),
+)
+
+
+@dataclass(frozen=True)
+class FetchTool:
+    """A way to fetch: its name, the command to run, and the files it wants written first."""
+
+    name: str
+    command: tuple[str, ...]
+    files: tuple[tuple[Path, str], ...]
+
+
+def kafka_jars(*, home: Path | None = None, stream: TextIO | None = None) -> Path:
+    """Return the folder with Kafka's jars, after fetching them if this user has none yet.
+
+    Args:
+        home: The cache folder; ``cache_home()`` when None.
+        stream: Where progress is shown; standard error when None.
+
+    Raises:
+        DevBrokerError: Java or a download tool is missing, or the download failed.
+    """
+    root = cache_home() if home is None else home
+    target = jar_folder(root)
+    if is_complete(target):
+        return target
+    java = find_java()
+    with _fetch_lock(root):
+        # Whoever held the lock before us has fetched it, most likely.
+        if not is_complete(target):
+            _fetch_into(target, java, root, ProgressLine(stream))
+    return target
+
+
+def is_complete(folder: Path) -> bool:
+    """Say whether ``folder`` holds the jars of every dependency."""
+    return all((folder / f"{wanted.name}-{wanted.version}.jar").is_file() for wanted in DEPENDENCIES)
+
+
+def try_find_ivy() -> Path | None:
+    """Return the Ivy jar inside PySpark's package, or None. PySpark is looked up, not imported."""
+    spec = importlib.util.find_spec("pyspark")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        jars = sorted(Path(location).glob("jars/ivy-*.jar"))
+        if jars:
+            return jars[-1]
+    return None
+
+
+def ivy_tool(java: Path, ivy_jar: Path, scratch: Path, home: Path) -> FetchTool:
+    """Return the Ivy command that puts every jar into ``scratch/jars``."""
+    module_file = scratch / "ivy.xml"
+    ivy_home = home / "ivy"
+    command = (
+        str(java),
+        f"-Divy.default.ivy.user.dir={ivy_home}",
+        *("-jar", str(ivy_jar)),
+        *("-cache", str(ivy_home / "cache")),
+        *("-ivy", str(module_file)),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{scratch / 'jars'}/[artifact]-[revision](-[classifier]).[ext]"),
+    )
+    wanted = "".join(
+        f'    <dependency org="{d.organisation}" name="{d.name}" rev="{d.version}"'
+        f' conf="default->default" transitive="{str(d.transitive).lower()}"/>\n'
+        for d in DEPENDENCIES
+    )
+    text = (
+        '<ivy-module version="2.0">\n  <info organisation="penstock" module="devbroker"/>\n'
+        '  <configurations><conf name="default"/></configurations>\n'
+        f"  <dependencies>\n{wanted}  </dependencies>\n</ivy-module>\n"
+    )
+    return FetchTool("Apache Ivy", command, ((module_file, text),))
+
+
+def maven_tool(maven: Path, scratch: Path, home: Path) -> FetchTool:
+    """Return the Maven command that puts every jar into ``scratch/jars``."""
+    pom = scratch / "pom.xml"
+    command = (
+        *(str(maven), "--batch-mode", "--file", str(pom)),
+        f"-Dmaven.repo.local={home / 'm2'}",
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={scratch / 'jars'}",
+        "-DincludeScope=runtime",
+    )
+    everything = (
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    )
+    wanted = "".join(
+        f"    <dependency><groupId>{d.organisation}</groupId><artifactId>{d.name}</artifactId>"
+        f"<version>{d.version}</version>{'' if d.transitive else everything}</dependency>\n"
+        for d in DEPENDENCIES
+    )
+    text = (
+        "<project>\n  <modelVersion>4.0.0</modelVersion>\n"
+        "  <groupId>penstock</groupId><artifactId>devbroker</artifactId><version>1</version>\n"
+        f"  <dependencies>\n{wanted}  </dependencies>\n</project>\n"
+    )
+    return FetchTool("Maven", command, ((pom, text),))
+
+
+def find_tools(java: Path, scratch: Path, home: Path) -> list[FetchTool]:
+    """Return the ways to fetch that this machine has, the quickest first.
+
+    Raises:
+        DevBrokerError: There is none.
+    """
+    tools: list[FetchTool] = []
+    ivy_jar = try_find_ivy()
+    if ivy_jar is not None:
+        tools.append(ivy_tool(java, ivy_jar, scratch, home))
+    maven = shutil.which("mvn")
+    if maven is not None:
+        tools.append(maven_tool(Path(maven), scratch, home))
+    if not tools:
+        raise DevBrokerError(f"nothing here can fetch Apache Kafka {KAFKA_VERSION}: {_INSTALL_HINT}")
+    return tools
+
+
+def _fetch_into(target: Path, java: Path, home: Path, progress: ProgressLine) -> None:
+    """Fetch into a scratch folder with the first tool that succeeds, and rename it to ``target``."""
+    title = f"Fetching Apache Kafka {KAFKA_VERSION}"
+    started = time.monotonic()
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=home) as scratch_name:
+        scratch = Path(scratch_name)
+        jars = scratch / "jars"
+        for tool in find_tools(java, scratch, home):
+            jars.mkdir(exist_ok=True)
+            for path, text in tool.files:
+                path.write_text(text, encoding="utf-8")
+            tail = run_with_progress(tool, jars, title, progress)
+            if tail is None and is_complete(jars):
+                break
+            failures.append(with_tail(f"{tool.name} did not fetch Apache Kafka {KAFKA_VERSION}", tail or ()))
+            shutil.rmtree(jars)
+        else:
+            progress.finish(f"{title}: failed")
+            raise DevBrokerError("\n".join(failures))
+        if target.exists():
+            # Left by an older version of this package that wanted other jars; is_complete() said so.
+            shutil.rmtree(target)
+        count, megabytes = measure(jars)
+        os.rename(jars, target)
+    seconds = time.monotonic() - started
+    progress.finish(
+        progress_text(
+            f"Fetched Apache Kafka {KAFKA_VERSION}", jars=count, megabytes=megabytes, seconds=seconds
+        )
+    )
+
+
+def measure(folder: Path) -> tuple[int, float]:
+    """Return how many jars are in ``folder`` and how many megabytes they are."""
+    sizes = [path.stat().st_size for path in folder.glob("*.jar")]
+    return len(sizes), sum(sizes) / 1e6
+
+
+class DownloadCounter:
+    """Reads a download tool's output and counts what it has fetched so far."""
+
+    # Ivy prints "... (123kB)" under each file, Maven "Downloaded from x: y.jar (1.2 MB at 3 MB/s)".
+    _IVY_DONE = re.compile(r"\[SUCCESSFUL \]")
+    _MAVEN_DONE = re.compile(r"Downloaded from .*\.jar \(")
+    _SIZE = re.compile(r"\((\d+(?:\.\d+)?) ?(kB|MB)")
+    _MODULE = re.compile(r"^\s+found [^#]+#([^;]+);")
+
+    def __init__(self) -> None:
+        self.jars = 0
+        self.megabytes = 0.0
+        self.note = ""
+
+    def read(self, line: str) -> None:
+        """Take one line of output into account."""
+        module = self._MODULE.search(line)
+        if module is not None:
+            self.note = f"found {module.group(1)}"
+        if self._IVY_DONE.search(line) or self._MAVEN_DONE.search(line):
+            self.jars += 1
+            self.note = ""
+        size = self._SIZE.search(line)
+        if size is not None:
+            self.megabytes += float(size.group(1)) / (1000 if size.group(2) == "kB" else 1)
+
+
+def run_with_progress(tool: FetchTool, jars: Path, title: str, progress: ProgressLine) -> list[str] | None:
+    """Run ``tool``, showing progress. Return None when it succeeded, else the last lines that it printed."""
+    started = time.monotonic()
+    counter = DownloadCounter()
+    tail: deque[str] = deque(maxlen=40)
+    try:
+        process = subprocess.Popen(
+            tool.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=jars.parent,
+        )
+    except OSError as error:
+        return [str(error)]
+    alarm = threading.Timer(FETCH_TIMEOUT_SECONDS, process.kill)
+    alarm.daemon = True
+    alarm.start()
+    try:
+        for line in process.stdout or ():
+            tail.append(line)
+            counter.read(line)
+            now = time.monotonic()
+            text = progress_text(
+                title,
+                jars=counter.jars,
+                megabytes=counter.megabytes,
+                seconds=now - started,
+                note=counter.note,
+            )
+            progress.update(text, now)
+        return None if process.wait() == 0 else list(tail)
+    finally:
+        alarm.cancel()
+        # Ctrl-C lands here with the tool still at work; left alone it would go on writing into a deleted
+        # folder.
+        _end_process(process)
+
+
+def _end_process(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def _fetch_lock(home: Path) -> Iterator[None]:
+    """Hold the lock that lets one process per user fetch at a time. The kernel frees it when the process dies."""
+    home.mkdir(parents=True, exist_ok=True)
+    with open(home / "fetch.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named clusters that outlive the command that started them.
+
+One file per cluster under the cache folder says which processes it consists of. A process is only ever
+signalled after its id and its start have both been checked, so a file from last week harms nobody. A lock per
+name keeps two commands from working on the same cluster at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.devbroker._errors import DevBrokerError
+from penstock.devbroker.cluster import DevCluster
+from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, Node, PortTakenError
+from penstock.devbroker.paths import cache_home, clusters_folder
+from penstock.devbroker.ports import is_free
+from penstock.devbroker.procs import ProcessRef, try_reference
+
+# Where people expect Kafka; used when it is free and nothing else was asked for.
+USUAL_PORT = 9092
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """What to start: see the options of ``penstock broker start``."""
+
+    name: str = "default"
+    nodes: int = 1
+    port: int | None = None
+    data_dir: Path | None = None
+    ephemeral: bool = False
+    heap_mb: int = 384
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """A broker as the state file remembers it."""
+
+    node_id: int
+    port: int
+    process: ProcessRef
+    log_path: str
+
+
+@dataclass(frozen=True)
+class ClusterRecord:
+    """A cluster as the state file remembers it. ``started_at`` is wall-clock time, in seconds since 1970."""
+
+    name: str
+    nodes: tuple[NodeRecord, ...]
+    data_dir: str
+    ephemeral: bool
+    started_at: float
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses, as a client wants them."""
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    @property
+    def state(self) -> str:
+        """``up``, ``dead``, or how many of the brokers are up."""
+        up = sum(node.process.alive for node in self.nodes)
+        if up == len(self.nodes):
+            return "up"
+        return "dead" if up == 0 else f"{up} of {len(self.nodes)} up"
+
+    def to_json(self) -> str:
+        """Return the record as the text of a state file."""
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> ClusterRecord:
+        """Read the text of a state file."""
+        raw: dict[str, Any] = json.loads(text)
+        nodes = tuple(NodeRecord(**{**n, "process": ProcessRef(**n["process"])}) for n in raw.pop("nodes"))
+        return cls(nodes=nodes, **raw)
+
+
+class Registry:
+    """The named clusters of one user.
+
+    Args:
+        home: The cache folder; ``cache_home()`` when None.
+        log: Called with short messages about what is going on.
+    """
+
+    def __init__(self, home: Path | None = None, log: Callable[[str], None] | None = None) -> None:
+        self._home = cache_home() if home is None else home
+        self._folder = clusters_folder(self._home)
+        self._log = log or (lambda message: None)
+
+    def records(self) -> list[ClusterRecord]:
+        """Return all clusters that were started and not stopped, dead ones too, by name."""
+        found = (self.try_read(path.stem) for path in sorted(self._folder.glob("*.json")))
+        return [record for record in found if record is not None]
+
+    def try_read(self, name: str) -> ClusterRecord | None:
+        """Return the record of cluster ``name``, or None when it was not started or was stopped."""
+        path = self._state_path(name)
+        try:
+            return ClusterRecord.from_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise DevBrokerError(
+                f"the state file {path} cannot be read ({error}); delete it to go on"
+            ) from error
+
+    def start(self, request: StartRequest) -> tuple[ClusterRecord, bool]:
+        """Start a cluster unless it runs. Return its record, and whether it was started now."""
+        with self._lock(request.name):
+            known = self.try_read(request.name)
+            if known is not None and known.state == "up":
+                return known, False
+            if known is not None:
+                self._log(f"cluster {request.name!r} is {known.state}; starting it anew")
+                self._end(known)
+                self._forget(known)
+            record = self._start_detached(request)
+            self._write(record)
+            return record, True
+
+    def stop(self, name: str, *, delete_data: bool = False) -> ClusterRecord | None:
+        """Stop cluster ``name`` and forget it. Return what it was, or None when there was nothing to stop.
+
+        The data stays, unless the cluster is ephemeral or ``delete_data`` is set.
+        """
+        with self._lock(name):
+            record = self.try_read(name)
+            if record is not None:
+                self._end(record)
+                self._forget(record)
+            if delete_data:
+                delete_cluster_data(
+                    Path(record.data_dir) if record is not None else self._default_data_dir(name)
+                )
+            return record
+
+    def _start_detached(self, request: StartRequest) -> ClusterRecord:
+        data_dir = request.data_dir or self._default_data_dir(request.name)
+        if request.ephemeral:
+            data_dir = Path(tempfile.mkdtemp(prefix=f"penstock-{request.name}-"))
+        try:
+            cluster = self._start_on_some_port(request, data_dir)
+        except BaseException:
+            if request.ephemeral:
+                delete_cluster_data(data_dir)
+            raise
+        nodes = tuple(_node_record(node) for node in cluster.nodes)
+        for node in cluster.nodes:
+            node.release()
+        return ClusterRecord(request.name, nodes, str(data_dir), request.ephemeral, time.time())
+
+    def _start_on_some_port(self, request: StartRequest, data_dir: Path) -> DevCluster:
+        """Start on the port asked for; else on the usual one if it is free; else anywhere."""
+        wanted: list[int | None] = [request.port]
+        if request.port is None and all(is_free(USUAL_PORT + i) for i in range(request.nodes)):
+            wanted = [USUAL_PORT, None]
+        while True:
+            cluster = DevCluster(
+                request.nodes,
+                data_dir=data_dir,
+                heap_mb=request.heap_mb,
+                properties=request.properties,
+                log=self._log,
+                port=wanted.pop(0),
+                detached=True,
+            )
+            try:
+                cluster.start()
+                return cluster
+            except PortTakenError:
+                if not wanted:
+                    raise
+
+    def _end(self, record: ClusterRecord) -> None:
+        """End what still runs of a cluster: asked first, killed when that does not help."""
+        processes = [node.process for node in record.nodes]
+        deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
+        if not record.ephemeral:
+            for process in processes:
+                process.send(signal.SIGTERM)
+                # A paused process takes the signal only once it runs again.
+                process.send(signal.SIGCONT)
+            while any(process.alive for process in processes) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        for process in processes:
+            if process.send(signal.SIGKILL) and not record.ephemeral:
+                self._log(
+                    f"process {process.pid} was killed: it had not stopped after {STOP_TIMEOUT_SECONDS:.0f} s"
+                )
+        while any(process.alive for process in processes):
+            if time.monotonic() > deadline + STOP_TIMEOUT_SECONDS:
+                raise DevBrokerError(f"cluster {record.name!r} still runs although it was killed")
+            time.sleep(0.02)
+
+    def _forget(self, record: ClusterRecord) -> None:
+        if record.ephemeral:
+            delete_cluster_data(Path(record.data_dir))
+        self._state_path(record.name).unlink(missing_ok=True)
+
+    def _write(self, record: ClusterRecord) -> None:
+        """Write the state file whole: a reader sees the old text or the new one, never half of it."""
+        path = self._state_path(record.name)
+        scratch = path.with_suffix(".tmp")
+        scratch.write_text(record.to_json(), encoding="utf-8")
+        os.replace(scratch, path)
+
+    def _state_path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise DevBrokerError(
+                f"{name!r} is no name for a cluster: letters, digits, '.', '_' and '-' make one"
+            )
+        return self._folder / f"{name}.json"
+
+    def _default_data_dir(self, name: str) -> Path:
+        return self._home / "data" / name
+
+    @contextlib.contextmanager
+    def _lock(self, name: str) -> Iterator[None]:
+        path = self._state_path(name).with_suffix(".lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def delete_cluster_data(folder: Path) -> None:
+    """Delete what a cluster has put into ``folder``, and the folder itself if nothing else is in it.
+
+    The folder may be one that the user has named, with files of theirs beside ours.
+    """
+    for path in folder.glob("node-*"):
+        if (path / "server.properties").exists():
+            shutil.rmtree(path)
+    shutil.rmtree(folder / "tmp", ignore_errors=True)
+    for name in ("cluster.json", "tools.properties"):
+        (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _node_record(node: Node) -> NodeRecord:
+    process = None if node.pid is None else try_reference(node.pid)
+    if process is None:
+        raise node.start_failure("ended right after its start")
+    return NodeRecord(node.node_id, node.port, process, str(node.log_path))

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fetching is tried with stand-ins for Java, Ivy and Maven: shell scripts that write files or fail."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from penstock.devbroker import DevBrokerError, fetch
+
+NAMES = [f"{wanted.name}-{wanted.version}.jar" for wanted in fetch.DEPENDENCIES]
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with Java and nothing else; returns the folder of its programs."""
+    programs = tmp_path / "bin"
+    script(programs / "java", """echo 'openjdk version "17.0.1"' >&2""")
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(fetch, "try_find_ivy", lambda: None)
+    return programs
+
+
+def working_maven(machine: Path, log: Path) -> None:
+    """A Maven that puts empty jars where it is told to."""
+    write_jars = "; ".join(f': > "$out/{name}"' for name in NAMES)
+    script(
+        machine / "mvn",
+        f"""echo run >> {log}
+        for arg; do case "$arg" in -DoutputDirectory=*) out="${{arg#*=}}";; esac; done
+        echo "Downloaded from somewhere: a.jar (2.5 MB at 1 MB/s)"; {write_jars}""",
+    )
+
+
+def test_nothing_to_fetch_with_says_what_to_install(machine: Path, tmp_path: Path) -> None:
+    with pytest.raises(DevBrokerError, match=r"pip install 'penstock\[spark\]'.*Maven"):
+        fetch.kafka_jars(home=tmp_path / "home", stream=io.StringIO())
+
+
+def test_fetched_once_then_found(machine: Path, tmp_path: Path) -> None:
+    working_maven(machine, tmp_path / "log")
+    shown = io.StringIO()
+    folder = fetch.kafka_jars(home=tmp_path / "home", stream=shown)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
+    assert f"{len(NAMES)} jars" in shown.getvalue().splitlines()[-1]
+    assert fetch.kafka_jars(home=tmp_path / "home", stream=shown) == folder
+    assert (tmp_path / "log").read_text() == "run\n"
+    # No scratch folder is left.
+    assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["fetch.lock", folder.name]
+
+
+def test_two_at_once_fetch_once(machine: Path, tmp_path: Path) -> None:
+    working_maven(machine, tmp_path / "log")
+    threads = [
+        threading.Thread(target=fetch.kafka_jars, kwargs={"home": tmp_path / "home", "stream": io.StringIO()})
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (tmp_path / "log").read_text() == "run\n"
+
+
+def test_failure_shows_the_last_lines_and_leaves_nothing(machine: Path, tmp_path: Path) -> None:
+    script(machine / "mvn", "echo resolving; echo 'unknown host'; exit 1")
+    with pytest.raises(DevBrokerError, match=r"(?s)Maven did not fetch.*unknown host"):
+        fetch.kafka_jars(home=tmp_path / "home", stream=io.StringIO())
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["fetch.lock"]
+
+
+def test_success_without_jars_is_a_failure(machine: Path, tmp_path: Path) -> None:
+    script(machine / "mvn", "echo all is well")
+    with pytest.raises(DevBrokerError, match="did not fetch"):
+        fetch.kafka_jars(home=tmp_path / "home", stream=io.StringIO())
+
+
+def test_maven_helps_when_ivy_fails(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "try_find_ivy", lambda: tmp_path / "ivy.jar")
+    script(
+        machine / "java", """case "$*" in *-version*) echo 'version "17"' ;; *) echo broken; exit 3;; esac"""
+    )
+    working_maven(machine, tmp_path / "log")
+    assert fetch.is_complete(fetch.kafka_jars(home=tmp_path / "home", stream=io.StringIO()))
+
+
+def test_ivy_is_found_without_importing_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "pyspark"
+    (package / "jars").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "jars" / "ivy-2.5.3.jar").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    assert fetch.try_find_ivy() == package / "jars" / "ivy-2.5.3.jar"
+
+
+def test_both_tools_keep_their_caches_below_home_and_ask_for_the_same(tmp_path: Path) -> None:
+    home, scratch = tmp_path / "home", tmp_path / "scratch"
+    ivy = fetch.ivy_tool(Path("/java"), Path("/ivy.jar"), scratch, home)
+    maven = fetch.maven_tool(Path("/mvn"), scratch, home)
+    assert f"-Divy.default.ivy.user.dir={home}/ivy" in ivy.command
+    assert f"-Dmaven.repo.local={home}/m2" in maven.command
+    asked_ivy = [
+        (d.get("org"), d.get("name"), d.get("rev")) for d in ET.fromstring(ivy.files[0][1]).iter("dependency")
+    ]
+    asked_maven = [
+        tuple(d.findtext(tag) for tag in ("groupId", "artifactId", "version"))
+        for d in ET.fromstring(maven.files[0][1]).iter("dependency")
+    ]
+    assert asked_ivy == asked_maven == [(d.organisation, d.name, d.version) for d in fetch.DEPENDENCIES]
+
+
+def test_counter_understands_both_tools() -> None:
+    counter = fetch.DownloadCounter()
+    for line in (
+        "\tfound org.apache.kafka#kafka-clients;4.3.1 in public",
+        "...... (1976kB)",
+        "\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;4.3.1!kafka-clients.jar (237ms)",
+        "[INFO] Downloaded from x: a/b.jar (1.5 MB at 3.0 MB/s)",
+        "[INFO] Downloaded from x: a/b.pom (2 kB at 1 kB/s)",
+    ):
+        counter.read(line)
+    assert counter.jars == 2
+    assert counter.megabytes == pytest.approx(1.976 + 1.5 + 0.002)

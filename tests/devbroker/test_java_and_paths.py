@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.devbroker import DevBrokerError
+from penstock.devbroker.java import find_java, parse_major_version
+from penstock.devbroker.paths import cache_home
+
+
+def fake_java(folder: Path, output: str, code: int = 0) -> Path:
+    path = folder / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho '{output}' >&2\nexit {code}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("output", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_202"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ('openjdk version "22-ea" 2024-03-19', 22),
+        ("no such thing", None),
+    ],
+)
+def test_major_version(output: str, major: int | None) -> None:
+    assert parse_major_version(output) == major
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "home", 'openjdk version "21.0.1"')
+    other = fake_java(tmp_path / "other", 'openjdk version "17.0.1"')
+    assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(other.parent)}) == java
+    assert find_java({"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": str(other.parent)}) == other
+
+
+def test_no_java_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(DevBrokerError, match=r"no 'java' was found.*version 17 or newer"):
+        find_java({"PATH": str(tmp_path)})
+
+
+def test_old_java_is_refused(tmp_path: Path) -> None:
+    fake_java(tmp_path, 'openjdk version "11.0.2"')
+    with pytest.raises(DevBrokerError, match=r"is Java 11.*version 17 or newer"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_broken_java_shows_what_it_printed(tmp_path: Path) -> None:
+    fake_java(tmp_path, "libjvm.so is missing", code=1)
+    with pytest.raises(DevBrokerError, match=r"libjvm\.so is missing"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("environ", "home"),
+    [
+        ({"PENSTOCK_HOME": "/a", "XDG_CACHE_HOME": "/b"}, Path("/a")),
+        ({"XDG_CACHE_HOME": "/b"}, Path("/b/penstock")),
+        ({"PENSTOCK_HOME": ""}, Path("~/.cache/penstock").expanduser()),
+    ],
+)
+def test_cache_home(environ: dict[str, str], home: Path) -> None:
+    assert cache_home(environ) == home

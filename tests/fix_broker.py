@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the tests that need a real Apache Kafka: a cluster, topics, and ways to read back what was written.
+
+What was written is read back with Kafka's own tools, so that a mistake in this package cannot hide itself.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Protocol
+
+import pytest
+
+from penstock.devbroker import DevCluster
+from penstock.devbroker.settings import QUICK_JVM
+
+_CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+_DUMP = "org.apache.kafka.tools.DumpLogSegments"
+# Only waited for in full when the last offsets of a partition hold no record for the reader: transaction markers, or
+# records of a transaction that was aborted.
+_IDLE_MS = 5000
+
+
+class MakeTopic(Protocol):
+    """Creates a topic and returns its name; ``min_insync_replicas=2`` stands for ``min.insync.replicas=2``."""
+
+    def __call__(self, partitions: int = 1, **config: object) -> str: ...
+
+
+@dataclass(frozen=True)
+class ConsumedRecord:
+    """A record as Kafka's console consumer shows it, to the byte."""
+
+    partition: int
+    offset: int
+    timestamp_type: str
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Consume(Protocol):
+    """Reads a topic from the beginning; with ``count``, waits until that many records are there.
+
+    Without it, reads up to the end that the topic had at the call. Records come sorted by partition and offset.
+    """
+
+    def __call__(
+        self, topic: str, *, count: int | None = None, isolation_level: str = "read_uncommitted"
+    ) -> list[ConsumedRecord]: ...
+
+
+@dataclass(frozen=True)
+class LoggedRecord:
+    """One record of a batch in a log file; sizes are -1 for null."""
+
+    offset: int
+    timestamp_ms: int
+    key_size: int
+    value_size: int
+    sequence: int
+
+
+@dataclass(frozen=True)
+class LoggedBatch:
+    """One batch in a log file as Kafka's log dump shows it; ``fields`` has everything that it printed."""
+
+    base_offset: int
+    count: int
+    codec: str
+    magic: int
+    is_valid: bool
+    is_transactional: bool
+    is_control: bool
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    fields: Mapping[str, str]
+    records: list[LoggedRecord] = field(default_factory=list)
+
+
+class DumpLog(Protocol):
+    """Reads the batches of a partition from the log files of a broker."""
+
+    def __call__(
+        self, topic: str, partition: int = 0, *, node_id: int | None = None
+    ) -> list[LoggedBatch]: ...
+
+
+@pytest.fixture(scope="session")
+def dev_cluster() -> Iterator[DevCluster]:
+    """One broker for the whole run. Tests that stop, kill or pause brokers start a cluster of their own."""
+    with DevCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(dev_cluster: DevCluster) -> MakeTopic:
+    """Give a function that makes topics with names of their own in ``dev_cluster``."""
+
+    def make_topic(partitions: int = 1, **config: object) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        dotted = {key.replace("_", "."): value for key, value in config.items()}
+        dev_cluster.create_topic(name, partitions, config=dotted)
+        return name
+
+    return make_topic
+
+
+@pytest.fixture
+def consume(dev_cluster: DevCluster) -> Consume:
+    """Give a function that reads a topic of ``dev_cluster`` with Kafka's console consumer."""
+
+    def consume_topic(
+        topic: str, *, count: int | None = None, isolation_level: str = "read_uncommitted"
+    ) -> list[ConsumedRecord]:
+        return consume_from(dev_cluster, topic, count=count, isolation_level=isolation_level)
+
+    return consume_topic
+
+
+@pytest.fixture
+def dump_log(dev_cluster: DevCluster) -> DumpLog:
+    """Give a function that reads the log files of ``dev_cluster``."""
+
+    def dump_partition(topic: str, partition: int = 0, *, node_id: int | None = None) -> list[LoggedBatch]:
+        return dump_log_of(dev_cluster, topic, partition, node_id=node_id)
+
+    return dump_partition
+
+
+def end_offsets(cluster: DevCluster, topic: str, *, time: str = "latest") -> dict[int, int]:
+    """Return the offset after the last record of each partition (``time="earliest"``: of the first record)."""
+    args = (
+        "--bootstrap-server",
+        cluster.bootstrap_servers,
+        "--topic-partitions",
+        f"{topic}:0-",
+        "--time",
+        time,
+    )
+    done = cluster.run_tool(_OFFSETS, *args, jvm=QUICK_JVM)
+    assert done.returncode == 0, done.stderr
+    rows = (line.rsplit(":", 2) for line in done.stdout.split())
+    return {int(partition): int(offset) for _topic, partition, offset in rows}
+
+
+def consume_from(
+    cluster: DevCluster, topic: str, *, count: int | None = None, isolation_level: str = "read_uncommitted"
+) -> list[ConsumedRecord]:
+    """Read a topic of any cluster; see ``Consume``."""
+    last: dict[int, int] = {}
+    if count is None:
+        last = {partition: end - 1 for partition, end in end_offsets(cluster, topic).items() if end > 0}
+    if count == 0 or (count is None and not last):
+        return []
+    # Separators that no data holds, so that any bytes can stand between them.
+    marks = RecordMarks.fresh()
+    args = [
+        *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--from-beginning"),
+        *("--isolation-level", isolation_level),
+        *("--timeout-ms", str(_IDLE_MS if count is None else 4 * _IDLE_MS)),
+        *(() if count is None else ("--max-messages", str(count))),
+        *marks.options(),
+    ]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            cluster.tool_command(_CONSOLE_CONSUMER, *args, jvm=QUICK_JVM),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+        )
+        assert process.stdout is not None
+        try:
+            records, reached_end = _read_until_end(process.stdout, marks, last)
+            if not reached_end:
+                errors.seek(0)
+                _check_consumer(process.wait(), errors.read().decode(errors="replace"), len(records), count)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+@dataclass(frozen=True)
+class RecordMarks:
+    """What stands between fields, between headers, between records, and for null in a consumer's output."""
+
+    fields: bytes
+    headers: bytes
+    records: bytes
+    null: bytes
+
+    @classmethod
+    def fresh(cls) -> RecordMarks:
+        stem = secrets.token_hex(8)
+        return cls(*(f"<{stem}-{letter}>".encode() for letter in "fhrn"))
+
+    def options(self) -> list[str]:
+        shown = dict.fromkeys(("timestamp", "partition", "offset", "headers", "key", "value"), "true")
+        properties = {
+            **{f"print.{name}": value for name, value in shown.items()},
+            "key.separator": self.fields.decode(),
+            "headers.separator": self.headers.decode(),
+            "line.separator": self.records.decode(),
+            "null.literal": self.null.decode(),
+        }
+        return [
+            word for name, value in properties.items() for word in ("--formatter-property", f"{name}={value}")
+        ]
+
+    def parse(self, text: bytes) -> ConsumedRecord:
+        timestamp, partition, offset, headers, key, value = text.split(self.fields)
+        timestamp_type, _, timestamp_ms = timestamp.decode().partition(":")
+        return ConsumedRecord(
+            partition=int(partition.removeprefix(b"Partition:")),
+            offset=int(offset.removeprefix(b"Offset:")),
+            timestamp_type=timestamp_type,
+            timestamp_ms=int(timestamp_ms or -1),
+            key=self._bytes(key),
+            value=self._bytes(value),
+            headers=() if headers == b"NO_HEADERS" else tuple(map(self._header, headers.split(self.headers))),
+        )
+
+    def _header(self, text: bytes) -> tuple[str, bytes | None]:
+        # The tool writes "key:value"; a key with a colon in it cannot be told apart.
+        name, _, value = text.partition(b":")
+        return name.decode(), self._bytes(value)
+
+    def _bytes(self, text: bytes) -> bytes | None:
+        return None if text == self.null else text
+
+
+def _check_consumer(exit_code: int, errors: str, found: int, wanted: int | None) -> None:
+    """Fail unless the consumer ended because it had all, or because nothing more came."""
+    assert exit_code == 0 or "TimeoutException" in errors, errors
+    assert wanted is None or found == wanted, f"{found} records instead of {wanted}\n{errors}"
+
+
+def _read_until_end(
+    stream: IO[bytes], marks: RecordMarks, last: Mapping[int, int]
+) -> tuple[list[ConsumedRecord], bool]:
+    """Read until the stream ends or the ``last`` offset of every partition was seen; tell whether it was."""
+    records: list[ConsumedRecord] = []
+    missing = dict(last)
+    rest = b""
+    while chunk := stream.read(1 << 16):
+        *whole, rest = (rest + chunk).split(marks.records)
+        for text in whole:
+            record = marks.parse(text)
+            records.append(record)
+            if record.offset >= missing.get(record.partition, record.offset + 1):
+                del missing[record.partition]
+        if last and not missing:
+            return records, True
+    return records, False
+
+
+def dump_log_of(
+    cluster: DevCluster, topic: str, partition: int = 0, *, node_id: int | None = None
+) -> list[LoggedBatch]:
+    """Read the log files of a partition, at ``node_id`` or at any node that has it."""
+    folders = [path for node, path in cluster.log_dirs().items() if node_id in (None, node)]
+    names = [name for path in folders for name in sorted((path / f"{topic}-{partition}").glob("*.log"))]
+    assert names, f"no node holds {topic}-{partition}"
+    held = [name for name in names if name.parent == names[0].parent]
+    done = cluster.run_tool(_DUMP, "--deep-iteration", "--files", ",".join(map(str, held)), jvm=QUICK_JVM)
+    assert done.returncode == 0, done.stderr
+    return parse_dump(done.stdout)
+
+
+def parse_dump(text: str) -> list[LoggedBatch]:
+    """Read what the log dump printed."""
+    batches: list[LoggedBatch] = []
+    for line in text.splitlines():
+        fields = dict(re.findall(r"(\w+): (\S+)", line))
+        if line.startswith("baseOffset:"):
+            batches.append(_logged_batch(fields))
+        elif line.startswith("| offset:"):
+            batches[-1].records.append(_logged_record(fields))
+    return batches
+
+
+def _logged_batch(fields: Mapping[str, str]) -> LoggedBatch:
+    return LoggedBatch(
+        base_offset=int(fields["baseOffset"]),
+        count=int(fields["count"]),
+        codec=fields["compresscodec"],
+        magic=int(fields["magic"]),
+        is_valid=fields["isvalid"] == "true",
+        is_transactional=fields["isTransactional"] == "true",
+        is_control=fields["isControl"] == "true",
+        producer_id=int(fields["producerId"]),
+        producer_epoch=int(fields["producerEpoch"]),
+        base_sequence=int(fields["baseSequence"]),
+        fields=fields,
+    )
+
+
+def _logged_record(fields: Mapping[str, str]) -> LoggedRecord:
+    return LoggedRecord(
+        offset=int(fields["offset"]),
+        timestamp_ms=int(fields.get("CreateTime", fields.get("LogAppendTime", "-1"))),
+        key_size=int(fields["keySize"]),
+        value_size=int(fields["valueSize"]),
+        sequence=int(fields["sequence"]),
+    )
