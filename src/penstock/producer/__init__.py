@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer: from send() to an acknowledged record."""

@@ -1,0 +1,48 @@
+# C layout of what is touched once per record.
+cimport cython
+from penstock.records._batch_cy cimport BatchWriter
+
+cdef class Delivery:
+    cdef object _batch
+    cdef readonly Py_ssize_t index
+    cdef long long _timestamp
+    cdef Py_ssize_t _key_size
+    cdef Py_ssize_t _value_size
+
+cdef class PartitionQueue:
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef set active
+    cdef set incomplete
+    cdef public bint muted       # owned by the I/O thread
+    cdef cython.pymutex _lock    # guards the rest
+    cdef readonly bint closed
+    cdef readonly object batches
+    cdef BatchWriter _writer     # of the open batch, None when there is none
+    cdef object _result
+    cdef Py_ssize_t _size        # of the record appended last
+    cdef Py_ssize_t _refusal     # the writer's answer, when it took no record
+
+    cdef Delivery _append_locked(self, long long timestamp, bytes key, bytes value, headers)
+    cdef object _pop_locked(self)
+
+cdef class TopicState:
+    cdef readonly str name
+    cdef readonly Py_ssize_t sticky_size
+    cdef object choose
+    cdef public list queues              # by partition; replaced whole when the topic changes
+    cdef public Py_ssize_t sticky_partition   # written under that partition's lock
+    cdef public Py_ssize_t sticky_bytes       # likewise
+    cdef public bint used
+    cdef public object load
+
+    cpdef switch(self)
+    cdef count_locked(self, Py_ssize_t size, bint full)
+
+cdef class FastPath:
+    cdef dict topics
+    cdef public bint enabled
+    cdef Py_ssize_t _max_record_size
+    cdef bint _hash_keys
+    cdef object _wall_ms
+    cdef object _wake

@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""The fast path of send(): from the call to a record in the open batch, without the interpreter. Compiled if possible.
+
+Here are the things that are touched once per record: the queue of one partition, the state of one topic, the Delivery,
+and the function that joins them. What runs once per batch uses the same queues through their methods, because only
+this module can take the lock (in compiled code it is a C mutex).
+
+Rules:
+1. A partition lock is innermost: nothing else is locked, waited for or called back under it.
+2. `FastPath.try_send` either appends and returns a Delivery, or has changed nothing and returns None; whatever is
+   unusual is left to the general path.
+3. The sticky fields of a topic are written only under the lock of the partition they name, and read again under it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from penstock.types import RecordMetadata
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.cpython.time import time as c_time
+    from cython.cimports.penstock._primitives_cy import partition_for_key
+    from cython.cimports.penstock.records._batch_cy import BatchWriter
+else:
+    from penstock._primitives_cy import partition_for_key
+    from penstock.records._batch_cy import BatchWriter
+
+    c_time = time.time
+
+if TYPE_CHECKING:
+    from penstock.producer.batch import Batch
+    from penstock.producer.delivery import BatchResult
+
+# Why an append did not happen.
+NO_BATCH = 0  # no batch is open, or the open one was full and is closed now
+NEEDS_SEGMENT = 1  # the compressed batch may grow, if there is a segment for it
+MOVED = 2  # records without key go to another partition now
+
+# C variables when compiled.
+_WRITER_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
+# Worst case of one record besides its key, value and headers, and the batch header: what the size check adds.
+_OVERHEAD = cython.declare(cython.Py_ssize_t, 61 + 21)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.final
+@cython.no_gc  # a Delivery refers to its batch's result only, and a finished result refers to nothing
+@cython.freelist(256)
+@cython.cclass
+class Delivery:
+    """The future of one accepted record.
+
+    It can be waited for (`result`, `exception`), asked (`done`), followed (`add_done_callback`), and awaited inside a
+    running asyncio loop. It cannot be cancelled: the record is on its way.
+    """
+
+    def __init__(
+        self, batch: BatchResult, index: int, timestamp: int = -1, key_size: int = -1, value_size: int = -1
+    ) -> None:
+        self._batch = batch
+        self.index = index
+        self._timestamp = timestamp
+        self._key_size = key_size
+        self._value_size = value_size
+
+    def done(self) -> bool:
+        """Whether the outcome is known and its callback has run."""
+        batch, _ = self._batch.resolve(self.index)
+        return bool(batch.done)
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the acknowledgement; where the record is.
+
+        Raises:
+            KafkaTimeoutError: the time is up; the record goes on.
+            KafkaError: the record was not acknowledged, and why.
+        """
+        metadata, error = self._wait(timeout)
+        if error is not None:
+            raise error
+        return metadata
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
+        """Wait for the outcome; the error, or None when the record was acknowledged.
+
+        Raises:
+            KafkaTimeoutError: the time is up; the record goes on.
+        """
+        return self._wait(timeout)[1]
+
+    def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
+        """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
+        self._batch.follow(self, fn)
+
+    def outcome(self) -> tuple[RecordMetadata, KafkaError | None]:
+        """Metadata and error of a settled record, as callbacks get them."""
+        batch, index = self._batch.resolve(self.index)
+        return batch.metadata_of(index, self._timestamp, self._key_size, self._value_size), batch.error_of(
+            index
+        )
+
+    def _wait(self, timeout: float | None) -> tuple[RecordMetadata, KafkaError | None]:
+        if self._batch.wait(self.index, timeout) is None:
+            raise KafkaTimeoutError(
+                f"no outcome for a record of {self._batch.topic_partition} within {timeout} s; it is still on its way"
+            )
+        return self.outcome()
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
+        yield from done
+        return self.result(0)
+
+    def __repr__(self) -> str:
+        batch, _ = self._batch.resolve(self.index)
+        if not batch.done:
+            return f"<Delivery {batch.topic_partition} pending>"
+        metadata, error = self.outcome()
+        return f"<Delivery {batch.topic_partition} {error!r}>" if error else f"<Delivery {metadata}>"
+
+
+@cython.final
+@cython.cclass
+class PartitionQueue:
+    """The batches of one partition that wait to be sent, oldest first; the last one may be open for records.
+
+    Args:
+        topic: the partition's topic.
+        partition: its number.
+        active: all queues that have batches; this one adds itself.
+        incomplete: all batches whose outcome is not known; a batch is added when it is queued.
+    """
+
+    def __init__(self, topic: str, partition: int, active: set, incomplete: set) -> None:  # type: ignore[type-arg]
+        self.topic = topic
+        self.partition = partition
+        self.active = active
+        self.incomplete = incomplete
+        self.muted = False
+        self.closed = False
+        self._writer: Any = None  # of the open batch
+        self._result: Any = None
+        self.batches = deque()
+        if not cython.compiled:
+            self._lock = threading.Lock()
+
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+        sticky: TopicState | None = None,
+        spares: list | None = None,  # type: ignore[type-arg]
+        fresh: Batch | None = None,
+    ) -> Delivery | int:
+        """Append one record; its Delivery, or why it could not be had: NO_BATCH, NEEDS_SEGMENT or MOVED.
+
+        Args:
+            sticky: the topic, when the record goes wherever records without key go now.
+            spares: segments by which a compressed batch may grow; a used one is taken out.
+            fresh: a new batch, queued when no open one has room.
+
+        Raises:
+            ProducerClosedError: the producer was closed meanwhile.
+        """
+        delivery: Delivery | None
+        with self._lock:
+            if self.closed:
+                raise ProducerClosedError("the producer is closed")
+            if sticky is not None and sticky.sticky_partition != self.partition:
+                return MOVED
+            delivery = self._append_locked(timestamp, key, value, headers)
+            if delivery is None and self._writer is not None:
+                if self._refusal == _WRITER_NEEDS_SEGMENT:
+                    if spares is None:
+                        return NEEDS_SEGMENT
+                    if spares:
+                        self._writer.grow(spares.pop())
+                        delivery = self._append_locked(timestamp, key, value, headers)
+                if delivery is None:
+                    # No room, or nothing to grow by: what has been gathered goes out as it is.
+                    self._writer = None
+                    self._result = None
+            if delivery is None:
+                if sticky is not None and sticky.sticky_bytes >= sticky.sticky_size:
+                    # A switch that was put off so as not to cut a batch short: now the batch is full.
+                    sticky.switch()
+                    return MOVED
+                if fresh is None:
+                    return NO_BATCH
+                self.batches.append(fresh)
+                self.active.add(self)
+                self.incomplete.add(fresh)
+                self._writer = fresh.writer
+                self._result = fresh.result
+                delivery = self._append_locked(timestamp, key, value, headers)
+                if delivery is None:
+                    raise ValueError(
+                        f"a new batch of {self.topic}-{self.partition} has no room for its first record"
+                    )
+            if on_delivery is not None:
+                self._result.callbacks.append((delivery, on_delivery))
+            if sticky is not None:
+                sticky.count_locked(self._size, self._writer.is_full())
+        return delivery
+
+    def _append_locked(
+        self, timestamp: cython.longlong, key: bytes | None, value: bytes | None, headers: Any
+    ) -> Delivery | None:
+        delivery: Delivery
+        writer: BatchWriter = self._writer
+        if writer is None:
+            return None
+        size: cython.Py_ssize_t = writer.append(timestamp, key, value, headers)
+        if size < 0:
+            self._refusal = size
+            return None
+        self._size = size
+        if cython.compiled:
+            delivery = Delivery.__new__(Delivery)
+            delivery._batch = self._result
+            delivery.index = writer.count - 1
+            delivery._timestamp = timestamp
+            delivery._key_size = -1 if key is None else len(key)
+            delivery._value_size = -1 if value is None else len(value)
+            return delivery
+        return Delivery(
+            self._result,
+            writer.count - 1,
+            timestamp,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+
+    def head(self) -> tuple[Batch | None, bool]:
+        """The oldest batch, and whether it is full or closed (later ones make it so)."""
+        with self._lock:
+            if not self.batches:
+                return None, False
+            open_writer: BatchWriter = self._writer
+            full: cython.bint = len(self.batches) > 1 or open_writer is None or open_writer.is_full()
+            return self.batches[0], full
+
+    def depth(self) -> int:
+        """How many batches wait."""
+        return len(self.batches)
+
+    def take(self, batch: Batch) -> bool:
+        """Take the oldest batch, if it still is that one, and close it for further records."""
+        with self._lock:
+            if not self.batches or self.batches[0] is not batch:
+                return False
+            self._pop_locked()
+            return True
+
+    def take_older(self, created: float) -> list[Batch]:
+        """Take the batches at the head that were created at or before a moment."""
+        taken: list = []
+        with self._lock:
+            while self.batches and self.batches[0].created <= created:
+                taken.append(self._pop_locked())
+        return taken
+
+    def take_all(self, close: bool) -> list[Batch]:
+        """Take every batch; with `close`, refuse records from now on."""
+        taken: list = []
+        with self._lock:
+            if close:
+                self.closed = True
+            while self.batches:
+                taken.append(self._pop_locked())
+        return taken
+
+    def put_back(self, batches: list[Batch]) -> None:
+        """Queue batches again at the head, in their order: they are older than what waits."""
+        with self._lock:
+            self.batches.extendleft(reversed(batches))
+            self.active.add(self)
+
+    def retire(self) -> None:
+        """Leave the active queues, if nothing waits here."""
+        with self._lock:
+            if not self.batches:
+                self.active.discard(self)
+
+    def _pop_locked(self) -> Batch:
+        batch: Any = self.batches.popleft()
+        if batch.writer is self._writer:
+            self._writer = None
+            self._result = None
+        return batch
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.topic}-{self.partition}: {len(self.batches)} batches>"
+
+
+@cython.final
+@cython.cclass
+class TopicState:
+    """What the send path knows of one topic.
+
+    Args:
+        name: the topic.
+        sticky_size: bytes after which records without key go to another partition.
+        choose: picks that partition: `choose(topic_state) -> int`.
+    """
+
+    def __init__(self, name: str, sticky_size: int, choose: Callable[[TopicState], int]) -> None:
+        self.name = name
+        self.sticky_size = sticky_size
+        self.choose = choose
+        self.queues = []
+        self.sticky_partition = -1
+        self.sticky_bytes = 0
+        self.used = True  # set by every send, cleared by whoever asks which topics are in use
+        self.load: Any = None  # queue lengths for the adaptive choice; replaced whole by the I/O thread
+
+    def switch(self) -> None:
+        """Choose where records without key go next. Under the lock of the partition left, or before the first."""
+        self.sticky_partition = self.choose(self)
+        self.sticky_bytes = 0
+
+    def count_locked(self, size: cython.Py_ssize_t, full: cython.bint) -> None:
+        """Count bytes appended to the sticky partition, and move on when it has had its share."""
+        self.sticky_bytes += size
+        if self.sticky_bytes >= self.sticky_size and (full or self.sticky_bytes >= 2 * self.sticky_size):
+            self.switch()
+
+
+@cython.final
+@cython.cclass
+class FastPath:
+    """Sends the ordinary record: bytes, known topic, an open batch with room.
+
+    Args:
+        topics: the topics in use, by name; the accumulator keeps it.
+        max_record_size: what one record may take, the size check's overhead included.
+        hash_keys: whether keys choose the partition.
+        wall_ms: the clock for timestamps, or None for the system's.
+        wake: wakes the I/O thread; called when a batch became full.
+    """
+
+    def __init__(
+        self,
+        topics: dict,  # type: ignore[type-arg]
+        max_record_size: int,
+        hash_keys: bool,
+        wall_ms: Callable[[], int] | None,
+        wake: Callable[[], object],
+    ) -> None:
+        self.topics = topics
+        self.enabled = False
+        self._wake = wake
+        self._max_record_size = max_record_size
+        self._hash_keys = hash_keys
+        self._wall_ms = wall_ms
+
+    def try_send(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Append the record and return its Delivery, or return None having changed nothing."""
+        state: TopicState | None
+        queue: PartitionQueue
+        delivery: Delivery | None
+        chosen: cython.Py_ssize_t
+        timestamp: cython.longlong
+        full: cython.bint
+        sticky: cython.bint = False
+        if not self.enabled or headers is not None or timestamp_ms is not None:
+            return None
+        if on_delivery is not None and not callable(on_delivery):
+            return None
+        state = self.topics.get(topic)
+        if state is None:
+            return None
+        size: cython.Py_ssize_t = _OVERHEAD
+        if value is not None:
+            if type(value) is not bytes:
+                return None
+            size += len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                return None
+            size += len(key)
+        if size > self._max_record_size:
+            return None
+        queues: list = state.queues  # one look: it is replaced whole when the topic changes
+        count: cython.Py_ssize_t = len(queues)
+        if partition is not None:
+            if type(partition) is not int:
+                return None
+            if not 0 <= partition < count:
+                return None
+            chosen = partition
+        elif key is not None and self._hash_keys:
+            chosen = partition_for_key(key, count)
+        else:
+            chosen = state.sticky_partition
+            if not 0 <= chosen < count:
+                return None
+            sticky = True
+        queue = queues[chosen]
+        if self._wall_ms is None:
+            if cython.compiled:
+                timestamp = cython.cast(cython.longlong, c_time() * 1000.0)
+            else:
+                timestamp = int(c_time() * 1000.0)
+        else:
+            timestamp = self._wall_ms()
+        with queue._lock:
+            if sticky and state.sticky_partition != chosen:
+                return None
+            delivery = queue._append_locked(timestamp, key, value, None)
+            if delivery is None:
+                return None
+            if on_delivery is not None:
+                queue._result.callbacks.append((delivery, on_delivery))
+            full = queue._writer.is_full()
+            if sticky:
+                state.count_locked(queue._size, full)
+        state.used = True
+        if full:
+            self._wake()
+        return delivery

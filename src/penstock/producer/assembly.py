@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a producer together from its configuration: each part gets the few settings that it needs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from penstock._metrics import MetricsRegistry
+from penstock._time import Clock, SystemClock
+from penstock._version import __version__
+from penstock.network.backend import NetworkBackend
+from penstock.network.client import NetworkClient
+from penstock.network.metrics import NetworkMetrics
+from penstock.network.resolver import bootstrap_nodes, parse_bootstrap
+from penstock.network.settings import NetworkSettings
+from penstock.producer._send_cy import FastPath
+from penstock.producer.accumulator import AccumulatorSettings, RecordAccumulator
+from penstock.producer.buffer_pool import BufferPool
+from penstock.producer.client_metrics import ClientMetrics
+from penstock.producer.config import ProducerConfig
+from penstock.producer.drain import Drainer
+from penstock.producer.gate import OpenGate
+from penstock.producer.interceptors import Interceptors
+from penstock.producer.metadata import MetadataSettings, ProducerMetadata
+from penstock.producer.partitioner import BuiltInPartitioner, PartitionerSettings
+from penstock.producer.sealing import Sealer
+from penstock.producer.send_path import Placement, SendPath
+from penstock.producer.sender import Sender, SenderSettings
+from penstock.producer.sender_metrics import SenderMetrics
+from penstock.records.compression import codec
+from penstock.serializers import BytesSerializer
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerParts:
+    """The parts of one producer that its face uses."""
+
+    config: ProducerConfig
+    clock: Clock
+    metadata: ProducerMetadata
+    accumulator: RecordAccumulator
+    send_path: SendPath
+    fast_path: FastPath
+    sender: Sender
+    client: NetworkClient
+    interceptors: Interceptors
+    registry: MetricsRegistry
+    client_metrics: ClientMetrics
+    sender_metrics: SenderMetrics
+
+
+def assemble(
+    config: ProducerConfig,
+    clock: Clock | None = None,
+    backend: NetworkBackend | None = None,
+    rng: random.Random | None = None,
+) -> ProducerParts:
+    """Build a producer that has not started.
+
+    Args:
+        config: its configuration.
+        clock: the time; the simulator brings its own.
+        backend: the sockets, likewise.
+        rng: the source of chance, likewise.
+
+    Raises:
+        BootstrapError: no bootstrap server can be resolved.
+    """
+    system_time = clock is None
+    clock = clock or SystemClock()
+    rng = rng or random.Random()
+    network_settings = _network_settings(config)
+    backend = backend or NetworkBackend.tcp(network_settings)
+    endpoints = parse_bootstrap(config.bootstrap_servers)
+    nodes, _ = bootstrap_nodes(endpoints, config.client_dns_lookup, backend.resolve, rng)
+    wake = backend.selector.wakeup
+    metadata = ProducerMetadata(_metadata_settings(config), nodes, rng, wake)
+    network_metrics = NetworkMetrics()
+    client = NetworkClient(network_settings, backend, metadata, clock, rng, network_metrics)
+
+    pool = BufferPool(config.buffer_memory, config.batch_size)
+    sealer = Sealer(codec(config.compression_type, _level(config)), pool, config.batch_size)
+    partitioner = BuiltInPartitioner(_partitioner_settings(config), lambda: metadata.snapshot, rng)
+    accumulator = RecordAccumulator(
+        AccumulatorSettings(config.batch_size, config.linger_ms, config.delivery_timeout_ms),
+        pool,
+        sealer,
+        partitioner,
+        wake,
+        clock.now,
+    )
+    metadata.used_topics = accumulator.used_topics
+    metadata.on_snapshot(lambda snapshot: accumulator.follow_partition_counts(snapshot.partition_count))
+
+    registry = MetricsRegistry(config.metrics_num_samples, config.metrics_sample_window_ms)
+    sender_metrics = SenderMetrics(registry)
+    client_metrics = ClientMetrics(registry, network_metrics, clock.now())
+    client_metrics.register_memory(pool)
+    client_metrics.register_requests(metadata, client.in_flight_count)
+    client_metrics.register_about(__version__, clock.wall_ms())
+
+    placement = Placement(config.partitioner, not config.partitioner_ignore_keys)
+    interceptors = Interceptors(config.interceptors)
+    max_record_size = min(
+        (config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")
+    )
+    send_path = SendPath(
+        accumulator,
+        metadata,
+        (config.key_serializer, config.value_serializer),
+        placement,
+        interceptors,
+        max_record_size,
+        clock,
+    )
+    fast_path = FastPath(
+        accumulator.topics,
+        max_record_size[0],
+        placement.hash_keys,
+        None if system_time else clock.wall_ms,
+        wake,
+    )
+    fast_path.enabled = (
+        type(config.key_serializer) is BytesSerializer
+        and type(config.value_serializer) is BytesSerializer
+        and config.partitioner is None
+        and not len(interceptors)
+    )
+    drainer = Drainer(accumulator, OpenGate(), config.max_request_size)
+    sender = Sender(
+        _sender_settings(config), accumulator, drainer, metadata, client, clock, rng, sender_metrics
+    )
+    return ProducerParts(
+        config, clock, metadata, accumulator, send_path, fast_path, sender, client, interceptors, registry,
+        client_metrics, sender_metrics,
+    )  # fmt: skip
+
+
+def _network_settings(config: ProducerConfig) -> NetworkSettings:
+    return NetworkSettings(
+        client_id=config.client_id,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        request_timeout_ms=config.request_timeout_ms,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        send_buffer_bytes=config.send_buffer_bytes,
+        receive_buffer_bytes=config.receive_buffer_bytes,
+        client_dns_lookup=config.client_dns_lookup,
+        client_software_version=__version__,
+    )
+
+
+def _metadata_settings(config: ProducerConfig) -> MetadataSettings:
+    return MetadataSettings(
+        max_age_ms=config.metadata_max_age_ms,
+        max_idle_ms=config.metadata_max_idle_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=config.retry_backoff_max_ms,
+        recovery_strategy=config.metadata_recovery_strategy,
+        rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+    )
+
+
+def _partitioner_settings(config: ProducerConfig) -> PartitionerSettings:
+    return PartitionerSettings(
+        adaptive=config.partitioner_adaptive_partitioning_enable,
+        availability_timeout_ms=config.partitioner_availability_timeout_ms,
+        rack=config.client_rack if config.partitioner_rack_aware else None,
+    )
+
+
+def _sender_settings(config: ProducerConfig) -> SenderSettings:
+    return SenderSettings(
+        acks=config.acks,
+        retries=config.retries,
+        request_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=config.retry_backoff_max_ms,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+    )
+
+
+def _level(config: ProducerConfig) -> int | None:
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return levels.get(config.compression_type)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fixed amount of record memory, shared fairly.
+
+Buffers of one size (batch.size) are kept and used again; any other size is only counted. Who finds no memory gets a
+Ticket. Tickets are served strictly in order of arrival, and the first one gathers whatever comes back until it has
+enough, so that a large record is not starved by small ones.
+
+Rules:
+1. available + handed out + gathered by the waiting Tickets == total, at every moment the lock is free.
+2. Memory is charged by `len(buffer)`; `give_back` of the same buffer restores it, to the byte.
+3. Tickets are completed outside the lock: whoever gets one may call the pool again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from penstock._ticket import Ticket
+from penstock.errors import KafkaError, ProducerClosedError
+
+NewBuffer = Callable[[int], bytearray]
+
+
+class _Waiting:
+    """A Ticket in the queue, with the memory gathered for it so far."""
+
+    __slots__ = ("gathered", "size", "ticket")
+
+    def __init__(self, size: int, ticket: Ticket[bytearray]) -> None:
+        self.size = size
+        self.ticket = ticket
+        self.gathered = 0
+
+
+class BufferPool:
+    """Hands out record memory up to `total` bytes.
+
+    Args:
+        total: bytes that may be handed out at once.
+        buffer_size: the size of the buffers that are kept for reuse.
+        new_buffer: makes memory; replaced in tests.
+    """
+
+    def __init__(self, total: int, buffer_size: int, new_buffer: NewBuffer = bytearray) -> None:
+        self.total = total
+        self.buffer_size = buffer_size
+        self._new_buffer = new_buffer
+        self._lock = threading.Lock()  # guards all below; never taken with a partition lock held
+        self._free: list[bytearray] = []  # each of buffer_size
+        self._unused = total  # bytes that exist neither as a free buffer nor outside
+        self._waiting: deque[_Waiting] = deque()
+        self._closed = False
+
+    def try_take(self, size: int) -> bytearray | None:
+        """Memory at once, or None: there is not enough, or others came first.
+
+        Raises:
+            ValueError: more than the pool will ever have.
+            ProducerClosedError: the pool is closed.
+        """
+        self._check(size)
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            if self._waiting:
+                return None
+            if size == self.buffer_size and self._free:
+                return self._free.pop()
+            if not self._make_room_locked(size):
+                return None
+            self._unused -= size
+        return self._make(size)
+
+    def take(self, size: int) -> Ticket[bytearray]:
+        """A Ticket for memory; granted at once where there is some and nobody waits.
+
+        A holder that no longer wants it calls `withdraw`.
+        """
+        what = f"{size} bytes of buffer.memory"
+        buffer = self.try_take(size)
+        if buffer is not None:
+            return Ticket.granted(what, buffer)
+        ticket: Ticket[bytearray] = Ticket(what)
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            self._waiting.append(_Waiting(size, ticket))
+        self._serve()  # memory may have come back between the two looks
+        return ticket
+
+    def withdraw(self, ticket: Ticket[bytearray]) -> None:
+        """Stop waiting: what the Ticket has, or had gathered, goes back."""
+        if not ticket.give_up():
+            self._give_back_granted(ticket)
+            return
+        with self._lock:
+            for waiting in self._waiting:
+                if waiting.ticket is ticket:
+                    self._unused += waiting.gathered
+                    self._waiting.remove(waiting)
+                    break
+        self._serve()
+
+    def give_back(self, buffers: Iterable[bytearray], counted: int = 0) -> None:
+        """Return memory: whole buffers, and bytes that were only counted."""
+        with self._lock:
+            self._unused += counted
+            for buffer in buffers:
+                if len(buffer) == self.buffer_size and not self._closed:
+                    self._free.append(buffer)
+                else:
+                    self._unused += len(buffer)
+            nobody_waits = not self._waiting
+        if not nobody_waits:
+            self._serve()
+
+    def trade(self, buffers: list[bytearray], size: int) -> tuple[bytearray, int]:
+        """Exchange buffers for one of another size, without waiting: the memory, and what is charged for it.
+
+        For a compressed batch that does not fit its first buffer. Where compression made the data larger than it was,
+        the surplus is not charged: there may be no memory for it, and the batch must go out.
+        """
+        charge = min(size, sum(len(buffer) for buffer in buffers))
+        self.give_back(buffers, -charge)
+        return self._new_buffer(size), charge
+
+    def available(self) -> int:
+        """Bytes that nobody holds."""
+        with self._lock:
+            return self._unused + len(self._free) * self.buffer_size
+
+    def waiting(self) -> int:
+        """How many Tickets wait."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Refuse further work, and tell everybody who waits."""
+        with self._lock:
+            self._closed = True
+            waiting, self._waiting = self._waiting, deque()
+            self._unused += sum(one.gathered for one in waiting) + len(self._free) * self.buffer_size
+            self._free.clear()
+        for one in waiting:
+            one.ticket.fail(_closed())
+
+    def _check(self, size: int) -> None:
+        if size > self.total:
+            raise ValueError(f"{size} bytes were asked for, but buffer.memory is {self.total} in all")
+
+    def _make_room_locked(self, size: int) -> bool:
+        """Break up free buffers until `size` bytes are unused; whether that was enough."""
+        if self._unused + len(self._free) * self.buffer_size < size:
+            return False
+        while self._unused < size:
+            self._free.pop()
+            self._unused += self.buffer_size
+        return True
+
+    def _make(self, size: int) -> bytearray:
+        try:
+            return self._new_buffer(size)
+        except BaseException:
+            # The machine has no memory although the pool has: what was charged goes back.
+            self.give_back((), size)
+            raise
+
+    def _serve(self) -> None:
+        """Give what is free to the Tickets at the head."""
+        while True:
+            with self._lock:
+                served = self._gather_for_first_locked()
+            if served is None:
+                return
+            waiting, buffer = served
+            try:
+                memory = buffer if buffer is not None else self._new_buffer(waiting.size)
+            except MemoryError as error:
+                self.give_back((), waiting.size)
+                waiting.ticket.fail(error)
+                continue
+            if not waiting.ticket.complete(memory):
+                self.give_back((memory,))  # given up meanwhile
+
+    def _gather_for_first_locked(self) -> tuple[_Waiting, bytearray | None] | None:
+        if not self._waiting:
+            return None
+        first = self._waiting[0]
+        if first.ticket.done:
+            # Given up, and `withdraw` has not come to take it out yet.
+            self._unused += first.gathered
+            first.gathered = 0
+            self._waiting.popleft()
+            return self._gather_for_first_locked()
+        if first.size == self.buffer_size and self._free:
+            # A whole buffer is better than pieces of memory.
+            self._unused += first.gathered
+            self._waiting.popleft()
+            return first, self._free.pop()
+        while self._free and self._unused + first.gathered < first.size:
+            self._free.pop()
+            self._unused += self.buffer_size
+        taken = min(self._unused, first.size - first.gathered)
+        self._unused -= taken
+        first.gathered += taken
+        if first.gathered < first.size:
+            return None
+        self._waiting.popleft()
+        return first, None
+
+    def _give_back_granted(self, ticket: Ticket[bytearray]) -> None:
+        try:
+            buffer = ticket.result
+        except KafkaError:
+            return  # it had failed: there is nothing to return
+        self.give_back((buffer,))
+
+
+def _closed() -> ProducerClosedError:
+    return ProducerClosedError("the producer was closed while memory was asked for")

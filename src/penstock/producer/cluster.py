@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the cluster: immutable values, and the function that turns a Metadata answer into the next one.
+
+A ClusterSnapshot is never changed, only replaced, so any thread may read one without a lock and will see brokers,
+topics and leaders that belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from penstock.errors import (
+    BrokerError,
+    InvalidMetadataError,
+    InvalidTopicError,
+    TopicAuthorizationError,
+    broker_error,
+    error_row,
+)
+from penstock.types import Node
+
+NO_TOPIC_ID = bytes(16)  # what brokers before Metadata version 10, and errors, have in place of an id
+NO_LEADER = -1
+UNKNOWN_EPOCH = -1
+
+# Brokers could return an old leader epoch up to version 8 of Metadata, so that comparing them proves nothing.
+FIRST_VERSION_WITH_RELIABLE_EPOCHS = 9
+
+
+class PartitionInfo(NamedTuple):
+    """One partition, as the last answer about it described it."""
+
+    topic: str
+    partition: int
+    leader_id: int = NO_LEADER
+    leader_epoch: int = UNKNOWN_EPOCH
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+
+
+class TopicInfo(NamedTuple):
+    """One topic; its partitions are in ascending order."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionInfo, ...]
+
+    def partition(self, index: int) -> PartitionInfo | None:
+        """The partition with this number, None when it is not known."""
+        # Kafka numbers partitions without holes, so that position and number agree.
+        if 0 <= index < len(self.partitions) and self.partitions[index].partition == index:
+            return self.partitions[index]
+        return next((info for info in self.partitions if info.partition == index), None)
+
+
+class LeaderHint(NamedTuple):
+    """A produce answer's word on who leads a partition now."""
+
+    topic: str
+    partition: int
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """Brokers, topics and leaders at one moment. The mappings must not be changed.
+
+    Attributes:
+        nodes: brokers by id; the bootstrap ones have negative ids.
+        topics: topics that exist and that this client uses.
+        invalid_topics: topics whose name the cluster refuses.
+        unauthorized_topics: topics that this client may not see.
+        cluster_id: None until a broker told it.
+        controller: the controller as brokers report it, where they do.
+    """
+
+    nodes: Mapping[int, Node]
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    invalid_topics: frozenset[str] = frozenset()
+    unauthorized_topics: frozenset[str] = frozenset()
+    cluster_id: str | None = None
+    controller: Node | None = None
+
+    @classmethod
+    def bootstrap(cls, nodes: Iterable[Node]) -> ClusterSnapshot:
+        """What is known before the first answer."""
+        return cls({node.id: node for node in nodes})
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        """What is known of a partition."""
+        info = self.topics.get(topic)
+        return None if info is None else info.partition(partition)
+
+    def leader(self, topic: str, partition: int) -> Node | None:
+        """The broker that leads the partition; None when it has no leader, or one that is not known."""
+        info = self.partition(topic, partition)
+        return None if info is None else self.nodes.get(info.leader_id)
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions the topic has, None when it is not known."""
+        info = self.topics.get(topic)
+        return None if info is None else len(info.partitions)
+
+    def available_partitions(self, topic: str) -> list[int]:
+        """The partitions that have a known leader, in ascending order."""
+        info = self.topics.get(topic)
+        if info is None:
+            return []
+        return [entry.partition for entry in info.partitions if entry.leader_id in self.nodes]
+
+    def topic_id(self, topic: str) -> bytes:
+        """The topic's id; zeros where it is not known."""
+        info = self.topics.get(topic)
+        return NO_TOPIC_ID if info is None else info.topic_id
+
+    def has(self, topic: str, partition: int | None) -> bool:
+        """Whether the topic is known and, where a partition is given, has that many."""
+        count = self.partition_count(topic)
+        return count is not None and (partition is None or partition < count)
+
+    def with_leaders(self, hints: Iterable[LeaderHint], nodes: Iterable[Node]) -> ClusterSnapshot:
+        """The snapshot after leader hints; this very object when none of them was news.
+
+        A hint counts only when it is complete: a leader among the known nodes or those that came with the hints, an
+        epoch newer than the known one, and a partition that is known.
+        """
+        all_nodes = {**self.nodes, **{node.id: node for node in nodes}}
+        changed: dict[str, dict[int, PartitionInfo]] = {}
+        for hint in hints:
+            current = self.partition(hint.topic, hint.partition)
+            if current is None or hint.leader_epoch <= current.leader_epoch:
+                continue
+            if hint.leader_id < 0 or hint.leader_id not in all_nodes:
+                continue  # it says that there is a leader without saying where
+            moved = current._replace(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+            changed.setdefault(hint.topic, {})[hint.partition] = moved
+        if not changed:
+            return self
+        topics = dict(self.topics)
+        for name, partitions in changed.items():
+            old = topics[name]
+            topics[name] = old._replace(
+                partitions=tuple(partitions.get(info.partition, info) for info in old.partitions)
+            )
+        return replace(self, nodes=all_nodes, topics=topics)
+
+
+class MetadataAnswer(NamedTuple):
+    """What a Metadata answer changes.
+
+    Attributes:
+        snapshot: the cluster as it is known now.
+        answered: every topic that the answer spoke of.
+        errors: topics that the answer had an error for.
+        stale: the answer itself says that it will soon be out of date, so another one is wanted.
+        progress: something is known that was not known before.
+    """
+
+    snapshot: ClusterSnapshot
+    answered: frozenset[str]
+    errors: Mapping[str, BrokerError]
+    stale: bool
+    progress: bool
+
+
+def read_nodes(body: Mapping[str, Any]) -> dict[int, Node]:
+    """The brokers of a Metadata answer."""
+    return {
+        broker["node_id"]: Node(broker["node_id"], broker["host"], broker["port"], broker.get("rack"))
+        for broker in body["brokers"]
+    }
+
+
+def read_answer(
+    old: ClusterSnapshot, body: Mapping[str, Any], version: int, wanted: Collection[str], *, partial: bool
+) -> MetadataAnswer:
+    """Make the next snapshot out of the present one and an answer.
+
+    Args:
+        old: the present snapshot.
+        body: the decoded answer.
+        version: its version; it decides whether leader epochs can be trusted.
+        wanted: topics of interest; others are left out.
+        partial: the answer is about some of the topics only, the others stay as they were.
+    """
+    reader = _AnswerReader(old, version >= FIRST_VERSION_WITH_RELIABLE_EPOCHS)
+    answered = set()
+    for topic in body["topics"]:
+        name = topic["name"]
+        if name is None:
+            continue
+        answered.add(name)
+        if name in wanted:
+            reader.read_topic(topic)
+    invalid = {name for name, error in reader.errors.items() if isinstance(error, InvalidTopicError)}
+    unauthorized = {
+        name for name, error in reader.errors.items() if isinstance(error, TopicAuthorizationError)
+    }
+    topics = reader.topics
+    if partial:
+        kept = frozenset(wanted) - answered
+        topics = {**{name: info for name, info in old.topics.items() if name in kept}, **topics}
+        invalid |= old.invalid_topics & kept
+        unauthorized |= old.unauthorized_topics & kept
+    nodes = read_nodes(body)
+    snapshot = ClusterSnapshot(
+        nodes=nodes,
+        topics=topics,
+        invalid_topics=frozenset(invalid),
+        unauthorized_topics=frozenset(unauthorized),
+        cluster_id=body.get("cluster_id"),
+        controller=nodes.get(body.get("controller_id", -1)),
+    )
+    return MetadataAnswer(snapshot, frozenset(answered), reader.errors, reader.stale, reader.progress)
+
+
+class _AnswerReader:
+    """Gathers what the topics of one answer say."""
+
+    def __init__(self, old: ClusterSnapshot, reliable_epochs: bool) -> None:
+        self._old = old
+        self._reliable_epochs = reliable_epochs
+        self.topics: dict[str, TopicInfo] = {}
+        self.errors: dict[str, BrokerError] = {}
+        self.stale = False
+        self.progress = False
+
+    def read_topic(self, topic: Mapping[str, Any]) -> None:
+        name = topic["name"]
+        if code := topic["error_code"]:
+            self.errors[name] = broker_error(code)
+            self._note_stale(code)
+            return
+        topic_id = bytes(topic.get("topic_id") or NO_TOPIC_ID)
+        # A topic that was deleted and made again starts over with low epochs: a new id outranks any epoch.
+        recreated = topic_id not in (NO_TOPIC_ID, self._old.topic_id(name))
+        partitions = [self._read_partition(name, partition, recreated) for partition in topic["partitions"]]
+        if partitions:
+            self.topics[name] = TopicInfo(name, topic_id, tuple(sorted(partitions, key=_partition_number)))
+
+    def _read_partition(self, topic: str, answer: Mapping[str, Any], recreated: bool) -> PartitionInfo:
+        self._note_stale(answer["error_code"])
+        number = answer["partition_index"]
+        epoch = answer.get("leader_epoch", UNKNOWN_EPOCH) if self._reliable_epochs else UNKNOWN_EPOCH
+        known = self._old.partition(topic, number)
+        if known is not None and epoch != UNKNOWN_EPOCH and not recreated:
+            if epoch < known.leader_epoch:
+                return known  # the broker asked is behind; what we have is newer
+            if epoch == known.leader_epoch:
+                return _partition_info(topic, number, epoch, answer)
+        self.progress = True
+        return _partition_info(topic, number, epoch, answer)
+
+    def _note_stale(self, code: int) -> None:
+        self.stale = self.stale or issubclass(error_row(code).cls, InvalidMetadataError)
+
+
+def _partition_info(topic: str, number: int, epoch: int, answer: Mapping[str, Any]) -> PartitionInfo:
+    return PartitionInfo(
+        topic=topic,
+        partition=number,
+        leader_id=answer["leader_id"],
+        leader_epoch=epoch,
+        replicas=tuple(answer["replica_nodes"]),
+        isr=tuple(answer["isr_nodes"]),
+        offline=tuple(answer.get("offline_replicas") or ()),
+    )
+
+
+def _partition_number(info: PartitionInfo) -> int:
+    return info.partition
+
+
+def addresses(nodes: Sequence[Node], limit: int = 3) -> str:
+    """Host and port of the nodes, for messages; a long list is cut."""
+    shown = ", ".join(f"{node.host}:{node.port}" for node in nodes[:limit])
+    return shown if len(nodes) <= limit else f"{shown} and {len(nodes) - limit} more"

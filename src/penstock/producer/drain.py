@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which brokers have something ready, and what goes into their next request. I/O thread only.
+
+A batch is ready when it is full, has lingered, or need not wait any more (flush, close, short memory), and when it is
+not backing off and its partition is not muted. Once a broker is ready for one batch, the request takes along the first
+batch of each of its partitions, in rotation, up to max.request.size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from penstock._time import FOREVER
+from penstock.producer._send_cy import PartitionQueue
+from penstock.producer.accumulator import RecordAccumulator
+from penstock.producer.batch import Batch, BatchState
+from penstock.producer.cluster import ClusterSnapshot, PartitionInfo
+from penstock.producer.gate import Gate
+from penstock.types import Node
+
+
+class ReadyCheck(NamedTuple):
+    """What one look at the queues found.
+
+    Attributes:
+        nodes: brokers that have at least one batch ready.
+        next_delay: seconds until a batch that is not ready now will be.
+        next_expiry: the moment at which the oldest queued batch expires.
+        leaderless_topics: topics with batches for partitions whose leader is not known.
+    """
+
+    nodes: list[Node]
+    next_delay: float
+    next_expiry: float
+    leaderless_topics: set[str]
+
+
+class _NodeProgress:
+    """When a broker was last found with something ready, and when it last could take it."""
+
+    __slots__ = ("drained", "ready")
+
+    def __init__(self, now: float) -> None:
+        self.ready = now
+        self.drained = now
+
+
+class Drainer:
+    """Looks at the queues and empties them into requests.
+
+    Args:
+        accumulator: the queues.
+        gate: says which batches may leave.
+        max_request_size: bytes of batches in one request; one batch is always taken.
+    """
+
+    def __init__(self, accumulator: RecordAccumulator, gate: Gate, max_request_size: int) -> None:
+        self._accumulator = accumulator
+        self._gate = gate
+        self._max_request_size = max_request_size
+        self._last_looked_at: dict[int, tuple[str, int]] = {}  # per node: where its rotation goes on
+        self._progress: dict[int, _NodeProgress] = {}
+        self._seen: dict[str, set[int]] = defaultdict(set)  # partitions that have had a batch, per topic
+
+    def ready(self, snapshot: ClusterSnapshot, now: float) -> ReadyCheck:
+        """Find out which brokers have something to be sent."""
+        accumulator = self._accumulator
+        all_sendable = accumulator.everything_sendable
+        nodes: dict[int, Node] = {}
+        leaderless: set[str] = set()
+        next_delay = next_expiry = FOREVER
+        adaptive_topics: set[str] = set()
+        for queue in accumulator.active_queues():
+            batch, full = queue.head()
+            if batch is None:
+                queue.retire()
+                continue
+            next_expiry = min(next_expiry, batch.created + accumulator.delivery_timeout)
+            adaptive_topics.add(queue.topic)
+            self._seen[queue.topic].add(queue.partition)
+            info = snapshot.partition(queue.topic, queue.partition)
+            leader = None if info is None else snapshot.nodes.get(info.leader_id)
+            if info is None or leader is None:
+                leaderless.add(queue.topic)
+                continue
+            if queue.muted or leader.id in nodes:
+                continue
+            delay = self._delay(batch, info, full or all_sendable, now)
+            if delay <= 0:
+                nodes[leader.id] = leader
+            else:
+                next_delay = min(next_delay, delay)
+        if accumulator.partitioner.adaptive:
+            for topic in adaptive_topics:
+                self._update_load(topic, snapshot)
+        return ReadyCheck(list(nodes.values()), next_delay, next_expiry, leaderless)
+
+    def _delay(self, batch: Batch, info: PartitionInfo, sendable: bool, now: float) -> float:
+        """Seconds until a batch is ready; 0 when it is."""
+        if batch.backing_off(now, info.leader_epoch):
+            return batch.retry_at - now
+        if sendable or batch.attempts > 0 or batch.is_piece:
+            return 0.0
+        return self._accumulator.linger - batch.age(now)
+
+    def note_node(self, node_id: int, can_take: bool, now: float) -> None:
+        """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""
+        progress = self._progress.get(node_id)
+        if progress is None:
+            progress = self._progress[node_id] = _NodeProgress(now)
+        progress.ready = now
+        if can_take:
+            progress.drained = now
+
+    def _update_load(self, topic: str, snapshot: ClusterSnapshot) -> None:
+        """Tell the partitioner how long the queues of a topic are, once every partition has had a batch."""
+        state = self._accumulator.topics.get(topic)
+        if state is None or state.sticky_partition < 0 or len(self._seen[topic]) < len(state.queues):
+            return
+        timeout = self._accumulator.partitioner.availability_timeout
+        lengths = []
+        excluded = False
+        for queue in state.queues:
+            leader = snapshot.leader(topic, queue.partition)
+            if leader is None or (timeout > 0 and self._stalled(leader.id, timeout)):
+                excluded = True
+            else:
+                lengths.append((queue.partition, queue.depth()))
+        self._accumulator.partitioner.update_load(state, lengths, excluded)
+
+    def _stalled(self, node_id: int, timeout: float) -> bool:
+        progress = self._progress.get(node_id)
+        return progress is not None and progress.ready - progress.drained > timeout
+
+    def drain(self, snapshot: ClusterSnapshot, nodes: list[Node], now: float) -> dict[int, list[Batch]]:
+        """Take batches for each of these brokers; sealed, and theirs to send. Brokers without any are left out."""
+        by_node: dict[int, list[PartitionQueue]] = {node.id: [] for node in nodes}
+        for queue in self._accumulator.active_queues():
+            info = snapshot.partition(queue.topic, queue.partition)
+            if info is not None and info.leader_id in by_node:
+                by_node[info.leader_id].append(queue)
+        drained = {}
+        for node_id, queues in by_node.items():
+            batches = self._drain_node(node_id, queues, snapshot, now)
+            if batches:
+                drained[node_id] = batches
+        return drained
+
+    def _drain_node(
+        self, node_id: int, queues: list[PartitionQueue], snapshot: ClusterSnapshot, now: float
+    ) -> list[Batch]:
+        taken: list[Batch] = []
+        size = 0
+        for queue in self._rotated(node_id, queues):
+            self._last_looked_at[node_id] = (queue.topic, queue.partition)
+            if queue.muted:
+                continue
+            batch, _ = queue.head()
+            info = snapshot.partition(queue.topic, queue.partition)
+            if batch is None or info is None or batch.backing_off(now, info.leader_epoch):
+                continue
+            if taken and size + batch.size > self._max_request_size:
+                break  # it is looked at first next time
+            if not self._gate.may_drain(queue, batch):
+                break
+            if not queue.take(batch):
+                continue
+            self._hand_over(batch, info, now)
+            taken.append(batch)
+            size += batch.size
+        return taken
+
+    def _hand_over(self, batch: Batch, info: PartitionInfo, now: float) -> None:
+        batch.move_to(BatchState.IN_FLIGHT)
+        batch.leader_epoch = info.leader_epoch
+        batch.drained_at = now
+        self._accumulator.sealer.seal(batch, self._gate.assign(batch))
+
+    def _rotated(self, node_id: int, queues: list[PartitionQueue]) -> list[PartitionQueue]:
+        """A broker's queues, from the one looked at last."""
+        last = self._last_looked_at.get(node_id)
+        if last is None:
+            return queues
+        start = next((at for at, queue in enumerate(queues) if (queue.topic, queue.partition) >= last), 0)
+        return queues[start:] + queues[:start]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to producers at the edges of a process: fork, exit, and being forgotten without close().
+
+The registry of living producers is kept for the whole process, because fork and exit are events of the process; it
+decides nothing while a program runs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from typing import Protocol
+
+log = logging.getLogger("penstock.producer")
+
+# Long enough for a healthy cluster, short enough that a program with a dead one still ends.
+EXIT_FLUSH_SECONDS = 10.0
+
+
+class Mortal(Protocol):
+    """What a producer must be able to do at the edges."""
+
+    def after_fork_in_child(self) -> None:
+        """Take note that this is a copy in a child process: no locks, no sockets, no threads."""
+        ...
+
+    def at_exit(self, seconds: float) -> None:
+        """Deliver what was accepted, within that time, and warn about the rest."""
+        ...
+
+
+_living: weakref.WeakSet[Mortal] = weakref.WeakSet()
+_orphans: set[threading.Thread] = (
+    set()
+)  # I/O threads that finish the work of a producer nobody holds any more
+
+
+def register(producer: Mortal) -> None:
+    """Watch over a producer until it is closed."""
+    _living.add(producer)
+
+
+def unregister(producer: Mortal) -> None:
+    """A producer was closed: nothing is left to be done."""
+    _living.discard(producer)
+
+
+def adopt(io_thread: threading.Thread) -> None:
+    """Wait at exit for the I/O thread of a producer that was forgotten without close()."""
+    _orphans.difference_update([orphan for orphan in list(_orphans) if not orphan.is_alive()])
+    _orphans.add(io_thread)
+
+
+def _after_fork_in_child() -> None:
+    _orphans.clear()
+    for producer in list(_living):
+        producer.after_fork_in_child()
+    _living.clear()
+
+
+def _at_exit() -> None:
+    for producer in list(_living):
+        try:
+            producer.at_exit(EXIT_FLUSH_SECONDS)
+        except Exception:
+            log.exception("a producer could not be closed at exit")
+    deadline = time.monotonic() + EXIT_FLUSH_SECONDS
+    for orphan in list(_orphans):
+        orphan.join(max(0.0, deadline - time.monotonic()))
+        if orphan.is_alive():
+            log.warning("%s was given up with records that were not delivered", orphan.name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

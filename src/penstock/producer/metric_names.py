@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer's metrics: their groups, names and meanings, which are those that users of Kafka's clients know.
+
+A row is registered with the method its class names, for example `registry.avg_max(*BATCH_SIZE)`; the groups by topic
+and by node take tags as well. Times are in milliseconds unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+PRODUCER_GROUP = "producer-metrics"
+TOPIC_GROUP = "producer-topic-metrics"  # tag "topic"
+NODE_GROUP = "producer-node-metrics"  # tag "node-id", "node-1" for broker 1
+APP_INFO_GROUP = "app-info"
+COUNT_GROUP = "kafka-metrics-count"
+
+
+class _Row(NamedTuple):
+    group: str
+    name: str
+    description: str
+
+
+class MetricRow(_Row):
+    """A statistic with its group, its name without suffix, and what it tells."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ("",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which its values appear."""
+        return tuple(self.name + suffix for suffix in self.suffixes)
+
+
+class AvgMax(MetricRow):
+    """Register with `avg_max`."""
+
+    suffixes = ("-avg", "-max")
+
+
+class RateTotal(MetricRow):
+    """Register with `rate_total`."""
+
+    suffixes = ("-rate", "-total")
+
+
+class Avg(MetricRow):
+    """Register with `avg`."""
+
+
+class Count(MetricRow):
+    """Register with `counter`."""
+
+
+class Gauge(MetricRow):
+    """Register with `gauge`."""
+
+
+# Batches and requests, by the sender.
+BATCH_SIZE = AvgMax(
+    PRODUCER_GROUP, "batch-size", "Bytes of a batch as sent, for one partition in one request"
+)
+BATCH_SPLIT = RateTotal(
+    PRODUCER_GROUP, "batch-split", "Batches that were too large for the broker and were cut in two"
+)
+COMPRESSION_RATE = Avg(
+    PRODUCER_GROUP, "compression-rate-avg", "Compressed size of a batch over its raw size (average)"
+)
+RECORD_QUEUE_TIME = AvgMax(
+    PRODUCER_GROUP, "record-queue-time", "Milliseconds a batch waited before it was sent"
+)
+REQUEST_LATENCY = AvgMax(PRODUCER_GROUP, "request-latency", "Milliseconds from a request to its answer")
+PRODUCE_THROTTLE_TIME = AvgMax(
+    PRODUCER_GROUP, "produce-throttle-time", "Milliseconds for which a broker held a produce request back"
+)
+RECORD_SEND = RateTotal(PRODUCER_GROUP, "record-send", "Records sent")
+RECORDS_PER_REQUEST = Avg(PRODUCER_GROUP, "records-per-request-avg", "Records in a produce request (average)")
+RECORD_RETRY = RateTotal(PRODUCER_GROUP, "record-retry", "Records sent again")
+RECORD_ERROR = RateTotal(PRODUCER_GROUP, "record-error", "Records that failed for good")
+RECORD_SIZE = AvgMax(PRODUCER_GROUP, "record-size", "Bytes of the largest record of a batch")
+REQUESTS_IN_FLIGHT = Gauge(PRODUCER_GROUP, "requests-in-flight", "Requests that wait for their answer now")
+METADATA_AGE = Gauge(PRODUCER_GROUP, "metadata-age", "Seconds since the last complete metadata answer")
+
+# Memory.
+WAITING_THREADS = Gauge(PRODUCER_GROUP, "waiting-threads", "Senders that wait for memory now")
+BUFFER_TOTAL = Gauge(PRODUCER_GROUP, "buffer-total-bytes", "Memory for records, used or not")
+BUFFER_AVAILABLE = Gauge(PRODUCER_GROUP, "buffer-available-bytes", "Memory for records that is not in use")
+BUFFERPOOL_WAIT_RATIO = Gauge(
+    PRODUCER_GROUP, "bufferpool-wait-ratio", "Part of the time spent waiting for memory"
+)
+BUFFERPOOL_WAIT_TIME = Count(
+    PRODUCER_GROUP, "bufferpool-wait-time-ns-total", "Nanoseconds spent waiting for memory, over all senders"
+)
+BUFFER_EXHAUSTED = RateTotal(
+    PRODUCER_GROUP, "buffer-exhausted", "Records refused because no memory became free"
+)
+
+# Calls that block.
+FLUSH_TIME = Count(PRODUCER_GROUP, "flush-time-ns-total", "Nanoseconds spent in flush()")
+METADATA_WAIT_TIME = Count(
+    PRODUCER_GROUP, "metadata-wait-time-ns-total", "Nanoseconds that send() spent waiting for metadata"
+)
+
+# Connections and the I/O loop.
+CONNECTION_CLOSE = RateTotal(PRODUCER_GROUP, "connection-close", "Connections closed")
+CONNECTION_CREATION = RateTotal(PRODUCER_GROUP, "connection-creation", "Connections made")
+CONNECTION_COUNT = Gauge(PRODUCER_GROUP, "connection-count", "Connections open now")
+SUCCESSFUL_AUTHENTICATION = RateTotal(
+    PRODUCER_GROUP, "successful-authentication", "Connections that a broker let in after authentication"
+)
+FAILED_AUTHENTICATION = RateTotal(
+    PRODUCER_GROUP, "failed-authentication", "Connections that a broker refused at authentication"
+)
+NETWORK_IO = RateTotal(PRODUCER_GROUP, "network-io", "Reads and writes on all connections")
+OUTGOING_BYTE = RateTotal(PRODUCER_GROUP, "outgoing-byte", "Bytes sent")
+INCOMING_BYTE = RateTotal(PRODUCER_GROUP, "incoming-byte", "Bytes received")
+REQUEST = RateTotal(PRODUCER_GROUP, "request", "Requests sent")
+REQUEST_SIZE = AvgMax(PRODUCER_GROUP, "request-size", "Bytes of a request")
+RESPONSE = RateTotal(PRODUCER_GROUP, "response", "Answers received")
+SELECT = RateTotal(PRODUCER_GROUP, "select", "Times the I/O thread looked for connections that are ready")
+IO_WAIT_TIME_AVG = Gauge(
+    PRODUCER_GROUP, "io-wait-time-ns-avg", "Nanoseconds of one wait for a connection (average)"
+)
+IO_WAIT_RATIO = Gauge(PRODUCER_GROUP, "io-wait-ratio", "Part of its time that the I/O thread waits")
+IO_WAIT_TIME = Gauge(PRODUCER_GROUP, "io-wait-time-ns-total", "Nanoseconds that the I/O thread waited")
+IO_TIME_AVG = Gauge(
+    PRODUCER_GROUP, "io-time-ns-avg", "Nanoseconds of reading and writing after one wait (average)"
+)
+IO_RATIO = Gauge(PRODUCER_GROUP, "io-ratio", "Part of its time that the I/O thread reads and writes")
+IO_TIME = Gauge(PRODUCER_GROUP, "io-time-ns-total", "Nanoseconds that the I/O thread read and wrote")
+
+# By topic; registered when the topic's first batch is sent.
+TOPIC_RECORD_SEND = RateTotal(TOPIC_GROUP, "record-send", "Records of the topic sent")
+TOPIC_BYTE = RateTotal(TOPIC_GROUP, "byte", "Bytes of the topic's batches sent")
+TOPIC_COMPRESSION_RATE = Avg(TOPIC_GROUP, "compression-rate", "Compressed size over raw size (average)")
+TOPIC_RECORD_RETRY = RateTotal(TOPIC_GROUP, "record-retry", "Records of the topic sent again")
+TOPIC_RECORD_ERROR = RateTotal(TOPIC_GROUP, "record-error", "Records of the topic that failed for good")
+
+# By node.
+NODE_REQUEST = RateTotal(NODE_GROUP, "request", "Requests sent to the broker")
+NODE_REQUEST_SIZE = AvgMax(NODE_GROUP, "request-size", "Bytes of a request to the broker")
+NODE_OUTGOING_BYTE = RateTotal(NODE_GROUP, "outgoing-byte", "Bytes sent to the broker")
+NODE_RESPONSE = RateTotal(NODE_GROUP, "response", "Answers received from the broker")
+NODE_INCOMING_BYTE = RateTotal(NODE_GROUP, "incoming-byte", "Bytes received from the broker")
+NODE_REQUEST_LATENCY = AvgMax(
+    NODE_GROUP, "request-latency", "Milliseconds from a request to the broker's answer"
+)
+
+# About the client itself. The registry counts its metrics by itself.
+VERSION = Gauge(APP_INFO_GROUP, "version", "The version of this package")
+COMMIT_ID = Gauge(APP_INFO_GROUP, "commit-id", "The commit this package was built from")
+START_TIME = Gauge(
+    APP_INFO_GROUP, "start-time-ms", "When the producer was made, in milliseconds since the epoch"
+)
+METRICS_COUNT = Gauge(COUNT_GROUP, "count", "How many metrics there are")
+
+ALL_METRICS: tuple[MetricRow, ...] = tuple(row for row in globals().values() if isinstance(row, MetricRow))

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer that blocks: what users import."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any, Self
+
+from penstock._ticket import Ticket
+from penstock.errors import (
+    BufferExhaustedError,
+    ForkedProducerError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+)
+from penstock.producer import lifecycle
+from penstock.producer._send_cy import Delivery
+from penstock.producer.assembly import ProducerParts, assemble
+from penstock.producer.blocking import run_steps
+from penstock.producer.client_metrics import add_nanoseconds
+from penstock.producer.cluster import PartitionInfo
+from penstock.producer.config import ProducerConfig
+from penstock.producer.delivery import forbid_on_io_thread, on_io_thread
+from penstock.producer.send_path import OnDelivery
+from penstock.types import HeadersLike, ProducerRecord, as_headers
+
+log = logging.getLogger("penstock.producer")
+
+_AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits for records
+_FORCED_JOIN_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
+
+
+class Producer:
+    """Sends records to Kafka.
+
+    Safe to share between threads; make one per process and keep it. `send` returns at once with a Delivery; records are
+    gathered into batches and sent by an I/O thread.
+
+        with Producer(bootstrap_servers="localhost:9092") as producer:
+            producer.send("orders", b"value", key=b"k1").result(timeout=10)
+
+    Args:
+        config: options by their Java names ("linger.ms"), as a mapping or the path of a properties file.
+        **options: the same names in snake case (linger_ms).
+
+    Raises:
+        ConfigError: an option is unknown, malformed or contradicts another; nothing was started.
+        BootstrapError: none of the bootstrap servers' names can be resolved.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any] | str | PathLike[str] | None = None, /, **options: Any
+    ) -> None:
+        self._closed = True  # until all is built: a failed constructor leaves nothing to close
+        self._forked = False
+        self._config = ProducerConfig.from_user(config, options)
+        try:
+            self._start(assemble(self._config))
+        except BaseException:
+            self._config.close_plugins()
+            raise
+
+    def _start(self, parts: ProducerParts) -> None:
+        self._parts = parts
+        self._clock = parts.clock
+        self._try_send = parts.fast_path.try_send
+        self._max_block = parts.config.max_block_ms / 1000
+        self._lock = threading.Lock()  # guards _closed against two threads that close at once
+        self._thread = threading.Thread(
+            target=parts.sender.run, name=f"penstock-producer-{parts.config.client_id}", daemon=True
+        )
+        self._closed = False
+        self._thread.start()
+        lifecycle.register(self)
+
+    # ------------------------------------------------------------------------------------------ sending
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: HeadersLike | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Send a record; its Delivery, which tells later what became of it.
+
+        Waits at most max.block.ms, for metadata and for memory together, and only where there is no other way.
+
+        Args:
+            topic: where it goes.
+            value: its value; None is a tombstone.
+            key: its key; records with the same key go to the same partition.
+            headers: pairs (name, bytes or None), or a mapping.
+            partition: the partition, where the key and the partitioner shall not choose it.
+            timestamp_ms: milliseconds since the epoch; now, by default.
+            on_delivery: called with (metadata, error) on the I/O thread when the outcome is known.
+
+        Raises:
+            KafkaTimeoutError: the topic, or the partition, did not become known in time; the text says why.
+            BufferExhaustedError: no memory became free in time.
+            RecordTooLargeError: it exceeds max.request.size.
+            SerializationError: key or value could not be turned into bytes.
+            ProducerClosedError: the producer is closed.
+            TypeError, ValueError: an argument is wrong.
+        """
+        delivery = self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if delivery is not None:
+            return delivery
+        record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
+        return self.send_record(record, on_delivery)
+
+    def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
+        """Send a record that was made as a value; see `send`."""
+        if not isinstance(record, ProducerRecord):
+            raise TypeError(f"record must be a ProducerRecord, not {type(record).__name__}")
+        if on_delivery is not None and not callable(on_delivery):
+            raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
+        self._check_process()
+        steps = self._parts.send_path.steps(record, on_delivery)
+        try:
+            return run_steps(steps, self._max_block, self._clock, "send()", self._note_wait)
+        except Exception as error:
+            self._note_send_error(error)
+            raise
+
+    def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """The partitions of a topic, asked from the cluster if need be; waits at most max.block.ms."""
+        self._check_open()
+        steps = self._parts.send_path.await_topic(topic, None)
+        snapshot = run_steps(steps, self._max_block, self._clock, "partitions_for()", self._note_wait)
+        return snapshot.topics[topic].partitions
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every record accepted so far has its outcome. Lingering batches go out at once.
+
+        Raises:
+            KafkaTimeoutError: the time is up; the records go on.
+        """
+        self._check_open()
+        forbid_on_io_thread("flush()")
+        started = self._clock.now()
+        ticket = self._parts.accumulator.flush()
+        try:
+            if not ticket.wait(_clamp(timeout)):
+                left = self._parts.accumulator.incomplete_records()
+                raise KafkaTimeoutError(
+                    f"flush() waited {timeout} s and {left} records have no outcome yet; they are still on their way"
+                )
+        finally:
+            ticket.give_up()
+            add_nanoseconds(self._parts.client_metrics.flush_ns, self._clock.now() - started)
+
+    # ------------------------------------------------------------------------------------------ closing
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what was accepted, waiting at most `timeout` seconds, then fail the rest and stop. Twice is harmless.
+
+        From a delivery callback it does not wait at all.
+
+        Raises:
+            ValueError: the time is negative.
+        """
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"the time to close must not be negative: {timeout}")
+        if self._forked or not self._begin_close():
+            return
+        if on_io_thread():
+            self._parts.sender.force_close()
+            lifecycle.unregister(self)
+            self._parts.config.close_plugins()
+            return
+        try:
+            self._thread.join(_clamp(timeout))
+        finally:
+            # Also after Ctrl-C: what has no outcome by now fails, and the thread ends.
+            if self._thread.is_alive():
+                self._parts.sender.force_close()
+                self._thread.join(_FORCED_JOIN_SECONDS)
+            lifecycle.unregister(self)
+            self._parts.config.close_plugins()
+        if self._thread.is_alive():
+            log.warning("the I/O thread of %r did not end: a delivery callback seems to block it", self)
+
+    def _begin_close(self) -> bool:
+        """Stop accepting; False when the producer was closed before."""
+        if getattr(self, "_lock", None) is None:
+            return False
+        with self._lock:
+            if self._closed:
+                return False
+            self._closed = True
+        parts = self._parts
+        parts.fast_path.enabled = False
+        parts.send_path.closed = True
+        parts.accumulator.close()
+        parts.metadata.close()
+        parts.sender.initiate_close()
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(None if kind is None else _AFTER_ERROR_SECONDS)
+
+    def __del__(self) -> None:
+        # Forgotten without close(): let the I/O thread finish by itself. At exit this has been done before.
+        if not getattr(self, "_forked", True) and not getattr(self, "_closed", True):
+            self._begin_close()
+            lifecycle.adopt(self._thread)
+
+    def after_fork_in_child(self) -> None:
+        """Called in the child of a fork, which has a copy of the producer but not its thread."""
+        self._forked = True
+        self._parts.fast_path.enabled = False
+
+    def at_exit(self, seconds: float) -> None:
+        """Called when the program ends without close()."""
+        if self._forked or self._closed:
+            return
+        try:
+            self.flush(seconds)
+        except KafkaTimeoutError:
+            left = self._parts.accumulator.incomplete_records()
+            log.warning(
+                "%r was not closed before the program ended, and %d records were given up after %s s. Call close(), or "
+                "use the producer in a with statement.",
+                self, left, seconds,
+            )  # fmt: skip
+        self.close(0)
+
+    # ------------------------------------------------------------------------------------------ watching
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """All metrics now: {group: {name: value}}; by topic and by node {group: {"orders": {name: value}}}."""
+        self._check_process()
+        now = self._clock.now()
+        self._parts.client_metrics.catch_up(now)
+        return self._parts.registry.snapshot(now)
+
+    def __repr__(self) -> str:
+        state = "forked" if self._forked else "closed" if self._closed else "open"
+        return (
+            f"<Producer {self._config.client_id!r} for {','.join(self._config.bootstrap_servers)}: {state}>"
+        )
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise ForkedProducerError(
+                "this producer was made before a fork and cannot be used in the child process: its connections and its "
+                "I/O thread belong to the parent. Make a new producer in the child."
+            )
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise ProducerClosedError("the producer is closed")
+
+    def _note_wait(self, ticket: Ticket[Any], seconds: float) -> None:
+        metrics = self._parts.client_metrics
+        metadata = ticket.what.startswith("metadata")
+        add_nanoseconds(metrics.metadata_wait_ns if metadata else metrics.buffer_wait_ns, seconds)
+
+    def _note_send_error(self, error: Exception) -> None:
+        now = self._clock.now()
+        if isinstance(error, BufferExhaustedError):
+            self._parts.client_metrics.buffer_exhausted.record(1, now)
+        if isinstance(error, KafkaError):
+            self._parts.sender_metrics.send_errors.record(1, now)
+
+
+def _clamp(timeout: float | None) -> float | None:
+    """A time that the operating system can wait; None, and what is longer than it can express, is for ever."""
+    if timeout is None or math.isinf(timeout) or timeout > threading.TIMEOUT_MAX:
+        return None
+    return timeout

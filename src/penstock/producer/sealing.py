@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a filled batch to the bytes on the wire: compression, header, checksum; and back, to split a batch.
+
+Runs on the I/O thread, outside every lock; the codec libraries release the interpreter lock while they work.
+"""
+
+from __future__ import annotations
+
+from penstock.producer.batch import Batch, BatchState
+from penstock.producer.buffer_pool import BufferPool
+from penstock.producer.gate import BatchIdentity
+from penstock.records._batch_cy import BatchWriter
+from penstock.records.compression import Codec
+from penstock.records.format import HEADER_SIZE, TRANSACTIONAL_BIT, estimate_record_size
+from penstock.records.ratio import CompressionRatioEstimator
+from penstock.records.reader import read_batches
+
+
+class Sealer:
+    """Compresses and seals batches, and splits those that a broker found too large.
+
+    Args:
+        codec: the codec of this producer.
+        pool: where the memory of batches comes from.
+        batch_size: the target size of a batch.
+    """
+
+    def __init__(self, codec: Codec, pool: BufferPool, batch_size: int) -> None:
+        self._codec = codec
+        self._pool = pool
+        self._batch_size = batch_size
+        self._ratios = CompressionRatioEstimator()  # written by the I/O thread, read by any
+
+    @property
+    def compresses(self) -> bool:
+        """Whether batches are compressed at all."""
+        return self._codec.id != 0
+
+    def expected_ratio(self, topic: str) -> float:
+        """What compression is expected to leave of a topic's records; 1.0 without a codec."""
+        return self._ratios.estimate(topic, self._codec.id) if self.compresses else 1.0
+
+    def seal(self, batch: Batch, identity: BatchIdentity) -> None:
+        """Make the bytes of a batch final. A retried batch keeps those it has."""
+        if batch.wire is not None:
+            return
+        attributes = self._codec.id | (TRANSACTIONAL_BIT if identity.transactional else 0)
+        compressed = self._compress(batch) if self.compresses else None
+        batch.wire = batch.writer.seal(attributes, *identity[:3], compressed)
+
+    def _compress(self, batch: Batch) -> memoryview:
+        raw = batch.writer.raw_records()
+        payload = self._codec.compress(raw)
+        self._ratios.observe(batch.queue.topic, self._codec.id, len(payload) / len(raw))
+        size = HEADER_SIZE + len(payload)
+        del raw  # it may be a view of the very memory that is written below
+        if batch.buffers and size <= len(batch.buffers[0]):
+            target = memoryview(batch.buffers[0])[:size]
+            surplus = batch.buffers[1:]
+            del batch.buffers[1:]
+        elif batch.buffers:
+            memory, batch.counted = self._pool.trade(batch.buffers, size)
+            target, surplus = memoryview(memory), []
+            batch.buffers = []
+        else:
+            target, surplus = memoryview(bytearray(size)), []  # a piece of a split lives outside the pool
+        target[HEADER_SIZE:] = payload
+        if surplus:
+            self._pool.give_back(surplus)
+        return target
+
+    def split(self, batch: Batch) -> list[Batch]:
+        """Cut a batch that was too large into smaller ones; its result forwards to theirs.
+
+        A first split aims at batch.size; a piece that is still too large is halved, but never below its largest record,
+        so that splitting comes to an end.
+        """
+        if batch.wire is None:
+            raise ValueError(f"{batch!r} was never sent")
+        limit = self._batch_size
+        if batch.is_piece:
+            limit = max(batch.writer.max_record_size + HEADER_SIZE, batch.writer.raw_size // 2)
+        self._ratios.reset(
+            batch.queue.topic, self._codec.id, max(1.0, len(batch.wire) / batch.writer.raw_size)
+        )
+        pieces: list[Batch] = []
+        (sealed,) = read_batches(batch.wire)
+        for record in sealed.records():
+            size = 0
+            if pieces:
+                size = pieces[-1].writer.append(record.timestamp, record.key, record.value, record.headers)
+            if size <= 0:
+                needed = estimate_record_size(_length(record.key), _length(record.value), record.headers)
+                writer = BatchWriter(bytearray(max(limit, needed)), limit)
+                writer.append(record.timestamp, record.key, record.value, record.headers)
+                pieces.append(self._piece(batch, writer))
+        batch.move_to(BatchState.SPLIT)
+        first = 0
+        ranges = []
+        for piece in pieces:
+            ranges.append((first, piece.result))
+            first += piece.record_count
+        batch.result.forward(ranges)
+        return pieces
+
+    @staticmethod
+    def _piece(batch: Batch, writer: BatchWriter) -> Batch:
+        piece = Batch(batch.queue, writer, batch.created, [])
+        piece.is_piece = True
+        piece.attempts = batch.attempts
+        piece.leader_epoch = batch.leader_epoch
+        return piece
+
+
+def _length(data: bytes | None) -> int | None:
+    return None if data is None else len(data)

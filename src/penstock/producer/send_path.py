@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The general path of send(), written once, as steps that yield what they wait for.
+
+Who drives the steps decides how to wait: `blocking.run_steps` blocks the calling thread within max.block.ms; an asyncio
+face awaits; the simulator chooses at each checkpoint who runs next. A driver answers a yielded Ticket with its result,
+throws its error, or throws TimeIsUp; a yielded string is a checkpoint and wants no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from penstock._primitives_cy import partition_for_key
+from penstock._ticket import Ticket
+from penstock._time import Clock
+from penstock.errors import ProducerClosedError, RecordTooLargeError
+from penstock.partitioners import Partitioner
+from penstock.producer._send_cy import Delivery, TopicState
+from penstock.producer.accumulator import EncodedRecord, RecordAccumulator, Steps, TimeIsUp
+from penstock.producer.cluster import ClusterSnapshot
+from penstock.producer.interceptors import Interceptors
+from penstock.producer.metadata import ProducerMetadata
+from penstock.records.format import estimate_record_size
+from penstock.serializers import MutableHeaders, Serializer, serialize_part
+from penstock.types import Header, ProducerRecord, RecordMetadata
+
+OnDelivery = Callable[[RecordMetadata, Exception | None], object]
+
+
+class Placement:
+    """Chooses partitions: explicit, by a custom partitioner, by the key's hash, or left to the accumulator (None).
+
+    Args:
+        partitioner: the user's, or None for the built-in way.
+        hash_keys: whether keys choose the partition in the built-in way.
+    """
+
+    def __init__(self, partitioner: Any | None, hash_keys: bool) -> None:
+        self.partitioner = partitioner
+        self.hash_keys = hash_keys
+        hook = getattr(type(partitioner), "on_new_batch", None)
+        self.wants_new_batches = hook is not None and hook is not Partitioner.on_new_batch
+
+    def choose(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: ClusterSnapshot
+    ) -> int | None:
+        """The record's partition; None: wherever records without key go now.
+
+        Raises:
+            ValueError: a custom partitioner gave a partition that does not exist.
+        """
+        if record.partition is not None:
+            return record.partition
+        count = cluster.partition_count(record.topic) or 1
+        if self.partitioner is not None:
+            return self._ask(record, key, value, cluster, count)
+        if key is not None and self.hash_keys:
+            return int(partition_for_key(key, count))
+        return None
+
+    def _ask(
+        self,
+        record: ProducerRecord,
+        key: bytes | None,
+        value: bytes | None,
+        cluster: ClusterSnapshot,
+        count: int,
+    ) -> int:
+        partitioner: Any = self.partitioner
+        chosen = partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
+        if not isinstance(chosen, int) or isinstance(chosen, bool):
+            raise TypeError(f"{self.partitioner!r} must give an int, not {type(chosen).__name__}")
+        if not 0 <= chosen < count:
+            raise ValueError(
+                f"{self.partitioner!r} chose partition {chosen} of topic {record.topic!r}, which has partitions 0 to "
+                f"{count - 1}"
+            )
+        return chosen
+
+
+class SendPath:
+    """Takes one record from the call to the accumulator.
+
+    Args:
+        accumulator: where it ends.
+        metadata: topics and their partitions.
+        serializers: of key and value.
+        placement: chooses partitions.
+        interceptors: see every record.
+        max_record_size: the smaller of max.request.size and buffer.memory, with the name of the option.
+        clock: for timestamps and for the metadata's notion of now.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        metadata: ProducerMetadata,
+        serializers: tuple[Serializer, Serializer],
+        placement: Placement,
+        interceptors: Interceptors,
+        max_record_size: tuple[int, str],
+        clock: Clock,
+    ) -> None:
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._key_serializer, self._value_serializer = serializers
+        self._placement = placement
+        self._interceptors = interceptors
+        self._max_record_size, self._max_record_option = max_record_size
+        self._clock = clock
+        self.closed = False  # set by close(), on any thread
+
+    def steps(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> Steps:
+        """Send a record. Whatever goes wrong before it is accepted is raised, and told to the interceptors."""
+        if len(self._interceptors):
+            record = self._interceptors.on_send(record)
+        reached = _Reached()
+        try:
+            return (yield from self._accept(record, on_delivery, reached))
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._interceptors.on_send_error(record, reached.partition, error)
+            raise
+
+    def await_topic(
+        self, topic: str, partition: int | None
+    ) -> Generator[Ticket[Any] | str, Any, ClusterSnapshot]:
+        """Steps that wait until the topic (and a partition of that number) is known.
+
+        Raises:
+            KafkaTimeoutError: TimeIsUp was thrown in; the text names what stood in the way.
+        """
+        snapshot = self._metadata.snapshot
+        if snapshot.has(topic, partition):
+            self._metadata.touch(topic, self._clock.now())
+            return snapshot
+        yield "metadata"
+        ticket = self._metadata.await_topic(topic, partition, self._clock.now())
+        try:
+            answer: ClusterSnapshot = yield ticket
+        except TimeIsUp as up:
+            if not ticket.give_up():
+                return ticket.result
+            error = self._metadata.explain_timeout(topic, partition, up.waited_ms)
+            raise error from error.__cause__
+        except BaseException:
+            ticket.give_up()
+            raise
+        return answer
+
+    def _accept(self, record: ProducerRecord, on_delivery: OnDelivery | None, reached: _Reached) -> Steps:
+        if self.closed:
+            raise ProducerClosedError("the producer is closed: it takes no more records")
+        cluster = yield from self.await_topic(record.topic, record.partition)
+        headers = MutableHeaders(record.headers)
+        key = serialize_part(self._key_serializer, "key", record.topic, headers, record.key)
+        value = serialize_part(self._value_serializer, "value", record.topic, headers, record.value)
+        frozen = headers.freeze()
+        partition = reached.partition = self._placement.choose(record, key, value, cluster)
+        encoded = self._encode(record, key, value, frozen)
+        topic = self._accumulator.topic(record.topic, cluster.partition_count(record.topic) or 1)
+        topic.used = True
+        if self._placement.wants_new_batches and record.partition is None:
+            delivery = self._before_new_batch(record, topic, encoded, on_delivery, reached, cluster)
+            if delivery is not None:
+                return delivery
+            partition = reached.partition
+        callback = self._acknowledger(frozen, on_delivery)
+        return (yield from self._accumulator.append_steps(topic, partition, encoded, callback))
+
+    def _before_new_batch(
+        self,
+        record: ProducerRecord,
+        topic: TopicState,
+        encoded: EncodedRecord,
+        on_delivery: OnDelivery | None,
+        reached: _Reached,
+        cluster: ClusterSnapshot,
+    ) -> Delivery | None:
+        """Try the open batch; where there is none, tell the partitioner and ask it once more."""
+        callback = self._acknowledger(encoded.headers or (), on_delivery)
+        delivery = self._accumulator.try_append(topic, reached.partition, encoded, callback)
+        if delivery is None:
+            partitioner: Any = self._placement.partitioner
+            partitioner.on_new_batch(record.topic, cluster, reached.partition)
+            reached.partition = self._placement.choose(record, encoded.key, encoded.value, cluster)
+        return delivery
+
+    def _encode(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, headers: tuple[Header, ...]
+    ) -> EncodedRecord:
+        size = estimate_record_size(
+            None if key is None else len(key), None if value is None else len(value), headers
+        )
+        if size > self._max_record_size:
+            raise RecordTooLargeError(
+                f"the record for topic {record.topic!r} takes up to {size} bytes, more than {self._max_record_option} "
+                f"allows ({self._max_record_size}). Raise that option (and the topic's max.message.bytes), or send "
+                "less at once."
+            )
+        timestamp = self._clock.wall_ms() if record.timestamp_ms is None else record.timestamp_ms
+        return EncodedRecord(timestamp, key, value, headers or None, size)
+
+    def _acknowledger(self, headers: tuple[Header, ...], on_delivery: OnDelivery | None) -> OnDelivery | None:
+        """The callback of a record: interceptors first, then the user's."""
+        if not len(self._interceptors):
+            return on_delivery
+        interceptors = self._interceptors
+
+        def acknowledge(metadata: RecordMetadata, error: Exception | None) -> None:
+            interceptors.on_acknowledgement(metadata, error, headers)
+            if on_delivery is not None:
+                on_delivery(metadata, error)
+
+        return acknowledge
+
+
+class _Reached:
+    """How far a record came, for those who are told when it fails."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self) -> None:
+        self.partition: int | None = None

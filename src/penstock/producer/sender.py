@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The I/O thread's work: drain what is ready, send it, and do with each batch what its answer asks for.
+
+One turn is `run_once(now)`; the thread calls it until it is told to stop, tests and the simulator call it by hand.
+All of it belongs to the I/O thread, but for `initiate_close` and `force_close`, which only set a flag and wake it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock._time import FOREVER, Clock, ExponentialBackoff
+from penstock.errors import (
+    BrokerError,
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    KafkaError,
+    ProducerClosedError,
+    broker_error,
+)
+from penstock.network.client import NetworkClient
+from penstock.network.exchange import ClientRequest, ClientResponse
+from penstock.producer.accumulator import RecordAccumulator
+from penstock.producer.batch import Batch, BatchState
+from penstock.producer.cluster import LeaderHint
+from penstock.producer.delivery import mark_io_thread
+from penstock.producer.drain import Drainer
+from penstock.producer.metadata import ProducerMetadata
+from penstock.producer.response_policy import Action, BatchSituation, decide
+from penstock.producer.sender_metrics import SenderMetrics
+from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest, ProduceResponse
+from penstock.types import Node
+
+log = logging.getLogger("penstock.producer")
+
+NETWORK_EXCEPTION = 13
+UNSUPPORTED_VERSION = 35
+_LEADER_MOVED = frozenset(
+    {6, 74}
+)  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader
+
+
+@dataclass(frozen=True, slots=True)
+class SenderSettings:
+    """The options of the same names."""
+
+    acks: int
+    retries: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    max_in_flight: int
+
+
+class Sender:
+    """Sends batches and handles their answers.
+
+    Args:
+        settings: the few options that matter here.
+        accumulator: where batches come from, and go back to.
+        drainer: decides which.
+        metadata: who leads what.
+        client: the network.
+        clock: read once per turn.
+        rng: jitter of the retry backoff.
+    """
+
+    def __init__(
+        self,
+        settings: SenderSettings,
+        accumulator: RecordAccumulator,
+        drainer: Drainer,
+        metadata: ProducerMetadata,
+        client: NetworkClient,
+        clock: Clock,
+        rng: random.Random,
+        metrics: SenderMetrics,
+    ) -> None:
+        self._settings = settings
+        self._accumulator = accumulator
+        self._drainer = drainer
+        self._metadata = metadata
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        # Ordered as drained, so that expiry finds the oldest first in each partition.
+        self._in_flight: dict[Batch, None] = {}
+        self._next_in_flight_expiry = FOREVER
+        # Set by any thread, read by the I/O thread.
+        self._running = True
+        self._forced = False
+
+    # ------------------------------------------------------------------------------------- any thread
+
+    def initiate_close(self) -> None:
+        """Finish what was accepted, then stop."""
+        self._running = False
+        self._client.wakeup()
+
+    def force_close(self) -> None:
+        """Stop now; what has no outcome fails."""
+        self._forced = True
+        self._running = False
+        self._client.wakeup()
+
+    # ------------------------------------------------------------------------------------- I/O thread
+
+    def run(self) -> None:
+        """Work until closed: the body of the I/O thread."""
+        mark_io_thread()
+        log.debug("the I/O thread starts")
+        while self._running:
+            self._turn()
+        while not self._forced and self._accumulator.has_incomplete():
+            self._turn()
+        self._shut_down()
+        log.debug("the I/O thread ends")
+
+    def _turn(self) -> None:
+        try:
+            self.run_once(self._clock.now())
+        except Exception:
+            log.exception("an unexpected error on the I/O thread; it goes on")
+            self._client.poll(0.1, self._clock.now())  # whatever it is, it must not become a busy loop
+
+    def _shut_down(self) -> None:
+        if self._accumulator.has_incomplete():
+            self._accumulator.abort_all(
+                ProducerClosedError("the producer was closed before the record was acknowledged")
+            )
+        self._metadata.close()
+        self._client.close()
+
+    def run_once(self, now: float) -> None:
+        """One turn: send what is ready, then wait for the network, no longer than something will be due."""
+        self._client.poll(self._send_ready(now), now)
+
+    def _send_ready(self, now: float) -> float:
+        """Drain and send; seconds for which nothing more will be due."""
+        snapshot = self._metadata.snapshot
+        check = self._drainer.ready(snapshot, now)
+        for topic in check.leaderless_topics:
+            self._metadata.want_topic(topic, now)
+        if check.leaderless_topics:
+            self._metadata.request_update(now)
+        nodes, delay = self._usable(check.nodes, now)
+        drained = self._drainer.drain(snapshot, nodes, now) if nodes else {}
+        for batches in drained.values():
+            self._enter_flight(batches)
+        self._expire(now, check.next_expiry)
+        for node in nodes:
+            if node.id in drained:
+                self._send(node, drained[node.id], now)
+        if drained:
+            return 0.0
+        expiry = min(check.next_expiry, self._next_in_flight_expiry)
+        return max(0.0, min(check.next_delay, delay, expiry - now))
+
+    def _usable(self, ready: Sequence[Node], now: float) -> tuple[list[Node], float]:
+        """The nodes that can take a request now, and seconds until one of the others may."""
+        usable = []
+        delay = FOREVER
+        for node in ready:
+            can_take = self._client.ready(node, now)
+            self._drainer.note_node(node.id, can_take, now)
+            if can_take:
+                usable.append(node)
+            else:
+                delay = min(delay, self._client.connection_delay(node, now))
+        return usable, delay
+
+    def _enter_flight(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            batch.request_pending = True
+            self._in_flight[batch] = None
+            self._next_in_flight_expiry = min(
+                self._next_in_flight_expiry, batch.created + self._accumulator.delivery_timeout
+            )
+            if self._settings.max_in_flight == 1:
+                # Nothing of this partition may overtake: the next batch waits for the answer to this one.
+                batch.queue.muted = True
+
+    def _send(self, node: Node, batches: list[Batch], now: float) -> None:
+        snapshot = self._metadata.snapshot
+        request = ProduceRequest(
+            self._settings.acks,
+            self._settings.request_timeout_ms,
+            [
+                PartitionBatch(
+                    batch.queue.topic, snapshot.topic_id(batch.queue.topic), batch.queue.partition, batch.wire
+                )
+                for batch in batches
+                if batch.wire is not None
+            ],
+        )
+        self._metrics.on_request(batches, now)
+        timeout = self._settings.request_timeout_ms / 1000
+        self._client.send(
+            ClientRequest(node, request, timeout, lambda response: self._on_response(response, batches)), now
+        )
+
+    # ---- expiry
+
+    def _expire(self, now: float, next_queued_expiry: float) -> None:
+        timeout = self._accumulator.delivery_timeout
+        if now >= next_queued_expiry:
+            for batch in self._accumulator.take_expired(now):
+                self._fail_expired(batch, now)
+        if now < self._next_in_flight_expiry:
+            return
+        for batch in list(self._in_flight):
+            if batch.reached_timeout(now, timeout):
+                # Its request still holds the bytes: the memory comes back with the answer.
+                del self._in_flight[batch]
+                self._fail_expired(batch, now)
+        self._next_in_flight_expiry = min(
+            (batch.created + timeout for batch in self._in_flight), default=FOREVER
+        )
+
+    def _fail_expired(self, batch: Batch, now: float) -> None:
+        tp = batch.topic_partition
+        message = (
+            f"Expiring {batch.record_count} record(s) for {tp}: {int(batch.age(now) * 1000)} ms has passed since "
+            "batch creation (delivery.timeout.ms). The request has not been sent, or no server response has been "
+            "received yet."
+        )
+        cause = self._why_stuck(batch)
+        if cause is not None:
+            message += f" {cause}"
+        error = DeliveryTimeoutError(message)
+        error.__cause__ = cause
+        self._fail(batch, error, None, now)
+
+    def _why_stuck(self, batch: Batch) -> KafkaError | None:
+        leader = self._metadata.snapshot.leader(*batch.topic_partition)
+        return None if leader is None else self._client.connection_error(leader.id)
+
+    # ---- answers
+
+    def _on_response(self, response: ClientResponse, batches: list[Batch]) -> None:
+        now = response.received_at
+        for batch in batches:
+            batch.request_pending = False
+            self._in_flight.pop(batch, None)
+        if response.error is not None:
+            self._on_failed_request(response.error, response.node, batches, now)
+        elif response.body is None:
+            for batch in batches:  # acks=0: written is all that will ever be known
+                self._complete(
+                    batch, PartitionResponse(*batch.topic_partition, 0, -1, -1, -1, [], None, -1, -1), now
+                )
+        else:
+            self._on_answer(response.body, response, batches, now)
+        for batch in batches:
+            self._after_answer(batch)
+
+    def _after_answer(self, batch: Batch) -> None:
+        """The request no longer holds the batch: let its partition go on, and its memory go back."""
+        if self._settings.max_in_flight == 1:
+            batch.queue.muted = False
+        self._accumulator.release(batch)
+
+    def _on_failed_request(self, error: KafkaError, node: Node, batches: list[Batch], now: float) -> None:
+        code = error.code if isinstance(error, BrokerError) else NETWORK_EXCEPTION
+        log.debug("a produce request to %s failed: %s", node, error)
+        for batch in batches:
+            answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], str(error), -1, -1)
+            self._complete(batch, answer, now, error)
+
+    def _on_answer(
+        self, body: ProduceResponse, response: ClientResponse, batches: list[Batch], now: float
+    ) -> None:
+        self._metrics.on_response(response.latency, body.throttle_ms, now)
+        answers = {(answer.topic, answer.partition): answer for answer in body.partitions}
+        hints = [
+            LeaderHint(answer.topic, answer.partition, answer.leader_id, answer.leader_epoch)
+            for answer in body.partitions
+            if answer.error_code in _LEADER_MOVED and answer.leader_id >= 0 and answer.leader_epoch >= 0
+        ]
+        if hints:
+            self._metadata.update_leader_hints(hints, body.node_endpoints)
+        for batch in batches:
+            answer = answers.get(batch.topic_partition)
+            if answer is None:
+                message = f"{response.node} did not say what became of the batch for {batch.topic_partition}"
+                answer = PartitionResponse(
+                    *batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
+                )
+            self._complete(batch, answer, now)
+
+    def _complete(
+        self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None = None
+    ) -> None:
+        """Do with a batch what its answer asks for."""
+        code = answer.error_code
+        expired = batch.reached_timeout(now, self._accumulator.delivery_timeout)
+        situation = BatchSituation(batch.record_count, batch.attempts, expired, batch.done)
+        decision = decide(code, situation, self._settings.retries)
+        if decision.refresh_metadata:
+            self._metadata.request_update(now)
+        if decision.action is Action.SUCCEED:
+            if batch.succeed(answer.base_offset, answer.log_append_time_ms):
+                self._accumulator.finish(batch)
+        elif decision.action is Action.RETRY:
+            self._retry(batch, answer, now)
+        elif decision.action is Action.SPLIT:
+            count = self._accumulator.split(batch)
+            log.warning(
+                "a batch of %d records for %s was too large for the broker; it is sent again in %d pieces. A smaller "
+                "batch.size, or a larger message.max.bytes on the broker, avoids this.",
+                batch.record_count, batch.topic_partition, count,
+            )  # fmt: skip
+            self._metrics.on_split(now)
+        else:
+            self._fail(batch, error or self._error(batch, answer), self._record_errors(answer), now)
+
+    def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
+        batch.move_to(BatchState.QUEUED)
+        batch.attempts += 1
+        batch.retry_at = now + self._backoff.seconds(batch.attempts - 1, self._rng)
+        self._accumulator.requeue([batch])
+        self._metrics.on_retry(batch, now)
+        log.log(
+            logging.WARNING if batch.attempts == 1 else logging.DEBUG,
+            "a batch of %d records for %s is sent again (attempt %d of %d): %s",
+            batch.record_count, batch.topic_partition, batch.attempts, self._settings.retries,
+            self._error(batch, answer),
+        )  # fmt: skip
+
+    def _fail(
+        self, batch: Batch, error: KafkaError, record_errors: dict[int, KafkaError] | None, now: float
+    ) -> None:
+        if batch.fail(error, record_errors):
+            self._metrics.on_batch_error(batch, now)
+            self._accumulator.finish(batch)
+
+    @staticmethod
+    def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
+        if answer.record_errors:
+            return InvalidRecordError(
+                f"the record was not written because another record of its batch for {batch.topic_partition} was "
+                f"refused: {answer.error_message or 'no reason given'}",
+                code=answer.error_code,
+            )
+        described = broker_error(answer.error_code, answer.error_message)
+        return broker_error(answer.error_code, f"{batch.topic_partition}: {described.args[0]}")
+
+    @staticmethod
+    def _record_errors(answer: PartitionResponse) -> dict[int, KafkaError] | None:
+        """Errors of single records: those that the broker named; a lone one has the partition's own error."""
+        if not answer.record_errors:
+            return None
+        if len(answer.record_errors) == 1:
+            index, message = answer.record_errors[0]
+            return {index: broker_error(answer.error_code, message or answer.error_message)}
+        return {index: InvalidRecordError(message) for index, message in answer.record_errors}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names users build on: what is promised is there, documented, and nothing else is promised by accident."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import penstock
+
+PROMISED = {
+    "Delivery",
+    "Header",
+    "Interceptor",
+    "Partitioner",
+    "Producer",
+    "ProducerRecord",
+    "RecordMetadata",
+    "Serializer",
+    "TopicPartition",
+    "__version__",
+    "errors",
+    "partitioners",
+    "serializers",
+}
+
+# Parameters by name; a trailing = has a default, behind * they are given by name only.
+SIGNATURES = {
+    "Producer": "config=, /, **options",
+    "Producer.send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=",
+    "Producer.send_record": "record, on_delivery=",
+    "Producer.flush": "timeout=",
+    "Producer.close": "timeout=",
+    "Producer.partitions_for": "topic",
+    "Producer.metrics": "",
+    "ProducerRecord": "topic, value=, key=, headers=, partition=, timestamp_ms=",
+}
+
+
+def shape(function: Any) -> str:
+    """A signature without annotations and default values, so that only a change that breaks callers shows."""
+    parts: list[str] = []
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    for parameter, following in zip(parameters, [*parameters[1:], None], strict=False):
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
+            parts.append("*")
+        prefix = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}.get(parameter.kind, "")
+        has_default = "" if parameter.default is parameter.empty else "="
+        parts.append(prefix + parameter.name + has_default)
+        positional_only = parameter.kind is parameter.POSITIONAL_ONLY
+        if positional_only and (following is None or following.kind is not parameter.kind):
+            parts.append("/")
+    return ", ".join(parts)
+
+
+def resolve(path: str) -> Any:
+    found: Any = penstock
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def test_exactly_the_promised_names_are_exported() -> None:
+    assert set(penstock.__all__) == PROMISED
+
+
+def test_nothing_else_looks_public() -> None:
+    # Subpackages appear as attributes once imported; they are not part of the promise.
+    visible = {
+        name
+        for name, value in vars(penstock).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "install_finder"
+    }
+    assert visible <= PROMISED
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED - {"__version__"}))
+def test_public_names_are_documented(name: str) -> None:
+    documentation = inspect.getdoc(resolve(name))
+    assert documentation
+    # What a class without a text of its own would inherit, or a dataclass would be given.
+    assert not documentation.startswith(f"{name}(")
+
+
+@pytest.mark.parametrize("path", sorted(SIGNATURES))
+def test_signatures_are_as_promised(path: str) -> None:
+    assert shape(resolve(path)) == SIGNATURES[path]
+
+
+@pytest.mark.parametrize("method", ["result", "exception", "done", "add_done_callback", "__await__"])
+def test_delivery_can_be_asked(method: str) -> None:
+    assert callable(getattr(penstock.Delivery, method))
+
+
+def test_errors_share_one_root() -> None:
+    classes = [value for value in vars(penstock.errors).values() if inspect.isclass(value)]
+    exceptions = [cls for cls in classes if issubclass(cls, BaseException)]
+    assert len(exceptions) > 20
+    assert [cls for cls in exceptions if not issubclass(cls, penstock.errors.KafkaError)] == []
+
+
+def test_import_needs_no_optional_package() -> None:
+    code = "import sys, penstock; print(*sorted({'pyspark', 'pyarrow', 'rich', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == ""
