@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `penstock`: joins the commands, and turns every error into one line and an exit code.
+
+Exit codes: 0 all went well; 1 it did not, and a line on standard error says why; 2 the command line is wrong; 130
+interrupted with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from penstock import _compiled
+from penstock.cli.options import CommandError
+from penstock.errors import (
+    AuthenticationError,
+    BootstrapError,
+    ConfigError,
+    KafkaError,
+    KafkaTimeoutError,
+    NotKafkaError,
+    TopicAuthorizationError,
+)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+_COMMANDS = ("produce", "perf", "broker", "demo")  # modules beside this one, in the order of the help text
+
+_START_A_BROKER = "check the address with -b; `penstock broker start` starts a broker for development"
+
+# What the user can do about an error; the first class that fits counts.
+_WAYS_OUT: tuple[tuple[type[KafkaError], str], ...] = (
+    (BootstrapError, _START_A_BROKER),
+    (ConfigError, "see -X, --config and -b in the command's --help"),
+    (NotKafkaError, _START_A_BROKER),
+    (TopicAuthorizationError, "ask for the right to write to the topic, or name another one"),
+    (AuthenticationError, "check the credentials in --config"),
+    (KafkaTimeoutError, _START_A_BROKER),
+)
+
+_EPILOG = """\
+examples:
+  penstock broker start                       a real Apache Kafka on this machine
+  echo hello | penstock produce greetings     one record
+  penstock produce orders orders.jsonl --format json --key-field id
+  penstock perf --topic test --num-records 1000000 --record-size 100
+  penstock COMMAND --help                     options and more examples
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if getattr(args, "func", None) is None:
+        parser.print_help(sys.stderr)
+        return 2
+    debug = bool(getattr(args, "debug", False))
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.ERROR,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        return int(args.func(args))
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`). Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except Exception as error:
+        if debug:
+            raise
+        report_error(error)
+        return EXIT_FAILED
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="A Kafka producer: send records, measure, and run a broker for development.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version", action=_ShowVersion, nargs=0, help="show the version and what runs, and exit"
+    )
+    add_debug_argument(parser)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name in _COMMANDS:
+        if importlib.util.find_spec(f"penstock.cli.{name}") is None:
+            continue
+        importlib.import_module(f"penstock.cli.{name}").add_parser(subparsers)
+    for subparser in subparsers.choices.values():
+        add_debug_argument(subparser)
+    return parser
+
+
+def add_debug_argument(parser: argparse.ArgumentParser) -> None:
+    """--debug, before or behind the command's name."""
+    # Without SUPPRESS the default of the command's parser would undo the one given before the command's name.
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show tracebacks and the producer's log",
+    )
+
+
+def report_error(error: Exception) -> None:
+    """One line on standard error: what happened, and what to do about it."""
+    print(f"penstock: {describe_error(error)}", file=sys.stderr)
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in one line, with its way out."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    for cls, way_out in _WAYS_OUT:
+        if isinstance(error, cls):
+            return f"{text} ({way_out})"
+    if isinstance(error, KafkaError | OSError | CommandError):
+        return text
+    return f"{type(error).__name__}: {text} (--debug shows where)"
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        del namespace, values, option_string
+        print(version_text())
+        parser.exit()
+
+
+def version_text() -> str:
+    """Version, implementation, interpreter, and the Kafka that `penstock broker` starts."""
+    from penstock import __version__
+    from penstock.devbroker.paths import KAFKA_VERSION
+
+    return (
+        f"penstock {__version__} ({_compiled.describe()}; development broker: Apache Kafka {KAFKA_VERSION})"
+    )

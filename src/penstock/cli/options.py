@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that every command with a producer has, and how they become a producer."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.errors import ConfigError
+from penstock.types import RecordMetadata
+
+if TYPE_CHECKING:
+    SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # it has no public name
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+
+INTERRUPT_GRACE = 5.0  # seconds that accepted records have left after Ctrl-C
+
+OnDelivery = Callable[[RecordMetadata | None, BaseException | None], None]
+
+
+class CommandError(Exception):
+    """A command cannot go on; the text is for the user and complete: cause and way out."""
+
+
+class DeliveryLike(Protocol):
+    """What the commands need of a Delivery."""
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        ...
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error, or None when the record was acknowledged."""
+        ...
+
+
+class ProducerLike(Protocol):
+    """What the commands need of a producer; tests hand in their own."""
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Any = None,
+    ) -> DeliveryLike:
+        """Accept a record."""
+        ...
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every accepted record has its outcome."""
+        ...
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush for at most `timeout` seconds, then give up what is left."""
+        ...
+
+    def metrics(self) -> Mapping[str, Any]:
+        """Counters by group and name."""
+        ...
+
+
+OpenProducer = Callable[[Mapping[str, str]], ProducerLike]
+
+
+def open_producer(config: Mapping[str, str]) -> ProducerLike:
+    """A real producer."""
+    from penstock import Producer
+
+    producer: ProducerLike = Producer(config)
+    return producer
+
+
+def close_producer(producer: ProducerLike, *, interrupted: bool) -> bool:
+    """Close it, for a short while only after Ctrl-C, and at once after a second one; whether there was one."""
+    try:
+        producer.close(INTERRUPT_GRACE if interrupted else None)
+    except KeyboardInterrupt:
+        producer.close(0)
+        return True
+    return interrupted
+
+
+def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
+    """-b, -X and --config."""
+    group = parser.add_argument_group("producer")
+    group.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT[,...]",
+        help=f"brokers to contact first (default: {DEFAULT_BOOTSTRAP}, unless --config or -X names them)",
+    )
+    group.add_argument(
+        "-X",
+        dest="producer_options",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=parse_option,
+        help="any producer option, for example -X linger.ms=20 -X compression.type=zstd; may be repeated",
+    )
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="a properties file with producer options; -X and -b override it",
+    )
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """NAME=VALUE as a pair."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, for example linger.ms=20")
+    return name.strip(), value
+
+
+def producer_config(args: argparse.Namespace, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Everything the user said, by dotted name. Later wins: defaults, --config, -X, -b."""
+    config = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **(defaults or {})}
+    if args.config is not None:
+        config.update(_dotted(read_config_file(args.config)))
+    config.update(_dotted(dict(args.producer_options)))
+    if args.bootstrap_server is not None:
+        config["bootstrap.servers"] = args.bootstrap_server
+    return config
+
+
+def read_config_file(path: Path) -> dict[str, str]:
+    """The options of a properties file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    from penstock.producer.config_properties import parse_properties
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8
+        raise ConfigError(f"cannot read the properties file {str(path)!r}: {error}") from error
+    return {found.name: found.value for found in parse_properties(text, repr(str(path)))}
+
+
+def _dotted(options: Mapping[str, str]) -> dict[str, str]:
+    # One spelling, so that -X linger_ms overrides linger.ms of the file instead of contradicting it.
+    return {name.replace("_", "."): value for name, value in options.items()}
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: 1 record, 2,000 records."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

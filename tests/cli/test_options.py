@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.options import close_producer, parse_option, producer_config
+from penstock.errors import ConfigError
+
+from .conftest import FakeProducer
+
+Parse = Callable[..., argparse.Namespace]
+
+
+def test_default_address(parse: Parse) -> None:
+    assert producer_config(parse("produce", "t")) == {"bootstrap.servers": "localhost:9092"}
+
+
+def test_later_wins(parse: Parse, tmp_path: Path) -> None:
+    file = tmp_path / "producer.properties"
+    file.write_text("# dev\nbootstrap.servers = file:1\nlinger.ms=7\nacks: all\nclient.id=file\n")
+    args = parse(
+        "produce", "t", "--config", str(file), "-X", "linger_ms=9", "-X", "client.id=x=y", "-b", "given:2"
+    )
+    assert producer_config(args, {"acks": "1", "retries": "3"}) == {
+        "bootstrap.servers": "given:2",
+        "linger.ms": "9",
+        "acks": "all",
+        "client.id": "x=y",
+        "retries": "3",
+    }
+
+
+def test_file_that_cannot_be_read(parse: Parse, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.properties"):
+        producer_config(parse("produce", "t", "--config", str(tmp_path / "missing.properties")))
+
+
+@pytest.mark.parametrize("text", ["linger.ms", "=5", " =5"])
+def test_option_without_name_or_value_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="NAME=VALUE"):
+        parse_option(text)
+
+
+def test_close_waits_unless_interrupted(fake: FakeProducer) -> None:
+    assert close_producer(fake, interrupted=False) is False
+    assert close_producer(fake, interrupted=True) is True
+    assert fake.closed_with == [None, 5.0]
+
+
+def test_second_interrupt_closes_at_once(fake: FakeProducer) -> None:
+    presses = iter([True])
+
+    def press_once() -> None:
+        if next(presses, False):
+            raise KeyboardInterrupt
+
+    fake.on_close = press_once
+    assert close_producer(fake, interrupted=False) is True
+    assert fake.closed_with == [None, 0]
