@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.errors import KafkaError
+from penstock.errors import BootstrapError, KafkaError
 from penstock.network.backend import NetworkBackend
 from penstock.network.transport import NOTHING, READ, WRITE, Address
 from penstock.protocol.codec import decode_request_body, encode_response_body
@@ -151,6 +151,7 @@ class FakeNetwork:
         self.silent: set[tuple[str, int]] = set()  # where attempts to connect get no answer
         self.attempts: list[str] = []  # ip:port of each
         self.lookups: list[str] = []
+        self.aside_delay = 0.0  # how long what runs aside takes, in virtual time; infinity is for ever
         self.transports: list[FakeTransport] = []
         self.woken = False
         self.closed = False
@@ -159,7 +160,7 @@ class FakeNetwork:
         self._numbers = itertools.count(100)
 
     def backend(self) -> NetworkBackend:
-        return NetworkBackend(self, self.connect, self.resolve)
+        return NetworkBackend(self, self.connect, self.resolve, run_aside=self.run_aside)
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Let something happen, in virtual time, while the client waits."""
@@ -192,6 +193,10 @@ class FakeNetwork:
         else:
             transport.broken = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         return transport
+
+    def run_aside(self, work: Callable[[], None]) -> None:
+        if self.aside_delay < math.inf:
+            self.after(self.aside_delay, work)
 
     # ---- the selector
 
@@ -355,9 +360,20 @@ class FakeUpdater:
     fatal: list[KafkaError] = field(default_factory=list)
     connection_failures: list[tuple[Node, KafkaError]] = field(default_factory=list)
     rebootstraps: int = 0
+    cluster: str | None = None
+    delays: list[BootstrapError] = field(default_factory=list)
 
     def nodes(self) -> Sequence[Node]:
         return self.known
+
+    def cluster_id(self) -> str | None:
+        return self.cluster
+
+    def on_bootstrap(self, nodes: Sequence[Node]) -> None:
+        self.known = list(nodes)
+
+    def on_bootstrap_delayed(self, error: BootstrapError) -> None:
+        self.delays.append(error)
 
     def seconds_to_update(self, now: float) -> float:
         return math.inf if self.in_progress else max(0.0, self.due_at - now)

@@ -57,6 +57,12 @@ class Harness:
         self.client.send(ClientRequest(target, request or question(), timeout, self.ended.append), self.now)
 
 
+def with_bootstrap(h: Harness) -> list[Node]:
+    """Bootstrap nodes at the same addresses as the brokers."""
+    h.updater.bootstrap = [Node(-1 - node.id, node.host, node.port) for node in h.nodes]
+    return h.updater.bootstrap
+
+
 def question() -> SchemaRequest:
     """A request that the fake broker keeps until the test answers it."""
     return SchemaRequest.of(FIND_COORDINATOR, {"key": "k", "key_type": 1}, max_version=3)

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 from network.fakes import api_versions_body, metadata_body, response_frame
-from network.harness import ANSWER, Harness, batch, produce, question
+from network.harness import ANSWER, Harness, batch, produce, question, with_bootstrap
 
 from penstock.errors import (
     IllegalStateError,
@@ -20,7 +20,7 @@ from penstock.errors import (
     UnsupportedVersionError,
 )
 from penstock.network import ClientRequest
-from penstock.protocol.messages import API_VERSIONS, FIND_COORDINATOR, METADATA, PRODUCE
+from penstock.protocol.messages import API_VERSIONS, FIND_COORDINATOR, METADATA
 from penstock.protocol.requests import SchemaRequest
 from penstock.types import Node
 
@@ -184,60 +184,6 @@ def test_an_error_in_a_handler_is_logged_and_does_not_stop_the_others(caplog):
     assert "in the handler" in caplog.text
 
 
-# ---- ApiVersions
-
-
-@pytest.mark.parametrize(
-    ("listed", "retried_with"),
-    [
-        ([{"api_key": 18, "min_version": 0, "max_version": 2}], 2),
-        ([], 0),
-        ([{"api_key": 18, "max_version": 4}], 3),
-    ],
-    ids=["with hint", "without hint", "hint that repeats what was refused"],
-)
-def test_api_versions_falls_back(listed, retried_with):
-    """Requirement 81. The answer to an unknown version comes in version 0."""
-    h = Harness()
-    refusal = struct.pack(">hi", 35, len(listed))
-    for row in listed:
-        refusal += struct.pack(">hhh", row["api_key"], row.get("min_version", 0), row["max_version"])
-
-    def rule(request):
-        return refusal if request.version > retried_with else api_versions_body()
-
-    h.brokers[0].rules[API_VERSIONS.key] = rule
-    h.connect()
-    assert [request.version for request in h.brokers[0].seen] == [API_VERSIONS.max_version, retried_with]
-
-
-def test_api_versions_introduces_the_client():
-    h = Harness(client_software_name="probe", client_software_version="1.2")
-    h.connect()
-    body = h.brokers[0].seen[0].body
-    assert (body["client_software_name"], body["client_software_version"]) == ("probe", "1.2")
-    assert h.client.api_versions(0).range(PRODUCE.key) == (3, PRODUCE.max_version)
-
-
-@pytest.mark.parametrize("version", [0, API_VERSIONS.max_version])
-def test_another_error_in_api_versions_disconnects(version):
-    """Requirement 81. So does UNSUPPORTED_VERSION for version 0."""
-    h = Harness()
-    code = 35 if version == 0 else 42
-
-    def rule(request):
-        return struct.pack(">hi", 35, 0) if request.version or code == 35 else api_versions_body()
-
-    h.brokers[0].rules[API_VERSIONS.key] = (
-        rule if code == 35 else lambda _: {"error_code": 42, "api_keys": []}
-    )
-    h.client.ready(h.nodes[0], h.now)
-    h.poll_until(lambda: h.updater.connection_failures)
-    assert h.client.connection_error(0).code == code
-    assert h.brokers[0].peers[0].closed_by_client
-    assert not h.client.is_ready(h.nodes[0], h.now)
-
-
 # ---- time-outs, throttling
 
 
@@ -395,6 +341,20 @@ def test_answers_that_came_before_a_write_fails_count(partly_written):
     assert "connection reset by peer" in str(h.ended[1].error)
 
 
+def test_answers_that_came_before_an_impossible_length_count():
+    h = Harness()
+    h.connect()
+    for _ in range(2):
+        h.send()
+        h.poll()
+    asked = h.brokers[0].waiting[0]
+    h.brokers[0].peers[0].send(response_frame(asked, ANSWER) + struct.pack(">i", -9))
+    h.poll()
+    assert [type(response.error) for response in h.ended] == [type(None), NetworkError]
+    assert h.ended[0].body["node_id"] == 1
+    assert "-9 bytes" in str(h.client.connection_error(0))
+
+
 def test_a_wrong_correlation_id_ends_the_connection():
     h = Harness()
     h.connect()
@@ -527,12 +487,6 @@ def test_metadata_that_cannot_be_used_does_not_stop_the_client(caplog, monkeypat
 
 
 # ---- rebootstrap
-
-
-def with_bootstrap(h: Harness) -> list[Node]:
-    """Bootstrap nodes at the same addresses as the brokers."""
-    h.updater.bootstrap = [Node(-1 - node.id, node.host, node.port) for node in h.nodes]
-    return h.updater.bootstrap
 
 
 def test_rebootstrap_when_no_known_node_can_be_used():

@@ -127,6 +127,29 @@ def test_the_system_resolves_numeric_addresses_without_asking_anyone():
     assert system_reverse_resolve(Address(socket.AF_INET, ("127.0.0.1", 1)))
 
 
+def test_a_numeric_address_is_never_looked_up(monkeypatch):
+    real, flags_used = socket.getaddrinfo, []
+
+    def spy(*args, **options):
+        flags_used.append(options["flags"])
+        return real(*args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", spy)
+    for host, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
+        assert [address.family for address in system_resolve(host, 9092)] == [family]
+    assert flags_used == [socket.AI_NUMERICHOST] * 2
+
+
+def test_a_name_is_looked_up(monkeypatch):
+    def name_service(host, port, *, flags, **_):
+        if flags & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.9", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", name_service)
+    assert [str(address) for address in system_resolve("broker", 9092)] == ["10.0.0.9:9092"]
+
+
 def test_ipv4_comes_first(monkeypatch):
     v6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 9092, 0, 0))
     v4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9092))

@@ -382,6 +382,13 @@ def test_an_answer_outdates_a_fatal_error(started: Driver) -> None:
     assert not started.wait_for("payments").done
 
 
+def test_a_broker_that_cannot_be_reached_is_a_reason_to_ask_who_leads_now(started: Driver) -> None:
+    started.now += 1
+    assert started.metadata.seconds_to_update(started.now) > 0
+    started.metadata.on_connection_failed(BROKERS[1], NetworkError("broken"), started.now)
+    assert started.metadata.seconds_to_update(started.now) == 0
+
+
 def test_unresolvable_bootstrap_fails_every_wait(driver: Driver) -> None:
     driver.metadata.on_fatal(BootstrapError("no address"))
     for _ in range(2):

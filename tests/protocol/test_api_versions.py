@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.errors import UnsupportedVersionError
 from penstock.protocol.api_versions import NodeApiVersions
-from penstock.protocol.codec import decode_response_body, encode_response_body
+from penstock.protocol.codec import decode_response_body, encode_request_body, encode_response_body
 from penstock.protocol.messages import API_VERSIONS, END_TXN, METADATA, PRODUCE, PUSH_TELEMETRY
 
 
@@ -72,6 +74,21 @@ def test_ranges_and_features_come_from_the_response() -> None:
     assert versions.range(99) is None
     assert versions.finalized_features == {"transaction.version": 2}
     assert versions.finalized_features_epoch == 42
+
+
+@pytest.mark.parametrize(
+    ("identity", "expected"),
+    [
+        ({"cluster_id": "c1", "node_id": 7}, "03 6331 00000007"),
+        ({}, "00 ffffffff"),
+    ],
+    ids=["known", "unknown"],
+)
+def test_version_5_says_which_cluster_and_node_is_meant(identity: dict[str, Any], expected: str) -> None:
+    body = {"client_software_name": "me", "client_software_version": "1"} | identity
+    software = bytes.fromhex("03 6d65 02 31")
+    assert b"".join(encode_request_body(API_VERSIONS, 5, body)) == software + bytes.fromhex(expected + "00")
+    assert b"".join(encode_request_body(API_VERSIONS, 4, body)) == software + b"\0"
 
 
 def test_an_old_broker_has_no_features() -> None:

@@ -181,5 +181,23 @@ def test_a_bad_length_later_on_is_a_protocol_error_but_not_another_protocol() ->
     assert not isinstance(caught.value, NotKafkaError)
 
 
+def test_frames_before_a_bad_length_are_handed_over_first() -> None:
+    reader = FrameReader(1000)
+    stream = prefixed(b"abcd") + prefixed(b"efgh") + struct.pack(">i", -5) + b"garbage"
+    assert [bytes(frame) for frame in reader.feed(stream)] == [b"abcd", b"efgh"]
+    assert "-5 bytes" in str(reader.trouble)
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match="-5 bytes"):
+            reader.feed(b"")
+
+
+def test_a_bad_length_that_follows_no_frame_is_told_at_once() -> None:
+    reader = FrameReader(1000)
+    assert reader.trouble is None
+    with pytest.raises(NotKafkaError):
+        reader.feed(struct.pack(">i", -5))
+    assert isinstance(reader.trouble, NotKafkaError)
+
+
 def test_the_largest_frame_is_allowed() -> None:
     assert len(FrameReader(1000).feed(prefixed(bytes(1000)))) == 1

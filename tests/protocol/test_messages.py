@@ -33,12 +33,16 @@ kio_serial = pytest.importorskip("kio.serial")
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
 
+# Newer than kio; its bytes are written out in test_api_versions.py.
+UNKNOWN_TO_KIO = {("ApiVersions", 5)}
+
 every_version = pytest.mark.parametrize(
     ("api", "version"),
     [
         (api, version)
         for api in API_BY_KEY.values()
         for version in range(api.min_version, api.max_version + 1)
+        if (api.name, version) not in UNKNOWN_TO_KIO
     ],
     ids=lambda value: value.name if isinstance(value, ApiSchema) else f"v{value}",
 )

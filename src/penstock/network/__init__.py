@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only sockets of the package.
 
-From the bottom: `transport` (bytes), `wakeup` and `selector` (waiting), `resolver` (names), `states` and `in_flight`
-(bookkeeping), `handshake` and `connection` (one connection), `pool` (all of them), `metadata_fetch`, `client` (what the
-layers above use). What this layer needs from above is the Protocol in `updater`.
+From the bottom: `transport` (bytes), `wakeup` and `selector` (waiting), `resolver` and `bootstrap` (names), `states`
+and `in_flight` (bookkeeping), `handshake` and `connection` (one connection), `pool` (all of them), `metadata_fetch`,
+`client` (what the layers above use). What this layer needs from above is the Protocol in `updater`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything the network client wants from the world, in one value.
 
-Waiting, connecting and resolving names: a simulator replaces these three and has the client in virtual time.
+Waiting, connecting, resolving names, and doing so aside: a simulator replaces these and has the client in virtual time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from penstock.network.bootstrap import RunAside, run_on_daemon_thread
 from penstock.network.handshake import Handshake
 from penstock.network.resolver import Resolve, system_resolve
 from penstock.network.selector import Selector, SocketSelector
@@ -30,12 +31,14 @@ class NetworkBackend:
         connect: starts a connection to an address.
         resolve: finds the addresses of a host.
         authenticate: makes the handshake that follows ApiVersions (SASL); None where there is none.
+        run_aside: runs a function that may block, away from the I/O thread.
     """
 
     selector: Selector
     connect: TransportFactory
     resolve: Resolve
     authenticate: Authenticate | None = None
+    run_aside: RunAside = run_on_daemon_thread
 
     @classmethod
     def tcp(cls, settings: NetworkSettings, resolve: Resolve = system_resolve) -> NetworkBackend:

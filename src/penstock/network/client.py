@@ -16,15 +16,18 @@ import random
 from typing import Any
 
 from penstock._time import Clock
-from penstock.errors import IllegalStateError, KafkaError, UnsupportedVersionError
+from penstock.errors import BootstrapError, IllegalStateError, KafkaError, UnsupportedVersionError
 from penstock.network.backend import NetworkBackend
+from penstock.network.bootstrap import DeferredBootstrap
 from penstock.network.exchange import ClientRequest, ClientResponse
 from penstock.network.failures import FailureReporter, describe
+from penstock.network.handshake import Introducer
 from penstock.network.in_flight import Exchange
 from penstock.network.least_loaded import least_loaded
 from penstock.network.metadata_fetch import MetadataFetcher
 from penstock.network.metrics import NetworkMetrics
 from penstock.network.pool import ConnectionPool
+from penstock.network.resolver import as_bootstrap_nodes
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import ConnectionStates
 from penstock.network.updater import MetadataUpdater
@@ -46,6 +49,7 @@ class NetworkClient:
         clock: read once after each wait.
         rng: jitter, and the choice between nodes that are equally good.
         metrics: counters to use; new ones when None.
+        bootstrap: finds the servers to start from, when the updater was made without them.
     """
 
     def __init__(
@@ -56,15 +60,18 @@ class NetworkClient:
         clock: Clock,
         rng: random.Random,
         metrics: NetworkMetrics | None = None,
+        bootstrap: DeferredBootstrap | None = None,
     ) -> None:
         self.metrics = NetworkMetrics() if metrics is None else metrics
         self._backend = backend
         self._updater = updater
         self._clock = clock
         self._rng = rng
+        self._bootstrap = bootstrap  # until the servers are known
         self._reporter = FailureReporter(updater.on_connection_failed)
         states = ConnectionStates(settings, rng)
-        self._pool = ConnectionPool(settings, backend, states, self._reporter, self.metrics)
+        introducer = Introducer(settings, updater.cluster_id)
+        self._pool = ConnectionPool(settings, backend, states, self._reporter, self.metrics, introducer)
         self._fetcher = MetadataFetcher(settings, self._pool, updater, rng)
         self._ended: list[ClientResponse] = []  # whose on_response is still to be called
         self._closed = False
@@ -144,6 +151,8 @@ class NetworkClient:
             The requests that ended; the `on_response` of each was called. What it raises is logged, no more.
         """
         pool = self._pool
+        if self._bootstrap is not None:
+            timeout = min(timeout, self._advance_bootstrap(self._bootstrap, now))
         wait = min(timeout, self._fetcher.maybe_fetch(now))
         pool.meet_failed_writes(now)
         wait = min(wait, pool.next_sweep_at - now)
@@ -152,7 +161,8 @@ class NetworkClient:
         pool.on_events(events, now)
         if now >= pool.next_sweep_at:
             pool.sweep(now)
-        self._fetcher.maybe_rebootstrap(now)
+        if self._bootstrap is None:
+            self._fetcher.maybe_rebootstrap(now)
         self._tell_fatal_error()
         self.metrics.io_ns += int((self._clock.now() - now) * _NANOSECONDS)
         return self._deliver()
@@ -176,6 +186,8 @@ class NetworkClient:
         if self._closed:
             return
         self._closed = True
+        if self._bootstrap is not None:
+            self._bootstrap.close()
         self._pool.close_all(self._clock.now(), "the client is being closed")
         self._backend.selector.close()
         self._deliver()
@@ -186,6 +198,19 @@ class NetworkClient:
         if self._closed:
             raise IllegalStateError(f"cannot connect to {describe(node)}: the client is closed")
         self._pool.connect(node, now)
+
+    def _advance_bootstrap(self, bootstrap: DeferredBootstrap, now: float) -> float:
+        """See how far the look-up of the bootstrap servers is; seconds until it is worth looking again."""
+        told = bootstrap.last_error
+        found = bootstrap.advance(now)
+        if isinstance(found, BootstrapError):
+            self._updater.on_fatal(found)
+        elif found is not None:
+            self._bootstrap = None
+            self._updater.on_bootstrap(as_bootstrap_nodes(found, self._rng))
+        elif bootstrap.last_error is not None and bootstrap.last_error is not told:
+            self._updater.on_bootstrap_delayed(bootstrap.last_error)
+        return bootstrap.seconds_to_advance(now)
 
     def _select(self, wait: float) -> list[tuple[Any, int]]:
         metrics = self.metrics

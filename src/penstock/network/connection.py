@@ -179,6 +179,8 @@ class Connection:
                 self._metrics.bytes_in += len(data)
                 self._node_metrics.bytes_in += len(data)
                 frames += self._reader.feed(data)
+                if self._reader.trouble is not None:
+                    raise self._reader.trouble  # nothing that follows can be read
                 # Less than asked for: the kernel has no more, and asking again would only cost a system call.
                 if len(data) < READ_SIZE and not self.transport.has_pending():
                     break

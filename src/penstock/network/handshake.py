@@ -5,12 +5,17 @@ A handshake is a dialogue: a request, its answer, perhaps another request, until
 connection starts with ApiVersions; SASL is a second one that follows where it is configured.
 
 ApiVersions is peculiar: a broker that does not know the version asked answers nevertheless, in version 0, with
-UNSUPPORTED_VERSION; brokers since 2.4 add which versions of ApiVersions they know. So the newest version is tried
-first, then the one the broker named, else version 0, which every broker knows.
+UNSUPPORTED_VERSION; brokers since 2.4 add which versions of ApiVersions they know. So a new version is tried first,
+then the one the broker named, else version 0, which every broker knows.
+
+Version 5 carries the cluster and the node that the client means to reach; a broker that is another one (its address was
+given to a new cluster, a proxy chose wrongly) refuses with REBOOTSTRAP_REQUIRED. To a broker that does not know version
+5 it would cost a round trip on each connection, so it is used only once a broker of the cluster has listed it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import broker_error
@@ -19,8 +24,12 @@ from penstock.network.states import CHECKING_API_VERSIONS, ConnectionState
 from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.messages import API_VERSIONS
 from penstock.protocol.requests import Request, SchemaRequest
+from penstock.types import Node
 
 UNSUPPORTED_VERSION = 35
+
+# From here on ApiVersions says which cluster and node is meant.
+CLUSTER_CHECK_VERSION = 5
 
 
 class HandshakeStep(NamedTuple):
@@ -47,27 +56,30 @@ class Handshake(Protocol):
 class ApiVersionsHandshake:
     """Learns what the broker can do.
 
+    Args:
+        body: what is said to the broker, as far as the version has room for it.
+        version: the first to be tried.
+        on_result: told what the broker can do.
+
     Attributes:
         result: what the broker can do, once it has told.
     """
 
-    __slots__ = ("_request", "result")
+    __slots__ = ("_on_result", "_request", "_version", "result")
 
     state = CHECKING_API_VERSIONS
 
-    def __init__(self, settings: NetworkSettings) -> None:
-        self._request = SchemaRequest.of(
-            API_VERSIONS,
-            {
-                "client_software_name": settings.client_software_name,
-                "client_software_version": settings.client_software_version,
-            },
-        )
+    def __init__(
+        self, body: dict[str, Any], version: int, on_result: Callable[[NodeApiVersions], None]
+    ) -> None:
+        self._request = SchemaRequest.of(API_VERSIONS, body)
+        self._version = version
+        self._on_result = on_result
         self.result: NodeApiVersions | None = None
 
     def start(self) -> HandshakeStep:
-        """The newest version that we know."""
-        return HandshakeStep(self._request, API_VERSIONS.max_version)
+        """The version to be tried first."""
+        return HandshakeStep(self._request, self._version)
 
     def on_answer(self, version: int, body: dict[str, Any]) -> HandshakeStep | None:
         """Be satisfied, or ask again with an older version.
@@ -78,10 +90,44 @@ class ApiVersionsHandshake:
         code = body["error_code"]
         if code == 0:
             self.result = NodeApiVersions.from_response(body)
+            self._on_result(self.result)
             return None
         if code == UNSUPPORTED_VERSION and version > 0:
             return HandshakeStep(self._request, _listed_version(body, version))
         raise broker_error(code, "the broker refused the ApiVersions request")
+
+
+class Introducer:
+    """Begins the dialogue with each broker, in the light of what others have told. Owned by the I/O thread.
+
+    Args:
+        settings: how the client calls itself, and whether brokers shall check what they are taken for.
+        cluster_id: the cluster that is meant; None while it is not known.
+    """
+
+    def __init__(self, settings: NetworkSettings, cluster_id: Callable[[], str | None]) -> None:
+        self._settings = settings
+        self._cluster_id = cluster_id
+        self._brokers_can_check = False  # the broker that answered last lists version 5
+
+    def begin(self, node: Node) -> ApiVersionsHandshake:
+        """The handshake with that node."""
+        body: dict[str, Any] = {
+            "client_software_name": self._settings.client_software_name,
+            "client_software_version": self._settings.client_software_version,
+        }
+        version = CLUSTER_CHECK_VERSION - 1
+        # A bootstrap server may be any broker of any cluster: there is nothing to check yet.
+        if self._settings.cluster_check and self._brokers_can_check and node.id >= 0:
+            cluster_id = self._cluster_id()
+            if cluster_id is not None:
+                body |= {"cluster_id": cluster_id, "node_id": node.id}
+                version = CLUSTER_CHECK_VERSION
+        return ApiVersionsHandshake(body, version, self._on_result)
+
+    def _on_result(self, versions: NodeApiVersions) -> None:
+        offered = versions.range(API_VERSIONS.key)
+        self._brokers_can_check = offered is not None and offered[1] >= CLUSTER_CHECK_VERSION
 
 
 def _listed_version(body: dict[str, Any], refused: int) -> int:

@@ -26,7 +26,7 @@ from penstock.network import failures
 from penstock.network.backend import NetworkBackend
 from penstock.network.connection import Connection
 from penstock.network.failures import FailureReporter, describe
-from penstock.network.handshake import ApiVersionsHandshake, HandshakeStep
+from penstock.network.handshake import ApiVersionsHandshake, HandshakeStep, Introducer
 from penstock.network.in_flight import Exchange, OnDone
 from penstock.network.metrics import NetworkMetrics
 from penstock.network.settings import NetworkSettings
@@ -56,6 +56,7 @@ class ConnectionPool:
         states: ConnectionStates,
         reporter: FailureReporter,
         metrics: NetworkMetrics,
+        introducer: Introducer,
     ) -> None:
         self.states = states
         self.next_sweep_at = math.inf
@@ -64,6 +65,7 @@ class ConnectionPool:
         self._backend = backend
         self._reporter = reporter
         self._metrics = metrics
+        self._introducer = introducer
         self._live: dict[int, Connection] = {}
         self._failed_writes: list[tuple[Connection, OSError]] = []
         self._correlation_id = -1
@@ -102,7 +104,7 @@ class ConnectionPool:
     # ---- making connections
 
     def connect(self, node: Node, now: float) -> None:
-        """Start an attempt; whether it may be made is the caller's to ask."""
+        """Start an attempt; whether it may be made is the caller's to ask. Blocks while a name is resolved."""
         known = self.states.connecting(node, now)
         try:
             address = known.addresses.take_next(self._backend.resolve)
@@ -142,7 +144,7 @@ class ConnectionPool:
         connection.established = True
         self.states.connected(connection.known)
         self._backend.selector.watch(connection.transport, connection, READ)
-        connection.handshake = ApiVersionsHandshake(self._settings)
+        connection.handshake = self._introducer.begin(connection.known.node)
         self._shake_hands(connection, connection.handshake.start(), now)
 
     def _shake_hands(self, connection: Connection, step: HandshakeStep, now: float) -> None:

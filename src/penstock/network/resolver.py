@@ -3,6 +3,11 @@
 
 Two jobs: the addresses of one node, tried one after the other (`HostAddresses`), and the bootstrap servers of the
 configuration (`parse_bootstrap`, `bootstrap_nodes`). Asking the name service is a function that is handed in.
+
+Where names are resolved: a connection attempt resolves the name of its node on the I/O thread, as the Java client does,
+so a name service that hangs holds up all connections of the producer for as long as the operating system waits for it
+(see resolv.conf: timeout, attempts). Numeric addresses ask nobody. Only the first look-up of the bootstrap servers can
+be had elsewhere: in the constructor, or on a thread of its own (`bootstrap`).
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import random
 import re
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.errors import BootstrapError, ConfigError
 from penstock.network.transport import Address
@@ -21,6 +26,8 @@ from penstock.types import Node
 Resolve = Callable[[str, int], Sequence[Address]]
 # The full name of an address.
 ReverseResolve = Callable[[Address], str]
+# What getaddrinfo gives: family, type, protocol, canonical name, address.
+_AddressInfo = tuple[Any, Any, int, str, Any]
 
 USE_ALL_DNS_IPS = "use_all_dns_ips"
 RESOLVE_CANONICAL = "resolve_canonical_bootstrap_servers_only"
@@ -33,7 +40,7 @@ _V6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.\-]+)?")
 
 
 def system_resolve(host: str, port: int) -> list[Address]:
-    """Ask this machine's name service; may block for as long as that takes.
+    """Ask this machine's name service; may block for as long as that takes. A numeric address never blocks.
 
     IPv4 comes first. Only the first address's family is tried, and brokers that are bound to 127.0.0.1 while
     `localhost` means ::1 first are common; the Java client prefers IPv4 as well.
@@ -42,12 +49,23 @@ def system_resolve(host: str, port: int) -> list[Address]:
         OSError: the name is not known, or the name service cannot be asked.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        found = _numeric_addresses(host, port) or _look_up(host, port)
     except UnicodeError as error:  # a label longer than 63 characters, for example
         raise OSError(f"not a host name: {error}") from error
     # TCP over anything but IPv4 and IPv6 does not come out of getaddrinfo, so these are the two forms of addresses.
-    addresses = [Address(int(family), sockaddr) for family, _, _, _, sockaddr in found]  # type: ignore[arg-type]
+    addresses = [Address(int(family), sockaddr) for family, _, _, _, sockaddr in found]
     return sorted(addresses, key=lambda address: address.family != socket.AF_INET)
+
+
+def _numeric_addresses(host: str, port: int) -> list[_AddressInfo]:
+    try:
+        return _look_up(host, port, socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return []  # a name, not a number; where it is neither, the look-up that follows says so
+
+
+def _look_up(host: str, port: int, flags: int = 0) -> list[_AddressInfo]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=flags)
 
 
 def system_reverse_resolve(address: Address) -> str:
@@ -162,16 +180,15 @@ class BootstrapFailure(NamedTuple):
     error: OSError
 
 
-def bootstrap_nodes(
+def resolve_bootstrap(
     endpoints: Sequence[Endpoint],
     dns_lookup: str,
     resolve: Resolve,
-    rng: random.Random,
     reverse_resolve: ReverseResolve = system_reverse_resolve,
-) -> tuple[list[Node], list[BootstrapFailure]]:
-    """The nodes for first contact, with ids -1, -2, ... in random order, and the servers that were left out.
+) -> tuple[list[Endpoint], list[BootstrapFailure]]:
+    """Where first contact can be made, and the servers that were left out. Blocks as long as `resolve` does.
 
-    With `resolve_canonical_bootstrap_servers_only` each address of a server becomes a node under its canonical name, as
+    With `resolve_canonical_bootstrap_servers_only` each address of a server counts under its canonical name, as
     Kerberos needs it; otherwise names are kept and resolved again for each connection.
 
     Raises:
@@ -196,6 +213,27 @@ def bootstrap_nodes(
         raise BootstrapError(
             f"none of the bootstrap.servers can be resolved ({causes}). Check the names, and the DNS."
         )
-    hosts = list(dict.fromkeys(hosts))
-    rng.shuffle(hosts)
-    return [Node(-1 - index, host, port) for index, (host, port) in enumerate(hosts)], failures
+    return list(dict.fromkeys(hosts)), failures
+
+
+def as_bootstrap_nodes(hosts: Sequence[Endpoint], rng: random.Random) -> list[Node]:
+    """The nodes for first contact, with ids -1, -2, ... in random order, so that clients spread over the servers."""
+    shuffled = list(hosts)
+    rng.shuffle(shuffled)
+    return [Node(-1 - index, host, port) for index, (host, port) in enumerate(shuffled)]
+
+
+def bootstrap_nodes(
+    endpoints: Sequence[Endpoint],
+    dns_lookup: str,
+    resolve: Resolve,
+    rng: random.Random,
+    reverse_resolve: ReverseResolve = system_reverse_resolve,
+) -> tuple[list[Node], list[BootstrapFailure]]:
+    """Both in one: the nodes for first contact, and the servers that were left out.
+
+    Raises:
+        BootstrapError: no name can be resolved; the text has the cause for each.
+    """
+    hosts, failures = resolve_bootstrap(endpoints, dns_lookup, resolve, reverse_resolve)
+    return as_bootstrap_nodes(hosts, rng), failures

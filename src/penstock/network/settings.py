@@ -31,6 +31,7 @@ class NetworkSettings:
         receive_buffer_bytes: SO_RCVBUF, -1 leaves the system's value.
         client_dns_lookup: how bootstrap names become addresses.
         max_response_bytes: a larger size prefix is taken for garbage.
+        cluster_check: tell a broker which cluster and node is meant, so that it can refuse what was not for it.
         client_software_name: told to the brokers, for their metrics.
         client_software_version: likewise.
 
@@ -50,6 +51,7 @@ class NetworkSettings:
     receive_buffer_bytes: int = 32_768
     client_dns_lookup: str = "use_all_dns_ips"
     max_response_bytes: int = 100 * 1024 * 1024
+    cluster_check: bool = True
     client_software_name: str = "penstock"
     client_software_version: str = "unknown"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from penstock.errors import KafkaError
+from penstock.errors import BootstrapError, KafkaError
 from penstock.protocol.requests import Request
 from penstock.types import Node
 
@@ -22,6 +22,18 @@ class MetadataUpdater(Protocol):
 
     def nodes(self) -> Sequence[Node]:
         """The known nodes; the bootstrap ones (ids -1, -2, ...) until the first answer."""
+        ...
+
+    def cluster_id(self) -> str | None:
+        """The cluster that this client belongs to, as a broker told it; None while that is not known."""
+        ...
+
+    def on_bootstrap(self, nodes: Sequence[Node]) -> None:
+        """The bootstrap servers were resolved after the client was made; `nodes` had none until now."""
+        ...
+
+    def on_bootstrap_delayed(self, error: BootstrapError) -> None:
+        """They could not be resolved, and are tried again; remembered, so that a time-out can name the cause."""
         ...
 
     def seconds_to_update(self, now: float) -> float:
@@ -41,11 +53,16 @@ class MetadataUpdater(Protocol):
         ...
 
     def on_fatal(self, error: KafkaError) -> None:
-        """No update can succeed (authentication, no common version); waiting senders are woken with the error."""
+        """No update can succeed (authentication, no common version); waiting senders are woken with the error.
+
+        After a BootstrapError none ever will: it also meets everyone who would wait later.
+        """
         ...
 
     def on_connection_failed(self, node: Node, error: KafkaError, now: float) -> None:
         """A connection could not be made, or broke; remembered, so that a time-out can name the cause.
+
+        It may be that the node is gone, and others lead its partitions now: a reason to ask for metadata.
 
         A broker that refuses a connection with REBOOTSTRAP_REQUIRED is told here too, as the BrokerError of that code.
         """

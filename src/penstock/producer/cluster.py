@@ -90,6 +90,19 @@ class ClusterSnapshot:
         """What is known before the first answer."""
         return cls({node.id: node for node in nodes})
 
+    def without_brokers(self, nodes: Iterable[Node]) -> ClusterSnapshot:
+        """The same topics, led by nobody: what stays true when no broker can be reached but, perhaps, these.
+
+        Epochs are forgotten, so that the next answer counts, whatever it says.
+        """
+        topics = {
+            name: info._replace(
+                partitions=tuple(PartitionInfo(name, entry.partition) for entry in info.partitions)
+            )
+            for name, info in self.topics.items()
+        }
+        return ClusterSnapshot({node.id: node for node in nodes}, topics, self.invalid_topics)
+
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
         """What is known of a partition."""
         info = self.topics.get(topic)
@@ -98,7 +111,12 @@ class ClusterSnapshot:
     def leader(self, topic: str, partition: int) -> Node | None:
         """The broker that leads the partition; None when it has no leader, or one that is not known."""
         info = self.partition(topic, partition)
-        return None if info is None else self.nodes.get(info.leader_id)
+        return None if info is None else self.leader_of(info)
+
+    def leader_of(self, info: PartitionInfo) -> Node | None:
+        """The broker that leads the partition described; None when it has no leader, or one that is not known."""
+        # Bootstrap nodes have negative ids, and -1 is also how brokers spell "no leader".
+        return None if info.leader_id < 0 else self.nodes.get(info.leader_id)
 
     def partition_count(self, topic: str) -> int | None:
         """How many partitions the topic has, None when it is not known."""
@@ -110,7 +128,7 @@ class ClusterSnapshot:
         info = self.topics.get(topic)
         if info is None:
             return []
-        return [entry.partition for entry in info.partitions if entry.leader_id in self.nodes]
+        return [entry.partition for entry in info.partitions if self.leader_of(entry) is not None]
 
     def topic_id(self, topic: str) -> bytes:
         """The topic's id; zeros where it is not known."""

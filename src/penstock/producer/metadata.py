@@ -89,7 +89,7 @@ class ProducerMetadata:
 
     Args:
         settings: the few options that matter here.
-        bootstrap: the addresses to start from, with ids -1, -2, ...
+        bootstrap: the addresses to start from, with ids -1, -2, ...; none where `on_bootstrap` brings them later.
         rng: for the jitter of the backoff.
         wake: wakes the I/O thread; called when an application thread makes an update due.
 
@@ -106,7 +106,7 @@ class ProducerMetadata:
         wake: Callable[[], None],
     ) -> None:
         self._settings = settings
-        self._bootstrap = tuple(bootstrap)
+        self._bootstrap = tuple(bootstrap)  # owned by the I/O thread
         self._wake = wake
         self.used_topics: Callable[[], Iterable[str]] = tuple
 
@@ -217,6 +217,24 @@ class ProducerMetadata:
         """The known brokers; the bootstrap ones until the first answer."""
         return tuple(self._snapshot.nodes.values())
 
+    def cluster_id(self) -> str | None:
+        """The id of the cluster, as a broker told it."""
+        return self._snapshot.cluster_id
+
+    def on_bootstrap(self, nodes: Sequence[Node]) -> None:
+        """The bootstrap servers, which could not be told at first."""
+        self._bootstrap = tuple(nodes)
+        snapshot = ClusterSnapshot.bootstrap(self._bootstrap)
+        with self._lock:
+            self._troubles.on_bootstrap(self._bootstrap)
+            self._swap_locked(snapshot)
+        self._tell_listeners(snapshot)
+
+    def on_bootstrap_delayed(self, error: BootstrapError) -> None:
+        """Remember why the bootstrap servers are not known yet."""
+        with self._lock:
+            self._troubles.on_failure(error)
+
     def seconds_to_update(self, now: float) -> float:
         """Seconds until an update is due: 0.0 is now, infinity while one is in progress."""
         with self._lock:
@@ -287,10 +305,12 @@ class ProducerMetadata:
             ticket.fail(error)
 
     def on_connection_failed(self, node: Node, error: KafkaError, now: float) -> None:
-        """Remember why a broker cannot be reached."""
+        """Remember why a broker cannot be reached, and ask whether its partitions have moved."""
         del now
         self._note_rebootstrap(error)
         with self._lock:
+            # Without this, batches for a broker that died while its connection was idle would wait for it in vain.
+            self._schedule.request()
             self._troubles.on_connection_failed(node, error)
 
     def rebootstrap_due(self, now: float) -> bool:
@@ -309,16 +329,24 @@ class ProducerMetadata:
         return started is not None and now - started > self._settings.rebootstrap_trigger_ms / 1000
 
     def rebootstrap(self, now: float) -> None:
-        """Forget brokers and topics, go back to the bootstrap nodes; who uses or awaits which topic is kept.
+        """Forget the brokers, go back to the bootstrap nodes; who uses or awaits which topic is kept.
+
+        When it is `rebootstrap_due`, the cluster may be another one, and its topics are forgotten too. Otherwise the
+        brokers merely cannot be reached: how many partitions a topic has stays known, so that records are accepted, as
+        far as memory goes, until they are back.
 
         Does nothing when metadata.recovery.strategy is "none".
         """
         if self._settings.recovery_strategy != "rebootstrap":
             return
+        anew = self.rebootstrap_due(now)
         logger.info("starting again from the bootstrap servers %s", addresses(self._bootstrap))
         self._rebootstrap_required = False
         self._attempt_started = now
-        snapshot = ClusterSnapshot.bootstrap(self._bootstrap)
+        if anew:
+            snapshot = ClusterSnapshot.bootstrap(self._bootstrap)
+        else:
+            snapshot = self._snapshot.without_brokers(self._bootstrap)
         with self._lock:
             self._in_progress = None
             self._schedule.request()
@@ -392,8 +420,10 @@ class ProducerMetadata:
 
     def _take_fatal_locked(self) -> KafkaError | None:
         error = self._fatal
-        if not isinstance(error, BootstrapError):  # addresses that do not resolve stay unresolved
-            self._fatal = None
+        if isinstance(error, BootstrapError):  # addresses that do not resolve stay unresolved
+            # A copy, because an exception that is raised again and again keeps the traceback of each time.
+            return BootstrapError(*error.args)
+        self._fatal = None
         return error
 
     def _forget_waiter(self, topic: str, ticket: Ticket[ClusterSnapshot]) -> None:

@@ -35,6 +35,11 @@ class MetadataTroubles:
         self._connections: dict[int, KafkaError] = {}  # by node id, the latest last
         self._failure: KafkaError | None = None
 
+    def on_bootstrap(self, nodes: Sequence[Node]) -> None:
+        """The servers to start from have become known."""
+        self._bootstrap = nodes
+        self._failure = None
+
     def on_connection_failed(self, node: Node, error: KafkaError) -> None:
         """A connection could not be made, or broke."""
         self._connections.pop(node.id, None)
@@ -84,6 +89,8 @@ class MetadataTroubles:
             reasons = "; ".join(dict.fromkeys(str(error) for error in unreachable))
             since = " since" if self._answers else ""
             sentences.append(f"No metadata answer came{since}: {reasons}.")
+        elif not self._bootstrap:
+            sentences.append("The names of the bootstrap servers have not been resolved yet.")
         elif not self._answers:
             sentences.append(f"No broker at {addresses(self._bootstrap)} has answered yet.")
         elif trouble is None and partition_count is None:

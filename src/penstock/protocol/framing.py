@@ -84,16 +84,21 @@ def parse_response_header(api: ApiSchema, version: int, frame: Buffer) -> tuple[
 class FrameReader:
     """Cuts what a connection receives into frames. One per connection; belongs to the thread that reads it.
 
-    Once it has raised, the connection is to be closed: where the next frame begins is not known.
+    After a length that cannot be one the connection is to be closed: where the next frame begins is not known. The
+    frames before it were answers all the same, so they are handed over first.
+
+    Attributes:
+        trouble: why no frame can follow those handed over; None while all is well. `feed` raises it from then on.
     """
 
-    __slots__ = ("_frame_size", "_max_frame_bytes", "_partial", "_saw_frame")
+    __slots__ = ("_frame_size", "_max_frame_bytes", "_partial", "_saw_frame", "trouble")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._partial = bytearray()  # of the prefix while _frame_size is None, then of the frame
         self._frame_size: int | None = None
         self._saw_frame = False
+        self.trouble: ProtocolError | None = None
 
     @property
     def mid_frame(self) -> bool:
@@ -103,12 +108,15 @@ class FrameReader:
     def feed(self, data: Buffer) -> list[Buffer]:
         """Take bytes as they came; give the frames they complete, without their lengths.
 
-        The frames are the caller's: they do not change when `data` is used again.
+        The frames are the caller's: they do not change when `data` is used again. When an impossible length follows
+        frames that are complete, these are given and the error waits in `trouble`, and for the next call.
 
         Raises:
             NotKafkaError: the first length on the connection cannot be one.
             ProtocolError: a later length is out of bounds.
         """
+        if self.trouble is not None:
+            raise self.trouble
         frames: list[Buffer] = []
         view = memoryview(data)
         pos, end = 0, len(view)
@@ -121,7 +129,13 @@ class FrameReader:
                 return frames
             complete, self._partial = self._partial, bytearray()
             if self._frame_size is None:
-                self._frame_size = self._checked_size(complete)
+                try:
+                    self._frame_size = self._checked_size(complete)
+                except ProtocolError as error:
+                    self.trouble = error
+                    if frames:
+                        return frames
+                    raise
             else:
                 frames.append(complete)
                 self._frame_size = None

@@ -18,6 +18,8 @@ from penstock.protocol.schema import (
 _REQUEST = struct(
     field("client_software_name", STRING, "3+", ignorable=True),
     field("client_software_version", STRING, "3+", ignorable=True),
+    field("cluster_id", STRING, "5+", nullable="5+", default=None, ignorable=True),
+    field("node_id", INT32, "5+", default=-1, ignorable=True),
 )
 
 _API_KEYS = array_of_structs(
@@ -49,8 +51,8 @@ _RESPONSE = struct(
 )
 
 # The header of the response has no tagged fields in any version: a client must be able to read the answer of a broker
-# that does not know the version it asked for. Version 5 is left out on purpose: brokers up to 4.3 refuse it, and that
-# would cost a round trip on each connection.
+# that does not know the version it asked for. Brokers up to 4.3 refuse version 5; when to use it is decided where
+# connections are made.
 API_VERSIONS = ApiSchema(
-    18, "ApiVersions", 0, 4, flexible_from=3, request=_REQUEST, response=_RESPONSE, plain_response_header=True
+    18, "ApiVersions", 0, 5, flexible_from=3, request=_REQUEST, response=_RESPONSE, plain_response_header=True
 )

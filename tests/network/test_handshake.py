@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ApiVersions, the first exchange on each connection."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from network.fakes import api_versions_body
+from network.harness import Harness, with_bootstrap
+
+from penstock.protocol.messages import API_VERSIONS, PRODUCE
+from penstock.types import Node
+
+
+@pytest.mark.parametrize(
+    ("listed", "retried_with"),
+    [
+        ([{"api_key": 18, "min_version": 0, "max_version": 2}], 2),
+        ([], 0),
+        ([{"api_key": 18, "max_version": 4}], 3),
+        ([{"api_key": 18, "max_version": 9}], 3),
+    ],
+    ids=["with hint", "without hint", "hint that repeats what was refused", "hint that is newer"],
+)
+def test_api_versions_falls_back(listed, retried_with):
+    """Requirement 81. The answer to an unknown version comes in version 0."""
+    h = Harness()
+    refusal = struct.pack(">hi", 35, len(listed))
+    for row in listed:
+        refusal += struct.pack(">hhh", row["api_key"], row.get("min_version", 0), row["max_version"])
+
+    def rule(request):
+        return refusal if request.version > retried_with else api_versions_body()
+
+    h.brokers[0].rules[API_VERSIONS.key] = rule
+    h.connect()
+    assert [request.version for request in h.brokers[0].seen] == [4, retried_with]
+
+
+def test_api_versions_introduces_the_client():
+    h = Harness(client_software_name="probe", client_software_version="1.2")
+    h.connect()
+    body = h.brokers[0].seen[0].body
+    assert (body["client_software_name"], body["client_software_version"]) == ("probe", "1.2")
+    assert h.client.api_versions(0).range(PRODUCE.key) == (3, PRODUCE.max_version)
+
+
+def reconnect(h: Harness, node: Node) -> dict[str, Any]:
+    """Connect, or connect again; the ApiVersions request that was sent first, and its version."""
+    broker = h.brokers[node.id if node.id >= 0 else -1 - node.id]
+    h.client.disconnect(node.id, h.now)
+    h.clock.advance(5)
+    seen = len(broker.seen)
+    h.connect(node)
+    asked = broker.seen[seen]
+    return asked.body | {"version": asked.version}
+
+
+def test_a_broker_that_can_check_it_is_told_which_cluster_and_node_is_meant():
+    h = Harness(brokers=2)
+    h.updater.cluster = "the-cluster"
+    assert reconnect(h, Node(-1, "b0", 9092))["version"] == 4  # nobody has listed version 5 yet
+    body = reconnect(h, h.nodes[1])
+    assert (body["version"], body["cluster_id"], body["node_id"]) == (5, "the-cluster", 1)
+    assert body["client_software_name"] == "penstock"
+
+
+def test_a_bootstrap_server_is_not_told_what_it_should_be():
+    h = Harness()
+    h.updater.cluster = "the-cluster"
+    h.connect()
+    assert reconnect(h, Node(-1, "b0", 9092))["version"] == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "cluster"), [({"cluster_check": False}, "the-cluster"), ({}, None)], ids=["off", "unknown"]
+)
+def test_without_the_option_or_the_cluster_id_nothing_is_checked(settings, cluster):
+    h = Harness(**settings)
+    h.updater.cluster = cluster
+    h.connect()
+    assert reconnect(h, h.nodes[0])["version"] == 4
+
+
+def test_brokers_that_cannot_check_are_not_asked_in_vain():
+    h = Harness()
+    h.updater.cluster = "the-cluster"
+    h.brokers[0].rules[API_VERSIONS.key] = lambda _: api_versions_body(ApiVersions=(0, 4))
+    h.connect()
+    reconnect(h, h.nodes[0])
+    assert [request.version for request in h.brokers[0].seen] == [4, 4]
+
+
+def test_a_broker_older_than_the_others_is_asked_again_without_the_check():
+    h = Harness(brokers=2)
+    h.updater.cluster = "the-cluster"
+    h.connect(h.nodes[0])
+
+    def rule(request):
+        if request.version > 4:
+            return struct.pack(">hihhh", 35, 1, 18, 0, 4)
+        return api_versions_body(ApiVersions=(0, 4))
+
+    h.brokers[1].rules[API_VERSIONS.key] = rule
+    h.connect(h.nodes[1])
+    assert [request.version for request in h.brokers[1].seen] == [5, 4]
+
+
+def test_a_broker_of_another_cluster_sends_the_client_back_to_its_bootstrap_servers():
+    """Requirement 86."""
+    h = Harness(brokers=2)
+    bootstrap = with_bootstrap(h)
+    h.updater.cluster = "the-cluster"
+    h.connect(h.nodes[0])
+
+    def rule(request):
+        strange = request.body.get("cluster_id") not in (None, "another-cluster")
+        return {"error_code": 129, "api_keys": []} if strange else api_versions_body()
+
+    h.brokers[1].rules[API_VERSIONS.key] = rule
+    h.client.ready(h.nodes[1], h.now)
+    h.poll_until(lambda: h.updater.rebootstraps)
+    assert h.updater.connection_failures[0][1].code == 129
+    assert h.updater.known == bootstrap
+    assert h.brokers[0].peers[0].closed_by_client
+
+
+@pytest.mark.parametrize("version", [0, API_VERSIONS.max_version])
+def test_another_error_in_api_versions_disconnects(version):
+    """Requirement 81. So does UNSUPPORTED_VERSION for version 0."""
+    h = Harness()
+    code = 35 if version == 0 else 42
+
+    def rule(request):
+        return struct.pack(">hi", 35, 0) if request.version or code == 35 else api_versions_body()
+
+    h.brokers[0].rules[API_VERSIONS.key] = (
+        rule if code == 35 else lambda _: {"error_code": 42, "api_keys": []}
+    )
+    h.client.ready(h.nodes[0], h.now)
+    h.poll_until(lambda: h.updater.connection_failures)
+    assert h.client.connection_error(0).code == code
+    assert h.brokers[0].peers[0].closed_by_client
+    assert not h.client.is_ready(h.nodes[0], h.now)
