@@ -14,6 +14,10 @@ The type tells the caller what to do:
     |- IllegalStateError            the call is not allowed now (closed, forked, wrong order)
     |  |- ProducerClosedError
     |  `- ForkedProducerError
+    |- TransactionOutcomeError      a transaction has ended in another way than was asked, or nobody can tell how
+    |  |- TransactionAbortedError
+    |  |- TransactionCommittedError
+    |  `- TransactionUnknownError
     |- InvalidMetadataError         the client's view of the cluster is old (retriable, refreshed by itself)
     |- AuthenticationError          the broker refused who we are
     |- ProtocolError                the peer sent what Kafka would not send
@@ -77,6 +81,22 @@ class ProducerClosedError(IllegalStateError):
 
 class ForkedProducerError(IllegalStateError):
     """The producer was made before a fork and is used in the child."""
+
+
+class TransactionOutcomeError(KafkaError):
+    """A detached transaction did not end as asked, or nobody can tell any more how it ended."""
+
+
+class TransactionAbortedError(TransactionOutcomeError):
+    """A detached transaction was to be committed, but has been aborted; its records are lost."""
+
+
+class TransactionCommittedError(TransactionOutcomeError):
+    """A detached transaction was to be aborted, but has been committed; its records are visible."""
+
+
+class TransactionUnknownError(TransactionOutcomeError):
+    """The coordinator does not know the detached transaction any more, and the log does not tell how it ended."""
 
 
 class InvalidMetadataError(KafkaError):

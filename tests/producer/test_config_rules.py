@@ -25,6 +25,7 @@ def read(**options):
     ("enabled", "explicit"), [(True, True), (True, False), (False, True), (False, False)]
 )
 def test_idempotence(acks, retries, max_in_flight, enabled, explicit):
+    """Requirement 1."""
     options = {"acks": acks, "retries": retries, "max_in_flight": max_in_flight}
     fits = acks == -1 and retries > 0
     if enabled and (max_in_flight > 5 or (explicit and not fits)):
@@ -41,6 +42,7 @@ def test_idempotence(acks, retries, max_in_flight, enabled, explicit):
     [(1, 5, "acks is 1, not all"), (-1, 0, "retries is 0"), (0, 0, "retries is 0 and acks is 0, not all")],
 )
 def test_idempotence_gives_way_with_a_reason(acks, retries, why):
+    """Requirement 1."""
     decision = resolve_idempotence(enabled=True, explicit=False, acks=acks, retries=retries, max_in_flight=5)
     assert decision == (False, why)
     with pytest.raises(ConfigError, match=why):
@@ -63,6 +65,7 @@ def test_transactions_need_idempotence(enabled, explicit, acks, accepted):
 @pytest.mark.parametrize("acks", ["all", "-1", "0", "1", 0, 1, -1])
 @pytest.mark.parametrize("in_flight", [1, 5, 6])
 def test_this_release_is_not_idempotent_and_takes_any_combination(acks, in_flight):
+    """Requirement 1."""
     config = read(acks=acks, retries=0, max_in_flight_requests_per_connection=in_flight)
     assert config.enable_idempotence is False
     assert config.acks == (-1 if acks == "all" else int(acks))
@@ -81,6 +84,7 @@ def test_this_release_is_not_idempotent_and_takes_any_combination(acks, in_fligh
     ],
 )
 def test_delivery_timeout(delivery, explicit, linger, request_ms, expected):
+    """Requirement 2."""
     options = {"delivery_ms": delivery, "explicit": explicit, "linger_ms": linger, "request_ms": request_ms}
     if expected is None:
         with pytest.raises(ConfigError, match=r"delivery\.timeout\.ms=1000.* = 1001"):
@@ -90,11 +94,13 @@ def test_delivery_timeout(delivery, explicit, linger, request_ms, expected):
 
 
 def test_a_defaulted_delivery_timeout_is_raised_with_a_warning(caplog):
+    """Requirement 2."""
     assert read(request_timeout_ms=200_000).delivery_timeout_ms == 200_005
     assert "delivery.timeout.ms is raised" in caplog.text
 
 
 def test_an_explicit_delivery_timeout_is_refused_even_at_its_default():
+    """Requirement 2."""
     with pytest.raises(ConfigError, match=r"delivery\.timeout\.ms"):
         read(request_timeout_ms=200_000, delivery_timeout_ms=120_000)
 

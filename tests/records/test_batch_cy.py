@@ -35,6 +35,7 @@ def test_forms_are_what_they_are_called():
 
 @pytest.mark.parametrize("case", golden("record_batch_v2.jsonl"))
 def test_batches_are_javas(batches, case):
+    """Requirement 92."""
     batch = golden_batch(batches, case)
     if case["byte_exact"]:
         assert batch.hex() == case["hex"]
@@ -227,6 +228,7 @@ def test_memory_must_hold_a_header(batches):
 
 
 def test_a_sealed_batch_takes_no_record(batches):
+    """Requirement 91."""
     writer = fill(batches, [SMALL])
     sealed = bytes(writer.seal(0))
     assert writer.sealed
@@ -237,6 +239,7 @@ def test_a_sealed_batch_takes_no_record(batches):
 
 
 def test_an_empty_batch_is_not_sealed(batches):
+    """Requirement 91."""
     writer = batches.BatchWriter(bytearray(100), 100)
     with pytest.raises(ValueError, match="without records"):
         writer.seal(0)
@@ -252,6 +255,7 @@ def test_several_segments_are_not_sent_raw(batches):
 
 
 def test_a_batch_can_be_sealed_again_with_new_ids(batches):
+    """Requirement 92."""
     # What happens after the producer's epoch was raised: the records stay, the header and the checksum change.
     writer = fill(batches, [SMALL])
     first = seal(writer, ids=(7, 0, 41))
@@ -285,6 +289,7 @@ def test_bad_headers_leave_the_batch_as_it_was(batches, headers):
     ],
 )
 def test_bad_ids_are_refused(batches, attributes, ids):
+    """Requirement 91."""
     writer = fill(batches, [SMALL])
     with pytest.raises(ValueError):
         writer.seal(attributes, *ids)

@@ -50,5 +50,6 @@ def test_field_positions_follow_from_the_struct():
     ],
 )
 def test_sequences_wrap_to_zero(base, count, following, last):
+    """Requirement 92."""
     assert layout.next_sequence(base, count) == following
     assert layout.last_sequence(base, count - 1) == last

@@ -193,6 +193,7 @@ def test_a_partial_batch_does_not_excuse_a_damaged_one():
 
 @pytest.mark.parametrize("chosen", [row.name for row in CODECS])
 def test_no_flipped_byte_goes_unnoticed(chosen):
+    """Requirement 92."""
     whole = seal(fill(batches, RECORDS), codec(chosen), (7, 1, 5))
     good = dataclasses.replace(read_one(whole), payload=None)
     # What the broker sets is outside the checksum: damage there shows in the field itself.
@@ -241,6 +242,7 @@ def test_the_place_of_a_later_batch_is_told():
     ],
 )
 def test_bad_header_fields_are_refused(name, value, match):
+    """Requirement 92."""
     with pytest.raises(ProtocolError, match=match):
         read_one(make_batch(GOOD, **{name: value}))
 
@@ -317,12 +319,14 @@ BAD_SECTIONS = [
     ("section", "fields", "match"), [pytest.param(*bad[1:], id=bad[0]) for bad in BAD_SECTIONS]
 )
 def test_bad_records_are_refused(section, fields, match):
+    """Requirement 92."""
     batch = read_one(make_batch(section, **fields))
     with pytest.raises(ProtocolError, match=match):
         batch.records()
 
 
 def test_offsets_must_rise():
+    """Requirement 91."""
     section = prefixed(record_body(offset=1)) + prefixed(record_body(offset=1))
     batch = read_one(make_batch(section, last_offset_delta=1, records_count=2))
     with pytest.raises(ProtocolError, match="byte 11 of the section, offset delta: 1 is not above 1"):

@@ -23,7 +23,9 @@ cdef class PartitionQueue:
     cdef Py_ssize_t _size        # of the record appended last
     cdef Py_ssize_t _refusal     # the writer's answer, when it took no record
 
-    cdef Delivery _append_locked(self, long long timestamp, bytes key, bytes value, headers)
+    cdef Delivery _append_locked(
+        self, BatchWriter writer, result, long long timestamp, bytes key, bytes value, headers
+    )
     cdef object _pop_locked(self)
 
 cdef class TopicState:

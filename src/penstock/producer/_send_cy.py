@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from penstock.producer.delivery import follow
 from penstock.types import RecordMetadata
 
 try:
@@ -51,8 +52,9 @@ MOVED = 2  # records without key go to another partition now
 
 # C variables when compiled.
 _WRITER_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
-# Worst case of one record besides its key, value and headers, and the batch header: what the size check adds.
-_OVERHEAD = cython.declare(cython.Py_ssize_t, 61 + 21)
+# The most that the size check adds to key and value: batch header, record overhead, header count, and two lengths of
+# up to 5 bytes. Where that is too much, the general path counts to the byte.
+_OVERHEAD = cython.declare(cython.Py_ssize_t, 61 + 21 + 1 + 2 * 5)
 
 
 def is_compiled() -> bool:
@@ -107,7 +109,11 @@ class Delivery:
 
     def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
-        self._batch.follow(self, fn)
+        follow(self, fn)
+
+    def answered_by(self) -> BatchResult:
+        """The result that answers for the record now: its batch's or, after a split, a piece's."""
+        return self._batch.resolve(self.index)[0]
 
     def outcome(self) -> tuple[RecordMetadata, KafkaError | None]:
         """Metadata and error of a settled record, as callbacks get them."""
@@ -197,14 +203,16 @@ class PartitionQueue:
                 raise ProducerClosedError("the producer is closed")
             if sticky is not None and sticky.sticky_partition != self.partition:
                 return MOVED
-            delivery = self._append_locked(timestamp, key, value, headers)
+            delivery = self._append_locked(self._writer, self._result, timestamp, key, value, headers)
             if delivery is None and self._writer is not None:
                 if self._refusal == _WRITER_NEEDS_SEGMENT:
                     if spares is None:
                         return NEEDS_SEGMENT
                     if spares:
                         self._writer.grow(spares.pop())
-                        delivery = self._append_locked(timestamp, key, value, headers)
+                        delivery = self._append_locked(
+                            self._writer, self._result, timestamp, key, value, headers
+                        )
                 if delivery is None:
                     # No room, or nothing to grow by: what has been gathered goes out as it is.
                     self._writer = None
@@ -216,16 +224,17 @@ class PartitionQueue:
                     return MOVED
                 if fresh is None:
                     return NO_BATCH
-                self.batches.append(fresh)
-                self.active.add(self)
-                self.incomplete.add(fresh)
-                self._writer = fresh.writer
-                self._result = fresh.result
-                delivery = self._append_locked(timestamp, key, value, headers)
+                # Queued only once it has its record: a failure here leaves no empty batch behind.
+                delivery = self._append_locked(fresh.writer, fresh.result, timestamp, key, value, headers)
                 if delivery is None:
                     raise ValueError(
                         f"a new batch of {self.topic}-{self.partition} has no room for its first record"
                     )
+                self.active.add(self)
+                self.batches.append(fresh)
+                self.incomplete.add(fresh)
+                self._writer = fresh.writer
+                self._result = fresh.result
             if on_delivery is not None:
                 self._result.callbacks.append((delivery, on_delivery))
             if sticky is not None:
@@ -233,10 +242,15 @@ class PartitionQueue:
         return delivery
 
     def _append_locked(
-        self, timestamp: cython.longlong, key: bytes | None, value: bytes | None, headers: Any
+        self,
+        writer: BatchWriter | None,
+        result: Any,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
     ) -> Delivery | None:
         delivery: Delivery
-        writer: BatchWriter = self._writer
         if writer is None:
             return None
         size: cython.Py_ssize_t = writer.append(timestamp, key, value, headers)
@@ -246,14 +260,14 @@ class PartitionQueue:
         self._size = size
         if cython.compiled:
             delivery = Delivery.__new__(Delivery)
-            delivery._batch = self._result
+            delivery._batch = result
             delivery.index = writer.count - 1
             delivery._timestamp = timestamp
             delivery._key_size = -1 if key is None else len(key)
             delivery._value_size = -1 if value is None else len(value)
             return delivery
         return Delivery(
-            self._result,
+            result,
             writer.count - 1,
             timestamp,
             -1 if key is None else len(key),
@@ -289,12 +303,17 @@ class PartitionQueue:
                 taken.append(self._pop_locked())
         return taken
 
-    def take_all(self, close: bool) -> list[Batch]:
-        """Take every batch; with `close`, refuse records from now on."""
+    def close(self) -> None:
+        """Refuse records from now on; what waits stays."""
+        with self._lock:
+            self.closed = True
+            self._writer = None
+            self._result = None
+
+    def take_all(self) -> list[Batch]:
+        """Take every batch."""
         taken: list = []
         with self._lock:
-            if close:
-                self.closed = True
             while self.batches:
                 taken.append(self._pop_locked())
         return taken
@@ -445,7 +464,7 @@ class FastPath:
         with queue._lock:
             if sticky and state.sticky_partition != chosen:
                 return None
-            delivery = queue._append_locked(timestamp, key, value, None)
+            delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, None)
             if delivery is None:
                 return None
             if on_delivery is not None:

@@ -24,12 +24,16 @@ from penstock.errors import BufferExhaustedError, KafkaError
 from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, Delivery, PartitionQueue, TopicState
 from penstock.producer.batch import Batch
 from penstock.producer.buffer_pool import BufferPool
+from penstock.producer.delivery import Countdown
 from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
 from penstock.records._batch_cy import BatchWriter
 from penstock.types import Header
 
 Steps = Generator[Ticket[Any] | str, Any, Delivery]
+
+# Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
+_ROUNDING = 1e-6
 
 
 class TimeIsUp(Exception):
@@ -127,7 +131,7 @@ class RecordAccumulator:
                 topic, partition, self._active, self._incomplete
             )
             if self._closed:
-                queue.take_all(close=True)
+                queue.close()
         return queue
 
     def follow_partition_counts(self, partition_count: Callable[[str], int | None]) -> None:
@@ -165,7 +169,11 @@ class RecordAccumulator:
                 return delivery
             yield "memory"
             buffer = yield from self._memory(max(self.batch_size, record.size_bound))
-            yield "second look"
+            try:
+                yield "second look"
+            except BaseException:
+                self.pool.give_back((buffer,))
+                raise
             appended = self._append(topic, partition, record, on_delivery, buffer)
             if appended.delivery is not None:
                 return appended.delivery
@@ -195,8 +203,8 @@ class RecordAccumulator:
                 self.pool.give_back(spares)
         if isinstance(outcome, int):
             return Appended(None, outcome is MOVED)
-        if (fresh is not None and fresh.record_count) or queue.depth() > 1:
-            self._wake()
+        if (fresh is not None and fresh.record_count) or queue.head()[1]:
+            self._wake()  # a first batch was made, or one became full
         return Appended(outcome, False)
 
     def _queue(self, topic: TopicState, partition: int | None) -> tuple[PartitionQueue, TopicState | None]:
@@ -231,10 +239,10 @@ class RecordAccumulator:
         return buffer
 
     def _new_batch(self, queue: PartitionQueue, buffer: bytearray) -> Batch:
-        # A compressed batch is as large as its compressed bytes; a large single record may exceed any batch.
-        ratio = self.sealer.expected_ratio(queue.topic)
-        limit = self.batch_size if ratio != 1.0 else max(self.batch_size, len(buffer))
-        return Batch(queue, BatchWriter(buffer, limit, ratio), self._now(), [buffer])
+        # A first record larger than batch.size is accepted all the same, and the batch is full with it.
+        writer = BatchWriter(buffer, self.batch_size, self.sealer.expected_ratio(queue.topic))
+        # The batch's memory is the very list to which the writer adds the segments it grows by.
+        return Batch(queue, writer, self._now(), writer.segments)
 
     def flush(self) -> Ticket[None]:
         """Make everything sendable; the Ticket is granted when all that was accepted before has its outcome."""
@@ -243,19 +251,10 @@ class RecordAccumulator:
             self._flushes += 1
         ticket.on_done(self._flush_ended)
         results = [batch.result for batch in list(self._incomplete)]
-        left = [len(results) + 1]
-        lock = threading.Lock()
-
-        def one_less() -> None:
-            with lock:
-                left[0] -= 1
-                last = left[0] == 0
-            if last:
-                ticket.complete(None)
-
+        countdown = Countdown(len(results) + 1, lambda: ticket.complete(None))
         for result in results:
-            result.when_settled(one_less)
-        one_less()
+            result.when_settled(countdown.one_less)
+        countdown.one_less()
         self._wake()
         return ticket
 
@@ -273,7 +272,7 @@ class RecordAccumulator:
             self._closed = True
             queues = list(self._queues.values())
         for queue in queues:
-            queue.put_back(queue.take_all(close=True))
+            queue.close()
         self.pool.close()
         self._wake()
 
@@ -312,7 +311,7 @@ class RecordAccumulator:
         """Take batches out of their queues whose delivery time-out is over."""
         expired: list[Batch] = []
         for queue in self.active_queues():
-            expired.extend(queue.take_older(now - self.delivery_timeout))
+            expired.extend(queue.take_older(now - self.delivery_timeout + _ROUNDING))
         return expired
 
     def finish(self, batch: Batch) -> None:
@@ -331,9 +330,12 @@ class RecordAccumulator:
 
     def abort_all(self, error: KafkaError) -> None:
         """Fail everything that has no outcome, queued or in flight. For a forced close; the accumulator is closed."""
-        for queue in list(self._queues.values()):
-            queue.take_all(close=True)
-        for batch in sorted(self._incomplete, key=lambda batch: batch.created):
+        queued: list[Batch] = []
+        for queue in self.active_queues():
+            queued.extend(queue.take_all())
+        # Callbacks come in the order of each partition's records: what was drained is older than what waits.
+        in_flight = self._incomplete.difference(queued)
+        for batch in [*sorted(in_flight, key=_age_order), *queued]:
             batch.abort(error)
             self.finish(batch)
 
@@ -349,3 +351,7 @@ class RecordAccumulator:
 
 def _order(queue: PartitionQueue) -> tuple[str, int]:
     return queue.topic, queue.partition
+
+
+def _age_order(batch: Batch) -> tuple[float, float]:
+    return batch.created, batch.drained_at

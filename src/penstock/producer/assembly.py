@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock._metrics import MetricsRegistry
 from penstock._time import Clock, SystemClock
 from penstock._version import __version__
 from penstock.network.backend import NetworkBackend
+from penstock.network.bootstrap import BootstrapSettings, DeferredBootstrap
 from penstock.network.client import NetworkClient
 from penstock.network.metrics import NetworkMetrics
-from penstock.network.resolver import bootstrap_nodes, parse_bootstrap
+from penstock.network.resolver import bootstrap_nodes, parse_bootstrap, resolve_bootstrap
 from penstock.network.settings import NetworkSettings
 from penstock.producer._send_cy import FastPath
 from penstock.producer.accumulator import AccumulatorSettings, RecordAccumulator
@@ -30,6 +32,7 @@ from penstock.producer.sender import Sender, SenderSettings
 from penstock.producer.sender_metrics import SenderMetrics
 from penstock.records.compression import codec
 from penstock.serializers import BytesSerializer
+from penstock.types import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,65 +68,48 @@ def assemble(
         rng: the source of chance, likewise.
 
     Raises:
-        BootstrapError: no bootstrap server can be resolved.
+        BootstrapError: no bootstrap server can be resolved, and bootstrap.resolve.timeout.ms is 0.
     """
-    system_time = clock is None
-    clock = clock or SystemClock()
-    rng = rng or random.Random()
-    network_settings = _network_settings(config)
-    backend = backend or NetworkBackend.tcp(network_settings)
-    endpoints = parse_bootstrap(config.bootstrap_servers)
-    nodes, _ = bootstrap_nodes(endpoints, config.client_dns_lookup, backend.resolve, rng)
+    backend = backend or NetworkBackend.tcp(_network_settings(config))
+    try:
+        return _assemble(config, clock, backend, rng or random.Random())
+    except BaseException:
+        backend.selector.close()  # nobody else would: there is no producer to close
+        raise
+
+
+def _assemble(
+    config: ProducerConfig, given_clock: Clock | None, backend: NetworkBackend, rng: random.Random
+) -> ProducerParts:
+    clock = given_clock or SystemClock()
+    nodes, deferred = _bootstrap(config, backend, rng)
     wake = backend.selector.wakeup
     metadata = ProducerMetadata(_metadata_settings(config), nodes, rng, wake)
     network_metrics = NetworkMetrics()
-    client = NetworkClient(network_settings, backend, metadata, clock, rng, network_metrics)
-
-    pool = BufferPool(config.buffer_memory, config.batch_size)
-    sealer = Sealer(codec(config.compression_type, _level(config)), pool, config.batch_size)
-    partitioner = BuiltInPartitioner(_partitioner_settings(config), lambda: metadata.snapshot, rng)
-    accumulator = RecordAccumulator(
-        AccumulatorSettings(config.batch_size, config.linger_ms, config.delivery_timeout_ms),
-        pool,
-        sealer,
-        partitioner,
-        wake,
-        clock.now,
+    client = NetworkClient(
+        _network_settings(config), backend, metadata, clock, rng, network_metrics, deferred
     )
-    metadata.used_topics = accumulator.used_topics
-    metadata.on_snapshot(lambda snapshot: accumulator.follow_partition_counts(snapshot.partition_count))
+    accumulator = _accumulator(config, metadata, clock, rng, wake)
 
     registry = MetricsRegistry(config.metrics_num_samples, config.metrics_sample_window_ms)
     sender_metrics = SenderMetrics(registry)
     client_metrics = ClientMetrics(registry, network_metrics, clock.now())
-    client_metrics.register_memory(pool)
+    client_metrics.register_memory(accumulator.pool)
     client_metrics.register_requests(metadata, client.in_flight_count)
     client_metrics.register_about(__version__, clock.wall_ms())
 
     placement = Placement(config.partitioner, not config.partitioner_ignore_keys)
     interceptors = Interceptors(config.interceptors)
+    serializers = (config.key_serializer, config.value_serializer)
     max_record_size = min(
         (config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")
     )
-    send_path = SendPath(
-        accumulator,
-        metadata,
-        (config.key_serializer, config.value_serializer),
-        placement,
-        interceptors,
-        max_record_size,
-        clock,
-    )
-    fast_path = FastPath(
-        accumulator.topics,
-        max_record_size[0],
-        placement.hash_keys,
-        None if system_time else clock.wall_ms,
-        wake,
-    )
+    send_path = SendPath(accumulator, metadata, serializers, placement, interceptors, max_record_size, clock)
+    # The system's time is read without a call; any other clock is asked.
+    wall_ms = None if given_clock is None else clock.wall_ms
+    fast_path = FastPath(accumulator.topics, max_record_size[0], placement.hash_keys, wall_ms, wake)
     fast_path.enabled = (
-        type(config.key_serializer) is BytesSerializer
-        and type(config.value_serializer) is BytesSerializer
+        all(type(serializer) is BytesSerializer for serializer in serializers)
         and config.partitioner is None
         and not len(interceptors)
     )
@@ -135,6 +121,40 @@ def assemble(
         config, clock, metadata, accumulator, send_path, fast_path, sender, client, interceptors, registry,
         client_metrics, sender_metrics,
     )  # fmt: skip
+
+
+def _accumulator(
+    config: ProducerConfig,
+    metadata: ProducerMetadata,
+    clock: Clock,
+    rng: random.Random,
+    wake: Callable[[], None],
+) -> RecordAccumulator:
+    pool = BufferPool(config.buffer_memory, config.batch_size)
+    sealer = Sealer(codec(config.compression_type, _level(config)), pool, config.batch_size)
+    partitioner = BuiltInPartitioner(_partitioner_settings(config), lambda: metadata.snapshot, rng)
+    settings = AccumulatorSettings(config.batch_size, config.linger_ms, config.delivery_timeout_ms)
+    accumulator = RecordAccumulator(settings, pool, sealer, partitioner, wake, clock.now)
+    metadata.used_topics = accumulator.used_topics
+    metadata.on_snapshot(lambda snapshot: accumulator.follow_partition_counts(snapshot.partition_count))
+    return accumulator
+
+
+def _bootstrap(
+    config: ProducerConfig, backend: NetworkBackend, rng: random.Random
+) -> tuple[list[Node], DeferredBootstrap | None]:
+    """The servers to start from; where they may be found out later, none yet, and who does it."""
+    endpoints = parse_bootstrap(config.bootstrap_servers)
+    if not config.bootstrap_resolve_timeout_ms:
+        return bootstrap_nodes(endpoints, config.client_dns_lookup, backend.resolve, rng)[0], None
+    settings = BootstrapSettings(config.bootstrap_resolve_timeout_ms, config.retry_backoff_ms)
+    dns_lookup, resolve = config.client_dns_lookup, backend.resolve
+    return [], DeferredBootstrap(
+        settings,
+        lambda: resolve_bootstrap(endpoints, dns_lookup, resolve)[0],
+        backend.run_aside,
+        backend.selector.wakeup,
+    )
 
 
 def _network_settings(config: ProducerConfig) -> NetworkSettings:
@@ -150,6 +170,7 @@ def _network_settings(config: ProducerConfig) -> NetworkSettings:
         send_buffer_bytes=config.send_buffer_bytes,
         receive_buffer_bytes=config.receive_buffer_bytes,
         client_dns_lookup=config.client_dns_lookup,
+        cluster_check=config.metadata_cluster_check_enable,
         client_software_version=__version__,
     )
 

@@ -139,7 +139,8 @@ class Batch:
 
     def reached_timeout(self, now: float, timeout: float) -> bool:
         """Whether its delivery time-out is over."""
-        return self.age(now) >= timeout
+        # The same sum as the moment for which the sender waits: a difference could be rounded to a little less.
+        return now >= self.created + timeout
 
     def backing_off(self, now: float, leader_epoch: int) -> bool:
         """Whether it must wait before it is tried again; a new leader is worth trying at once."""

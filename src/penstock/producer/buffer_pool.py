@@ -112,8 +112,12 @@ class BufferPool:
                     self._free.append(buffer)
                 else:
                     self._unused += len(buffer)
-            nobody_waits = not self._waiting
-        if not nobody_waits:
+            while self._unused < 0:
+                # A trade charges more than comes back uncounted: whole buffers pay for the rest.
+                self._free.pop()
+                self._unused += self.buffer_size
+            somebody_waits = bool(self._waiting)
+        if somebody_waits:
             self._serve()
 
     def trade(self, buffers: list[bytearray], size: int) -> tuple[bytearray, int]:
@@ -122,9 +126,10 @@ class BufferPool:
         For a compressed batch that does not fit its first buffer. Where compression made the data larger than it was,
         the surplus is not charged: there may be no memory for it, and the batch must go out.
         """
+        memory = self._new_buffer(size)  # first: where the machine has none, nothing has changed hands
         charge = min(size, sum(len(buffer) for buffer in buffers))
         self.give_back(buffers, -charge)
-        return self._new_buffer(size), charge
+        return memory, charge
 
     def available(self) -> int:
         """Bytes that nobody holds."""
@@ -212,7 +217,7 @@ class BufferPool:
     def _give_back_granted(self, ticket: Ticket[bytearray]) -> None:
         try:
             buffer = ticket.result
-        except KafkaError:
+        except (KafkaError, MemoryError):
             return  # it had failed: there is nothing to return
         self.give_back((buffer,))
 

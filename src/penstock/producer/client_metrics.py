@@ -101,6 +101,10 @@ class ClientMetrics:
         self._count(names.NODE_RESPONSE, lambda: counters.responses, tags)
         self._count(names.NODE_OUTGOING_BYTE, lambda: counters.bytes_out, tags)
         self._count(names.NODE_INCOMING_BYTE, lambda: counters.bytes_in, tags)
+        group, name, description = names.NODE_REQUEST_SIZE
+        self._registry.gauge(
+            group, f"{name}-avg", description, lambda _: counters.bytes_out / max(1, counters.requests), tags
+        )
         group, name, description = names.NODE_REQUEST_LATENCY
         gauge = self._registry.gauge
         gauge(

@@ -200,7 +200,9 @@ _LOW_SENDING = (
 _LOW_CLUSTER = (
     ConfigKey(
         "bootstrap.resolve.timeout.ms", _LONG, 0, "low",
-        "How long bootstrap names may stay unresolvable. 0 resolves them once, when the producer is made.",
+        "How long bootstrap names may stay unresolvable. 0 resolves them once, when the producer is made, which fails "
+        "if none can be resolved. Otherwise they are looked up in the background, every retry.backoff.ms; when the "
+        "time is over every call that needs metadata fails.",
         _NOT_NEGATIVE,
     ),
     ConfigKey(
@@ -225,7 +227,8 @@ _LOW_CLUSTER = (
     ),
     ConfigKey(
         "metadata.cluster.check.enable", _BOOL, True, "low",
-        "Let a broker refuse a connection that was meant for another cluster or broker, where it can.",
+        "Let a broker refuse a connection that was meant for another cluster or broker; the producer then starts again "
+        "from bootstrap.servers. Takes effect with brokers that support ApiVersions 5.",
     ),
     ConfigKey(
         "reconnect.backoff.ms", _LONG, 50, "low",

@@ -10,25 +10,29 @@ Rules:
 2. Only the I/O thread settles or forwards; any thread may ask, wait, or add a callback.
 3. After a split, `pieces` says which later result answers for which range of indexes; waiters go on there.
 
-There is no lock here. A waiter puts itself into a list and then looks at `done`; the I/O thread sets `done` and then
-empties the list. Whichever comes second sees the other, so nobody is left waiting; list operations are atomic.
+There is no lock around the outcome. A waiter puts itself into a list and then looks at `done`; the I/O thread sets
+`done` and then takes the list apart, one entry at a time. Whichever comes second sees the other, so nobody is left
+waiting. Each entry is taken once, by `pop` or by `remove`: single list operations are atomic, loops over them are not.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from penstock.errors import IllegalStateError, KafkaError
+from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError
 from penstock.types import RecordMetadata, TopicPartition
 
 log = logging.getLogger("penstock.producer")
 
 _thread = threading.local()
+
+E = TypeVar("E")
 
 
 def mark_io_thread() -> None:
@@ -65,6 +69,7 @@ class BatchResult:
         "followers",
         "log_append_time_ms",
         "partition",
+        "pid",
         "pieces",
         "record_errors",
         "settled",
@@ -75,6 +80,7 @@ class BatchResult:
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
+        self.pid = os.getpid()  # a fork's copy will never be settled
         # Set once by the I/O thread.
         self.base_offset = -1
         self.log_append_time_ms = -1
@@ -85,7 +91,7 @@ class BatchResult:
         self.pieces: list[tuple[int, BatchResult]] = []  # (first index, result), in order, after a split
         # (delivery, on_delivery): appended under the partition lock while the batch is open, then the I/O thread's.
         self.callbacks: list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]] = []
-        self.followers: list[tuple[Any, Callable[[Any], object]]] = []  # add_done_callback: any thread
+        self.followers: list[_Follower] = []  # add_done_callback: any thread
         self.waiters: list[threading.Event] = []  # any thread
 
     @property
@@ -137,18 +143,18 @@ class BatchResult:
             metadata, failure = delivery.outcome()
             try:
                 callback(metadata, failure)
-            except Exception:
+            except (Exception, SystemExit):  # sys.exit() there must not end the I/O thread
                 log.exception("on_delivery callback for %s raised", self.topic_partition)
         self.done = True
         self._release()
 
     def forward(self, pieces: Sequence[tuple[int, BatchResult]]) -> None:
         """Let the results of a split's pieces answer from now on. I/O thread only, before the pieces are sent."""
-        for delivery, callback in self.callbacks:
-            index = bisect_right(pieces, delivery.index, key=lambda pair: pair[0]) - 1
-            pieces[index][1].callbacks.append((delivery, callback))
-        self.callbacks = []
         self.pieces = list(pieces)
+        callbacks, self.callbacks = self.callbacks, []
+        for delivery, callback in callbacks:
+            # A Delivery counts from the batch it was made for, which this one may itself be a piece of.
+            delivery.answered_by().callbacks.append((delivery, callback))
         self._release()
 
     def wait(self, index: int, timeout: float | None) -> tuple[BatchResult, int] | None:
@@ -158,48 +164,50 @@ class BatchResult:
             result, index_there = self.resolve(index)
             if result.done or (result.settled and on_io_thread()):
                 return result, index_there
+            if result.pid != os.getpid():
+                raise ForkedProducerError(
+                    f"the outcome of a record of {self.topic_partition} goes to the process that sent it; this is a "
+                    "child of it, forked before the outcome was known"
+                )
             forbid_on_io_thread("Delivery.result()")
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return None
             released = threading.Event()
             result.waiters.append(released)
-            if result.still_pending():
-                released.wait(remaining)
-
-    def follow(self, delivery: Any, callback: Callable[[Any], object]) -> None:
-        """Call `callback(delivery)` once the record is done, on the I/O thread; at once when it is done already."""
-        entry = (delivery, callback)
-        result, _ = self.resolve(delivery.index)
-        result.followers.append(entry)
-        if not result.still_pending() and _take(result.followers, entry):
-            if result.done:
-                _call_follower(entry)
-            else:
-                result.follow(delivery, callback)
+            try:
+                if result.still_pending():
+                    released.wait(remaining)
+            finally:
+                _take(result.waiters, released)  # who asks again and again leaves nothing behind
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call back once this result and all pieces that answer for it are done. For flush; never from under a lock."""
-        self.follow(_Whole(self), lambda whole: whole.after(callback))
+        follow(_Whole(self), lambda whole: whole.after(callback))
 
     def still_pending(self) -> bool:
         """Whether neither the outcome nor a split has released those who wait here."""
         return not (self.done or self.pieces)
 
+    def add_follower(self, entry: _Follower) -> None:
+        """Let somebody follow this result; see `follow`."""
+        self.followers.append(entry)
+        if not self.still_pending() and _take(self.followers, entry):
+            self._pass_on(entry)
+
     def _release(self) -> None:
-        waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
+        # One by one: `wait` and `add_follower` take their own entry back when they see `done` before we see the entry.
+        while (waiter := _take_first(self.waiters)) is not None:
             waiter.set()
-        while self.followers:
-            # Popped one by one: `follow` takes its own entry back when it sees `done` before we see the entry.
-            try:
-                entry = self.followers.pop(0)
-            except IndexError:
-                break
-            if isinstance(entry[0], _Whole) or not self.pieces:
-                _call_follower(entry)
-            else:
-                self.follow(*entry)
+        while (entry := _take_first(self.followers)) is not None:
+            self._pass_on(entry)
+
+    def _pass_on(self, entry: _Follower) -> None:
+        """Tell a follower that this result is done; after a split, let it follow the piece that answers for it."""
+        if self.pieces and not isinstance(entry.delivery, _Whole):
+            entry.delivery.answered_by().add_follower(entry)
+        else:
+            entry.call()
 
     def __repr__(self) -> str:
         state = (
@@ -214,42 +222,79 @@ class BatchResult:
         return f"<BatchResult {self.topic_partition} {state}>"
 
 
+def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
+    """Call `callback(delivery)` once the record is done, on the I/O thread; at once when it is done already."""
+    delivery.answered_by().add_follower(_Follower(delivery, callback))
+
+
+class Countdown:
+    """Calls back after so many calls, which may come from several threads at once."""
+
+    __slots__ = ("_callback", "_left", "_lock")
+
+    def __init__(self, count: int, callback: Callable[[], object]) -> None:
+        self._callback = callback
+        self._lock = threading.Lock()  # guards _left
+        self._left = count
+
+    def one_less(self) -> None:
+        """Count one; the last one calls back, outside the lock."""
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._callback()
+
+
+class _Follower:
+    """Who wants to know when a record is done."""
+
+    __slots__ = ("callback", "delivery")
+
+    def __init__(self, delivery: Any, callback: Callable[[Any], object]) -> None:
+        self.delivery = delivery
+        self.callback = callback
+
+    def call(self) -> None:
+        try:
+            self.callback(self.delivery)
+        except (Exception, SystemExit):
+            log.exception("a done callback of a delivery raised")
+
+
 class _Whole:
     """Stands for all records of a result, so that a flush can follow it through splits."""
 
     __slots__ = ("result",)
-    index = 0
 
     def __init__(self, result: BatchResult) -> None:
         self.result = result
+
+    def answered_by(self) -> BatchResult:
+        return self.result
 
     def after(self, callback: Callable[[], None]) -> None:
         pieces = self.result.pieces
         if not pieces:
             callback()
             return
-        left = [len(pieces)]
-
-        def one_less() -> None:
-            left[0] -= 1
-            if left[0] == 0:
-                callback()
-
+        countdown = Countdown(len(pieces), callback)
         for _, piece in pieces:
-            piece.when_settled(one_less)
+            piece.when_settled(countdown.one_less)
 
 
 def _take(entries: list[Any], entry: object) -> bool:
-    """Remove an entry by identity; False when somebody else has taken it."""
-    for at, candidate in enumerate(entries):
-        if candidate is entry:
-            del entries[at]
-            return True
-    return False
-
-
-def _call_follower(entry: tuple[Any, Callable[[Any], object]]) -> None:
+    """Remove an entry; False when somebody else has taken it."""
     try:
-        entry[1](entry[0])
-    except Exception:
-        log.exception("a done callback of a delivery raised")
+        entries.remove(entry)
+    except ValueError:
+        return False
+    return True
+
+
+def _take_first(entries: list[E]) -> E | None:
+    """Remove the first entry; None when there is none."""
+    try:
+        return entries.pop(0)
+    except IndexError:
+        return None

@@ -8,16 +8,20 @@ batch of each of its partitions, in rotation, up to max.request.size.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from typing import NamedTuple
 
 from penstock._time import FOREVER
+from penstock.errors import KafkaError
 from penstock.producer._send_cy import PartitionQueue
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.batch import Batch, BatchState
 from penstock.producer.cluster import ClusterSnapshot, PartitionInfo
 from penstock.producer.gate import Gate
 from penstock.types import Node
+
+log = logging.getLogger("penstock.producer")
 
 
 class ReadyCheck(NamedTuple):
@@ -73,14 +77,14 @@ class Drainer:
         adaptive_topics: set[str] = set()
         for queue in accumulator.active_queues():
             batch, full = queue.head()
+            adaptive_topics.add(queue.topic)  # also when it just ran empty: that changes the lengths
             if batch is None:
                 queue.retire()
                 continue
             next_expiry = min(next_expiry, batch.created + accumulator.delivery_timeout)
-            adaptive_topics.add(queue.topic)
             self._seen[queue.topic].add(queue.partition)
             info = snapshot.partition(queue.topic, queue.partition)
-            leader = None if info is None else snapshot.nodes.get(info.leader_id)
+            leader = None if info is None else snapshot.leader_of(info)
             if info is None or leader is None:
                 leaderless.add(queue.topic)
                 continue
@@ -102,7 +106,9 @@ class Drainer:
             return batch.retry_at - now
         if sendable or batch.attempts > 0 or batch.is_piece:
             return 0.0
-        return self._accumulator.linger - batch.age(now)
+        # From the moment itself, not from the age: rounding must not leave a rest that never becomes zero.
+        linger = self._accumulator.linger
+        return min(linger, batch.created + linger - now)
 
     def note_node(self, node_id: int, can_take: bool, now: float) -> None:
         """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""
@@ -164,18 +170,29 @@ class Drainer:
                 break  # it is looked at first next time
             if not self._gate.may_drain(queue, batch):
                 break
-            if not queue.take(batch):
+            if not queue.take(batch) or not self._hand_over(batch, info, now):
                 continue
-            self._hand_over(batch, info, now)
             taken.append(batch)
             size += batch.size
         return taken
 
-    def _hand_over(self, batch: Batch, info: PartitionInfo, now: float) -> None:
+    def _hand_over(self, batch: Batch, info: PartitionInfo, now: float) -> bool:
+        """Make a batch ready for the wire. One that cannot be sealed fails alone, so that no other is lost with it."""
         batch.move_to(BatchState.IN_FLIGHT)
         batch.leader_epoch = info.leader_epoch
         batch.drained_at = now
-        self._accumulator.sealer.seal(batch, self._gate.assign(batch))
+        try:
+            self._accumulator.sealer.seal(batch, self._gate.assign(batch))
+        except Exception as error:
+            log.exception("a batch of %s could not be put into wire format", batch.topic_partition)
+            failure = KafkaError(
+                f"the batch of {batch.topic_partition} could not be put into wire format: {error!r}"
+            )
+            failure.__cause__ = error
+            batch.fail(failure)
+            self._accumulator.finish(batch)
+            return False
+        return True
 
     def _rotated(self, node_id: int, queues: list[PartitionQueue]) -> list[PartitionQueue]:
         """A broker's queues, from the one looked at last."""

@@ -93,7 +93,7 @@ class BuiltInPartitioner:
             lengths: (partition, batches waiting) of the partitions that may be chosen.
             excluded: some partitions were left out because their brokers do not take anything.
         """
-        if not self._settings.adaptive or len(lengths) < 2:
+        if not self._settings.adaptive or not lengths or len(topic.queues) < 2:
             topic.load = None
             return
         uneven = len({length for _, length in lengths}) > 1

@@ -28,12 +28,13 @@ from penstock.producer.cluster import PartitionInfo
 from penstock.producer.config import ProducerConfig
 from penstock.producer.delivery import forbid_on_io_thread, on_io_thread
 from penstock.producer.send_path import OnDelivery
+from penstock.producer.sender import Sender
 from penstock.types import HeadersLike, ProducerRecord, as_headers
 
 log = logging.getLogger("penstock.producer")
 
 _AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits for records
-_FORCED_JOIN_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
+_FORCED_END_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
 
 
 class Producer:
@@ -72,8 +73,14 @@ class Producer:
         self._try_send = parts.fast_path.try_send
         self._max_block = parts.config.max_block_ms / 1000
         self._lock = threading.Lock()  # guards _closed against two threads that close at once
+        # Set when the I/O thread has done its work. Thread.join() will not do: after Ctrl-C in it, Python 3.11 takes
+        # a running thread for ended.
+        self._ended = threading.Event()
         self._thread = threading.Thread(
-            target=parts.sender.run, name=f"penstock-producer-{parts.config.client_id}", daemon=True
+            target=_work,
+            args=(parts.sender, self._ended),
+            name=f"penstock-producer-{parts.config.client_id}",
+            daemon=True,
         )
         self._closed = False
         self._thread.start()
@@ -136,6 +143,7 @@ class Producer:
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic, asked from the cluster if need be; waits at most max.block.ms."""
         self._check_open()
+        ProducerRecord(topic)  # refuses what is no topic
         steps = self._parts.send_path.await_topic(topic, None)
         snapshot = run_steps(steps, self._max_block, self._clock, "partitions_for()", self._note_wait)
         return snapshot.topics[topic].partitions
@@ -172,29 +180,31 @@ class Producer:
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"the time to close must not be negative: {timeout}")
-        if self._forked or not self._begin_close():
+        if self._forked or getattr(self, "_lock", None) is None:
             return
+        is_first = self._begin_close()
         if on_io_thread():
             self._parts.sender.force_close()
-            lifecycle.unregister(self)
-            self._parts.config.close_plugins()
+            if is_first:
+                self._end_close()
             return
         try:
-            self._thread.join(_clamp(timeout))
+            # Also when it was closed before, by another thread or a callback: whoever returns has waited.
+            self._ended.wait(_clamp(timeout))
         finally:
             # Also after Ctrl-C: what has no outcome by now fails, and the thread ends.
-            if self._thread.is_alive():
+            if not self._ended.is_set():
                 self._parts.sender.force_close()
-                self._thread.join(_FORCED_JOIN_SECONDS)
-            lifecycle.unregister(self)
-            self._parts.config.close_plugins()
-        if self._thread.is_alive():
+                self._ended.wait(_FORCED_END_SECONDS)
+            if is_first:
+                self._end_close()
+        if self._ended.is_set():
+            self._thread.join(_FORCED_END_SECONDS)
+        else:
             log.warning("the I/O thread of %r did not end: a delivery callback seems to block it", self)
 
     def _begin_close(self) -> bool:
         """Stop accepting; False when the producer was closed before."""
-        if getattr(self, "_lock", None) is None:
-            return False
         with self._lock:
             if self._closed:
                 return False
@@ -207,6 +217,10 @@ class Producer:
         parts.sender.initiate_close()
         return True
 
+    def _end_close(self) -> None:
+        lifecycle.unregister(self)
+        self._parts.config.close_plugins()
+
     def __enter__(self) -> Self:
         return self
 
@@ -217,8 +231,10 @@ class Producer:
 
     def __del__(self) -> None:
         # Forgotten without close(): let the I/O thread finish by itself. At exit this has been done before.
+        # No lock may be taken here: this can run in the middle of anything, on a thread that holds that very lock.
         if not getattr(self, "_forked", True) and not getattr(self, "_closed", True):
-            self._begin_close()
+            self._closed = True
+            self._parts.sender.initiate_close()
             lifecycle.adopt(self._thread)
 
     def after_fork_in_child(self) -> None:
@@ -281,6 +297,14 @@ class Producer:
             self._parts.client_metrics.buffer_exhausted.record(1, now)
         if isinstance(error, KafkaError):
             self._parts.sender_metrics.send_errors.record(1, now)
+
+
+def _work(sender: Sender, ended: threading.Event) -> None:
+    """The I/O thread. It must not hold the producer: a forgotten one could never be collected."""
+    try:
+        sender.run()
+    finally:
+        ended.set()
 
 
 def _clamp(timeout: float | None) -> float | None:

@@ -57,7 +57,7 @@ class Sealer:
         if batch.buffers and size <= len(batch.buffers[0]):
             target = memoryview(batch.buffers[0])[:size]
             surplus = batch.buffers[1:]
-            del batch.buffers[1:]
+            batch.buffers = batch.buffers[:1]
         elif batch.buffers:
             memory, batch.counted = self._pool.trade(batch.buffers, size)
             target, surplus = memoryview(memory), []

@@ -27,6 +27,9 @@ from penstock.types import Header, ProducerRecord, RecordMetadata
 
 OnDelivery = Callable[[RecordMetadata, Exception | None], object]
 
+_MAX_TIMESTAMP = 2**63 - 1
+_MAX_TOPIC_BYTES = 249  # on every cluster
+
 
 class Placement:
     """Chooses partitions: explicit, by a custom partitioner, by the key's hash, or left to the accumulator (None).
@@ -136,6 +139,7 @@ class SendPath:
         if snapshot.has(topic, partition):
             self._metadata.touch(topic, self._clock.now())
             return snapshot
+        _check_topic_name(topic)
         yield "metadata"
         ticket = self._metadata.await_topic(topic, partition, self._clock.now())
         try:
@@ -201,6 +205,8 @@ class SendPath:
                 "less at once."
             )
         timestamp = self._clock.wall_ms() if record.timestamp_ms is None else record.timestamp_ms
+        if timestamp > _MAX_TIMESTAMP:
+            raise ValueError(f"timestamp_ms is too large: {timestamp}")
         return EncodedRecord(timestamp, key, value, headers or None, size)
 
     def _acknowledger(self, headers: tuple[Header, ...], on_delivery: OnDelivery | None) -> OnDelivery | None:
@@ -215,6 +221,22 @@ class SendPath:
                 on_delivery(metadata, error)
 
         return acknowledge
+
+
+def _check_topic_name(topic: str) -> None:
+    """Refuse a name that no request can carry, before the I/O thread would stumble over it.
+
+    Raises:
+        ValueError: it cannot be written as UTF-8, or is longer than Kafka allows.
+    """
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the topic name {topic!r} cannot be encoded: {error}") from None
+    if size > _MAX_TOPIC_BYTES:
+        raise ValueError(
+            f"the topic name {topic[:20]!r}... is {size} bytes long; Kafka allows {_MAX_TOPIC_BYTES}"
+        )
 
 
 class _Reached:

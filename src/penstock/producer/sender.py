@@ -114,11 +114,16 @@ class Sender:
         """Work until closed: the body of the I/O thread."""
         mark_io_thread()
         log.debug("the I/O thread starts")
-        while self._running:
-            self._turn()
-        while not self._forced and self._accumulator.has_incomplete():
-            self._turn()
-        self._shut_down()
+        try:
+            while self._running:
+                self._turn()
+            # A producer that was forgotten without close() could not do this itself: a finalizer must take no lock.
+            self._accumulator.close()
+            while not self._forced and self._accumulator.has_incomplete():
+                self._turn()
+        finally:
+            # Also when the thread dies of an error: nobody may wait for records that nobody will send.
+            self._shut_down()
         log.debug("the I/O thread ends")
 
     def _turn(self) -> None:
@@ -129,6 +134,7 @@ class Sender:
             self._client.poll(0.1, self._clock.now())  # whatever it is, it must not become a busy loop
 
     def _shut_down(self) -> None:
+        self._accumulator.close()
         if self._accumulator.has_incomplete():
             self._accumulator.abort_all(
                 ProducerClosedError("the producer was closed before the record was acknowledged")
@@ -155,7 +161,7 @@ class Sender:
         self._expire(now, check.next_expiry)
         for node in nodes:
             if node.id in drained:
-                self._send(node, drained[node.id], now)
+                self._send_or_fail(node, drained[node.id], now)
         if drained:
             return 0.0
         expiry = min(check.next_expiry, self._next_in_flight_expiry)
@@ -184,6 +190,20 @@ class Sender:
             if self._settings.max_in_flight == 1:
                 # Nothing of this partition may overtake: the next batch waits for the answer to this one.
                 batch.queue.muted = True
+
+    def _send_or_fail(self, node: Node, batches: list[Batch], now: float) -> None:
+        try:
+            self._send(node, batches, now)
+        except Exception as cause:
+            # No answer will ever come for these: without an outcome here their memory would be lost, too.
+            log.exception("a produce request to %s could not be made", node)
+            error = KafkaError(f"the records could not be sent to {node}: {cause!r}")
+            error.__cause__ = cause
+            for batch in batches:
+                batch.request_pending = False
+                self._in_flight.pop(batch, None)
+                self._fail(batch, error, None, now)
+                self._after_answer(batch)
 
     def _send(self, node: Node, batches: list[Batch], now: float) -> None:
         snapshot = self._metadata.snapshot
@@ -237,8 +257,13 @@ class Sender:
         self._fail(batch, error, None, now)
 
     def _why_stuck(self, batch: Batch) -> KafkaError | None:
-        leader = self._metadata.snapshot.leader(*batch.topic_partition)
-        return None if leader is None else self._client.connection_error(leader.id)
+        topic, partition = batch.topic_partition
+        leader = self._metadata.snapshot.leader(topic, partition)
+        if leader is not None:
+            return self._client.connection_error(leader.id)
+        # Without a leader it could not be sent anywhere: what kept the metadata from naming one?
+        cause = self._metadata.explain_timeout(topic, partition, 0).__cause__
+        return cause if isinstance(cause, KafkaError) else None
 
     # ---- answers
 
@@ -268,8 +293,11 @@ class Sender:
     def _on_failed_request(self, error: KafkaError, node: Node, batches: list[Batch], now: float) -> None:
         code = error.code if isinstance(error, BrokerError) else NETWORK_EXCEPTION
         log.debug("a produce request to %s failed: %s", node, error)
+        text = (
+            error.args[0] if isinstance(error, BrokerError) else str(error)
+        )  # name and code are added again
         for batch in batches:
-            answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], str(error), -1, -1)
+            answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], text, -1, -1)
             self._complete(batch, answer, now, error)
 
     def _on_answer(

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accumulator with everything around it but a network: the tests are its clock, its cluster and its sender."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock._ticket import Ticket
+from penstock.errors import KafkaError
+from penstock.producer._send_cy import Delivery, FastPath, PartitionQueue, TopicState
+from penstock.producer.accumulator import AccumulatorSettings, EncodedRecord, RecordAccumulator
+from penstock.producer.batch import Batch, BatchState
+from penstock.producer.buffer_pool import BufferPool
+from penstock.producer.cluster import ClusterSnapshot, PartitionInfo, TopicInfo
+from penstock.producer.drain import Drainer, ReadyCheck
+from penstock.producer.gate import Gate, OpenGate
+from penstock.producer.partitioner import BuiltInPartitioner, PartitionerSettings
+from penstock.producer.sealing import Sealer
+from penstock.records._batch_cy import BatchWriter
+from penstock.records.compression import codec
+from penstock.records.format import estimate_record_size
+from penstock.records.reader import Record, read_batches
+from penstock.types import Header, Node
+
+TOPIC = "orders"
+START = 1_000.0
+TIME = 1_700_000_000_000
+NO_LEADER = -1
+PLENTY = 32 * 1024 * 1024
+
+
+def cluster(
+    leaders: Sequence[int] = (1,),
+    *,
+    topic: str = TOPIC,
+    epoch: int = 0,
+    racks: Mapping[int, str] | None = None,
+    more: Mapping[str, Sequence[int]] | None = None,
+) -> ClusterSnapshot:
+    """A cluster in which the n-th partition is led by the n-th of `leaders`; -1 for a partition without one."""
+    topics = {topic: leaders, **(more or {})}
+    ids = {leader for led in topics.values() for leader in led if leader != NO_LEADER}
+    nodes = {number: Node(number, f"broker-{number}", 9092, (racks or {}).get(number)) for number in ids}
+    return ClusterSnapshot(
+        nodes,
+        {
+            name: TopicInfo(
+                name,
+                bytes(16),
+                tuple(PartitionInfo(name, partition, leader, epoch) for partition, leader in enumerate(led)),
+            )
+            for name, led in topics.items()
+        },
+    )
+
+
+def encoded(
+    value: bytes | None,
+    key: bytes | None = None,
+    headers: tuple[Header, ...] | None = None,
+    timestamp: int = TIME,
+) -> EncodedRecord:
+    """A record as the accumulator takes it."""
+    sizes = (None if part is None else len(part) for part in (key, value))
+    return EncodedRecord(timestamp, key, value, headers, estimate_record_size(*sizes, headers or ()))
+
+
+def record_size(value: bytes | None, key: bytes | None = None) -> int:
+    """Bytes of a record without headers among the first 64 of a batch, the batch header not included."""
+    capacity = estimate_record_size(len(key or b""), len(value or b""))
+    return BatchWriter(bytearray(capacity), capacity).append(TIME, key, value, None)
+
+
+def value_for(size: int) -> bytes:
+    """The value of a record that takes exactly `size` bytes of a batch."""
+    value = next(
+        bytes(size - overhead) for overhead in range(7, 20) if record_size(bytes(size - overhead)) <= size
+    )
+    assert record_size(value) == size
+    return value
+
+
+class Core:
+    """Pool, sealer, partitioner, accumulator and drainer of one producer; virtual time in `now`."""
+
+    def __init__(
+        self,
+        leaders: Sequence[int] = (1,),
+        *,
+        batch_size: int = 1024,
+        linger_ms: int = 0,
+        memory: int = PLENTY,
+        compression: str = "none",
+        delivery_timeout_ms: int = 120_000,
+        max_request_size: int = 1024 * 1024,
+        partitioner: PartitionerSettings | None = None,
+        gate: Gate | None = None,
+        seed: int = 7,
+    ) -> None:
+        self.now = START
+        self.snapshot = cluster(leaders)
+        self.wakeups = 0
+        self.pool = BufferPool(memory, batch_size)
+        self.sealer = Sealer(codec(compression), self.pool, batch_size)
+        self.partitioner = BuiltInPartitioner(
+            partitioner or PartitionerSettings(), lambda: self.snapshot, random.Random(seed)
+        )
+        self.accumulator = RecordAccumulator(
+            AccumulatorSettings(batch_size, linger_ms, delivery_timeout_ms),
+            self.pool,
+            self.sealer,
+            self.partitioner,
+            self._woken,
+            lambda: self.now,
+        )
+        self.drainer = Drainer(self.accumulator, gate or OpenGate(), max_request_size)
+        self.fast_path = FastPath(self.accumulator.topics, max_request_size, True, lambda: TIME, self._woken)
+        self.fast_path.enabled = True
+
+    def _woken(self) -> None:
+        self.wakeups += 1
+
+    # ---- the application's side
+
+    def topic(self, name: str = TOPIC) -> TopicState:
+        count = self.snapshot.partition_count(name)
+        assert count is not None
+        return self.accumulator.topic(name, count)
+
+    def queue(self, partition: int = 0, topic: str = TOPIC) -> PartitionQueue:
+        return self.topic(topic).queues[partition]
+
+    def steps(
+        self, record: EncodedRecord, partition: int | None = 0, on_delivery: Any = None, topic: str = TOPIC
+    ) -> Any:
+        return self.accumulator.append_steps(self.topic(topic), partition, record, on_delivery)
+
+    def append(
+        self,
+        value: bytes | None,
+        partition: int | None = 0,
+        *,
+        key: bytes | None = None,
+        headers: tuple[Header, ...] | None = None,
+        timestamp: int = TIME,
+        on_delivery: Any = None,
+        topic: str = TOPIC,
+    ) -> Delivery:
+        """Append by the general path; there must be memory."""
+        delivery = run(self.steps(encoded(value, key, headers, timestamp), partition, on_delivery, topic))
+        assert isinstance(delivery, Delivery), "the append had to wait for memory"
+        return delivery
+
+    def fast(
+        self,
+        value: bytes | None,
+        partition: int | None = 0,
+        *,
+        key: bytes | None = None,
+        on_delivery: Any = None,
+    ) -> Delivery | None:
+        """Append by the fast path, if that can do it."""
+        return self.fast_path.try_send(TOPIC, value, key, None, partition, None, on_delivery)
+
+    # ---- the sender's side
+
+    def ready(self) -> ReadyCheck:
+        return self.drainer.ready(self.snapshot, self.now)
+
+    def ready_ids(self) -> list[int]:
+        return sorted(node.id for node in self.ready().nodes)
+
+    def drain(self, *node_ids: int) -> list[Batch]:
+        """Drain these brokers, or else those that are ready; the batches are held by requests then."""
+        nodes = [self.snapshot.nodes[number] for number in node_ids] or self.ready().nodes
+        drained = self.drainer.drain(self.snapshot, nodes, self.now)
+        batches = [batch for node_batches in drained.values() for batch in node_batches]
+        for batch in batches:
+            batch.request_pending = True
+        return batches
+
+    def drain_all(self) -> list[Batch]:
+        """Drain again and again until nothing is ready."""
+        batches: list[Batch] = []
+        while some := self.drain():
+            batches += some
+        return batches
+
+    def acknowledge(self, batch: Batch, base_offset: int = 0) -> None:
+        batch.request_pending = False
+        if batch.succeed(base_offset, -1):
+            self.accumulator.finish(batch)
+        self.accumulator.release(batch)
+
+    def fail(self, batch: Batch, error: KafkaError) -> None:
+        batch.request_pending = False
+        if batch.fail(error):
+            self.accumulator.finish(batch)
+        self.accumulator.release(batch)
+
+    def retry(self, batch: Batch, backoff: float = 0.0) -> None:
+        batch.request_pending = False
+        batch.move_to(BatchState.QUEUED)
+        batch.attempts += 1
+        batch.retry_at = self.now + backoff
+        self.accumulator.requeue([batch])
+
+    def split(self, batch: Batch) -> int:
+        batch.request_pending = False
+        count = self.accumulator.split(batch)
+        self.accumulator.release(batch)
+        return count
+
+    def deliver_all(self, next_offset: int = 0) -> list[Record]:
+        """Drain and acknowledge everything that is ready, the offsets counted on; the records in that order."""
+        delivered: list[Record] = []
+        while batches := self.drain():
+            for batch in batches:
+                delivered += records(batch)
+                self.acknowledge(batch, next_offset)
+                next_offset += batch.record_count
+        return delivered
+
+
+def run(steps: Any, ended: Ticket[Any] | None = None) -> Any:
+    """Run steps to their end, for their result, or up to the first Ticket that has not ended.
+
+    Args:
+        ended: the Ticket that stopped them before.
+    """
+    try:
+        item = next(steps) if ended is None else ended
+        while True:
+            if not isinstance(item, Ticket):
+                item = next(steps)
+            elif not item.done:
+                return item
+            elif (error := _error(item)) is not None:
+                item = steps.throw(error)
+            else:
+                item = steps.send(item.result)
+    except StopIteration as stop:
+        return stop.value
+
+
+def run_to(steps: Any, checkpoint: str) -> None:
+    """Run steps up to a named checkpoint."""
+    item = next(steps)
+    while item != checkpoint:
+        item = steps.send(item.result) if isinstance(item, Ticket) else next(steps)
+
+
+def _error(ticket: Ticket[Any]) -> BaseException | None:
+    try:
+        ticket.result  # noqa: B018
+    except BaseException as error:
+        return error
+    return None
+
+
+def records(batch: Batch) -> list[Record]:
+    """The records of a sealed batch."""
+    assert batch.wire is not None
+    [sealed] = read_batches(bytes(batch.wire))
+    return sealed.records()
+
+
+def values(*batches: Batch) -> list[bytes | None]:
+    """The values of the records of sealed batches."""
+    return [record.value for batch in batches for record in records(batch)]

@@ -1,0 +1,513 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The edges of a process: Ctrl-C, fork, exit, a producer that is forgotten. Each in a program of its own.
+
+The programs talk to a broker of the test's own process, on the loopback interface.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from producer.fakes_sender import LoopbackBroker
+
+import penstock
+from penstock.producer import lifecycle
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from penstock import Producer, errors
+
+ADDRESS = sys.argv[1]
+
+def make(**options):
+    return Producer(**({"bootstrap_servers": ADDRESS, "linger_ms": 0} | options))
+"""
+
+pytestmark = pytest.mark.slow
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+
+@pytest.fixture
+def broker() -> Iterator[LoopbackBroker]:
+    with LoopbackBroker(t=1) as running:
+        yield running
+
+
+def run(
+    broker: LoopbackBroker, program: str, timeout: float = 30, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end. Its warnings are errors."""
+    with start(broker, program, options) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"the program did not end\n{out}\n{err}") from None
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def start(broker: LoopbackBroker, program: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    source = str(Path(penstock.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", *options, "-c", PRELUDE + textwrap.dedent(program), broker.address],
+        env=os.environ | {"PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+# ------------------------------------------------------------------------------------------------- all well
+
+
+def test_a_program_that_sends_and_closes_prints_nothing(broker):
+    done = run(
+        broker,
+        """
+        with make() as producer:
+            producer.send("t", b"v").result(10)
+        """,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert broker.values() == [b"v"]
+
+
+def test_development_mode_has_no_complaints(broker):
+    done = run(
+        broker,
+        """
+        with make() as producer:
+            producer.send("t", b"v").result(10)
+        del producer
+        """,
+        options=("-X", "dev"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ------------------------------------------------------------------------------------------------------ exit
+
+
+def test_a_program_that_forgets_to_close_delivers_at_exit(broker):
+    done = run(
+        broker,
+        """
+        producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+        producer.send("t", b"v")
+        """,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert broker.values() == [b"v"]
+
+
+def test_a_program_that_ends_by_an_error_delivers_at_exit(broker):
+    done = run(
+        broker,
+        """
+        producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+        producer.send("t", b"v")
+        sys.exit(3)
+        """,
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+    assert broker.values() == [b"v"]
+
+
+def test_what_cannot_be_delivered_at_exit_is_counted_in_a_warning(broker):
+    broker.hold = True
+    done = run(
+        broker,
+        """
+        from penstock.producer import lifecycle
+        lifecycle.EXIT_FLUSH_SECONDS = 0.2
+        producer = make(client_id="me")
+        for _ in range(3):
+            producer.send("t", b"v")
+        """,
+    )
+    assert done.returncode == 0
+    assert "<Producer 'me'" in done.stderr
+    assert "was not closed before the program ended, and 3 records were given up after 0.2 s" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_idle_producer_does_not_delay_the_exit(broker):
+    done = run(broker, "producer = make()", timeout=10)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ------------------------------------------------------------------------------------------------- forgotten
+
+
+def test_a_producer_that_is_garbage_delivers_and_its_thread_ends(broker):
+    done = run(
+        broker,
+        """
+        import gc
+        producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+        delivery = producer.send("t", b"v")
+        thread = producer._thread
+        del producer
+        gc.collect()
+        thread.join(10)
+        print(thread.is_alive(), delivery.exception(0))
+        """,
+    )
+    assert lines(done) == ["False None"]
+    assert broker.values() == [b"v"]
+    assert done.stderr == ""
+
+
+def test_a_forgotten_producer_is_waited_for_at_exit(broker):
+    done = run(
+        broker,
+        """
+        producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+        producer.send("t", b"v")
+        del producer
+        """,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert broker.values() == [b"v"]
+
+
+def test_a_producer_in_a_cycle_can_be_collected_on_any_thread(broker):
+    """The collector may run on the I/O thread itself, in the middle of a locked section."""
+    done = run(
+        broker,
+        """
+        import gc
+        class Holder: pass
+        holder = Holder()
+        holder.itself = holder
+        holder.producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+        holder.producer.send("t", b"v")
+        thread, accumulator = holder.producer._thread, holder.producer._parts.accumulator
+        del holder
+        with accumulator._lock, accumulator.pool._lock:
+            gc.collect()  # as if it had been triggered in there
+        thread.join(10)
+        print(thread.is_alive())
+        """,
+        timeout=20,
+    )
+    assert lines(done) == ["False"]
+    assert broker.values() == [b"v"]
+
+
+# -------------------------------------------------------------------------------------------------------- fork
+
+
+@needs_fork
+def test_every_call_in_the_child_is_refused_and_the_parent_goes_on(broker):
+    done = run(
+        broker,
+        """
+        producer = make()
+        producer.send("t", b"before").result(10)
+        child = os.fork()
+        if child == 0:
+            calls = {
+                "send": lambda: producer.send("t", b"child"),
+                "send unknown": lambda: producer.send("unknown", b"child"),
+                "flush": producer.flush,
+                "partitions_for": lambda: producer.partitions_for("t"),
+                "metrics": producer.metrics,
+            }
+            for name, call in calls.items():
+                try:
+                    call()
+                except errors.ForkedProducerError as error:
+                    assert "before a fork" in str(error)
+                else:
+                    print("not refused:", name, flush=True)
+            producer.close()
+            print(repr(producer).endswith("forked>"), flush=True)
+            sys.exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status))
+        print(producer.send("t", b"after").result(10).offset)
+        producer.close()
+        """,
+    )
+    assert lines(done) == ["True", "0", "1"]
+    assert done.stderr == ""
+    assert broker.values() == [b"before", b"after"]
+
+
+@needs_fork
+def test_a_delivery_can_be_asked_in_the_child_if_its_outcome_was_known(broker):
+    done = run(
+        broker,
+        """
+        producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+        known, pending = producer.send("t", b"a"), None
+        producer.flush(10)
+        pending = producer.send("t", b"b")
+        child = os.fork()
+        if child == 0:
+            print(known.result().offset)
+            for call in (pending.result, pending.exception):
+                try:
+                    call()
+                except errors.ForkedProducerError as error:
+                    print("refused", flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        producer.close()
+        print(pending.result(0).offset)
+        """,
+    )
+    assert lines(done) == ["0", "refused", "refused", "1"]
+
+
+@needs_fork
+def test_a_child_that_ends_with_records_of_the_parent_pending_is_silent_and_quick(broker):
+    broker.hold = True
+    done = run(
+        broker,
+        """
+        producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
+        delivery = producer.send("t", b"v")
+        child = os.fork()
+        if child == 0:
+            del producer
+            sys.exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), delivery.done(), flush=True)
+        producer.close(0)
+        """,
+    )
+    assert lines(done) == ["0 False"]
+    assert done.stderr == ""
+
+
+@needs_fork
+def test_a_new_producer_works_in_the_child(broker):
+    done = run(
+        broker,
+        """
+        producer = make()
+        producer.send("t", b"parent").result(10)
+        child = os.fork()
+        if child == 0:
+            with make() as mine:
+                mine.send("t", b"child").result(10)
+            sys.exit(0)
+        os.waitpid(child, 0)
+        producer.close()
+        """,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert broker.values() == [b"parent", b"child"]
+
+
+@needs_fork
+def test_a_fork_while_other_threads_send_leaves_nobody_hanging(broker):
+    done = run(
+        broker,
+        """
+        producer = make()
+        producer.send("t", b"v").result(10)
+        stop = threading.Event()
+        def work():
+            while not stop.is_set():
+                producer.send("t", b"v")
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        codes = []
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                try:
+                    producer.send("t", b"child")
+                except errors.ForkedProducerError:
+                    producer.close()
+                    os._exit(7)
+                os._exit(1)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        stop.set()
+        for thread in threads:
+            thread.join()
+        producer.close()
+        print(codes)
+        """,
+    )
+    assert lines(done) == ["[7, 7, 7, 7, 7]"]
+
+
+# ------------------------------------------------------------------------------------------------------ Ctrl-C
+
+INTERRUPT = """
+signal.signal(signal.SIGALRM, signal.default_int_handler)  # what Ctrl-C does, by an alarm clock
+
+def interrupt_soon():
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+
+def interrupted(call):
+    started = time.monotonic()
+    try:
+        call()
+    except KeyboardInterrupt:
+        print("interrupted", time.monotonic() - started < 15)
+    else:
+        print("not interrupted")
+"""
+
+
+def run_interrupted(broker: LoopbackBroker, program: str) -> list[str]:
+    return lines(run(broker, INTERRUPT + textwrap.dedent(program)))
+
+
+def test_ctrl_c_interrupts_a_send_that_waits_for_metadata(broker):
+    out = run_interrupted(
+        broker,
+        """
+        producer = make(max_block_ms=60_000)
+        interrupt_soon()
+        interrupted(lambda: producer.send("unknown", b"v"))
+        print(producer.send("t", b"v").result(10).offset)
+        producer.close()
+        """,
+    )
+    assert out == ["interrupted True", "0"]
+
+
+def test_ctrl_c_interrupts_a_send_that_waits_for_memory(broker):
+    broker.hold = True
+    out = run_interrupted(
+        broker,
+        """
+        producer = make(max_block_ms=60_000, buffer_memory=1000, batch_size=1000)
+        producer.send("t", b"v" * 900)
+        interrupt_soon()
+        interrupted(lambda: producer.send("t", b"v" * 900))
+        print(producer.metrics()["producer-metrics"]["waiting-threads"])
+        producer.close(0)
+        metrics = producer.metrics()["producer-metrics"]
+        print(metrics["buffer-available-bytes"])
+        """,
+    )
+    assert out == ["interrupted True", "0", "1000"]
+
+
+@pytest.mark.parametrize(
+    "call", ["producer.flush()", "producer.flush(50)", "delivery.result()", "delivery.exception(50)"]
+)
+def test_ctrl_c_interrupts_waiting_for_records(broker, call):
+    broker.hold = True
+    out = run_interrupted(
+        broker,
+        f"""
+        producer = make()
+        delivery = producer.send("t", b"v")
+        interrupt_soon()
+        interrupted(lambda: {call})
+        print(delivery.done())
+        producer.close(0)
+        """,
+    )
+    assert out == ["interrupted True", "False"]
+
+
+def test_ctrl_c_interrupts_close_and_what_is_left_fails(broker):
+    """Requirement 16."""
+    broker.hold = True
+    out = run_interrupted(
+        broker,
+        """
+        producer = make()
+        delivery = producer.send("t", b"v")
+        interrupt_soon()
+        interrupted(producer.close)
+        print(type(delivery.exception(0)).__name__, producer._thread.is_alive())
+        """,
+    )
+    assert out == ["interrupted True", "ProducerClosedError False"]
+
+
+def test_ctrl_c_in_a_with_block_ends_the_program(broker):
+    with start(
+        broker,
+        """
+        with make() as producer:
+            producer.send("t", b"v").result(10)
+            print("ready", flush=True)
+            signal.pause()
+        """,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode in (-signal.SIGINT, 1, 130)
+    assert "KeyboardInterrupt" in err
+    assert broker.values() == [b"v"]
+
+
+# ------------------------------------------------------------------------------------------------ the registry
+
+
+class Subject:
+    """Stands for a producer."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.exits: list[float] = []
+        self.forks = 0
+
+    def after_fork_in_child(self) -> None:
+        self.forks += 1
+
+    def at_exit(self, seconds: float) -> None:
+        self.exits.append(seconds)
+        if self.error is not None:
+            raise self.error
+
+
+def test_one_that_fails_at_exit_does_not_keep_the_others_from_it(caplog):
+    subjects = [Subject(RuntimeError("no")), Subject(), Subject(RuntimeError("no"))]
+    for subject in subjects:
+        lifecycle.register(subject)
+    try:
+        lifecycle._at_exit()
+    finally:
+        for subject in subjects:
+            lifecycle.unregister(subject)
+    assert all(len(subject.exits) == 1 for subject in subjects)
+    assert caplog.text.count("could not be closed at exit") == 2
+
+
+def test_one_that_was_closed_is_left_alone():
+    subject = Subject()
+    lifecycle.register(subject)
+    lifecycle.unregister(subject)
+    lifecycle.unregister(subject)
+    lifecycle._at_exit()
+    assert subject.exits == []
+
+
+def test_an_io_thread_of_a_forgotten_producer_is_waited_for():
+    thread = threading.Timer(0.05, lambda: None)
+    thread.start()
+    lifecycle.adopt(thread)
+    lifecycle._at_exit()
+    assert not thread.is_alive()
