@@ -74,12 +74,14 @@ wheel: setup ## build the wheel and try it in a clean environment, away from the
 ##@ Measure and write
 
 .PHONY: bench
-bench: build need-java $(BENCH_STAMP) ## compare with other producers on a real Kafka
-	$(PY) -m bench
+bench: build need-java $(BENCH_STAMP) ## compare with other producers on a real Kafka; ONLY=name,name for a part
+	$(PY) -m bench $(if $(ONLY),--only $(ONLY)) $(BENCH_ARGS)
 
 .PHONY: docs
-docs: setup ## write the pages that are generated from tables in the code
+docs: setup ## write the pages that are generated from tables in the code, check the links
 	$(PY) tools/gen_config_docs.py
+	$(PY) tools/gen_requirements.py
+	$(PY) tools/check_links.py
 
 .PHONY: format
 format: setup ## let ruff put the code in shape
@@ -95,7 +97,7 @@ build: $(BUILD_STAMP) ## compile the hot modules in place, when they changed
 clean: ## remove everything that was made here, .venv included; fetched Kafka stays in the user's cache
 	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src -name '*_cy*.so' -delete
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --------------------------------------------------------------------------------------------------------------------
 
