@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the README shows works: its examples run on a real Kafka, its commands and make targets exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from fix_broker import Consume
+
+from penstock.cli.main import build_parser
+from penstock.devbroker import DevCluster
+from penstock.producer.config_keys import KEYS
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+ADDRESS = "localhost:9092"
+
+
+def console_lines() -> list[str]:
+    blocks = re.findall(r"^```console\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines() if line]
+
+
+def command_lines(program: str) -> list[str]:
+    """The lines of the console blocks that run a program, from its name on; a pipe may stand before it."""
+    found = (re.search(rf"(?:^|\| ){program} (.*)$", line) for line in console_lines())
+    return [match.group(1) for match in found if match is not None]
+
+
+def run_example(source: str, cluster: DevCluster) -> None:
+    assert ADDRESS in source
+    exec(compile(source.replace(ADDRESS, cluster.bootstrap_servers), "README.md", "exec"), {})
+
+
+@pytest.mark.broker
+def test_the_first_example_delivers(
+    dev_cluster: DevCluster, consume: Consume, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_example(EXAMPLES[0], dev_cluster)
+    assert capsys.readouterr().out.startswith("RecordMetadata(topic='orders', partition=")
+    records = consume("orders", count=1001)
+    assert {record.value for record in records} == {b"two pumps", *(b"item %d" % n for n in range(1000))}
+    (first,) = (record for record in records if record.key is not None)
+    assert (first.key, first.headers) == (b"customer-7", (("trace", b"7f"),))
+
+
+@pytest.mark.broker
+def test_the_second_example_calls_back(
+    dev_cluster: DevCluster, consume: Consume, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_example(EXAMPLES[1], dev_cluster)
+    assert re.fullmatch(r"readings-\d+ @ 0\n", capsys.readouterr().out)
+    (record,) = consume("readings", count=1)
+    assert json.loads(record.value or b"") == {"station": 12, "level": 3.81}
+
+
+def test_there_are_no_examples_that_nobody_runs() -> None:
+    assert len(EXAMPLES) == 2
+
+
+@pytest.mark.parametrize("arguments", command_lines("penstock"))
+def test_commands_are_understood(arguments: str) -> None:
+    parsed = build_parser().parse_args(shlex.split(arguments))
+    assert callable(parsed.func)
+
+
+def test_every_command_is_shown() -> None:
+    usage = build_parser().format_help()
+    offered = set(re.findall(r"^    (\w+) ", usage, re.MULTILINE))
+    assert offered
+    assert offered <= {arguments.split()[0] for arguments in command_lines("penstock")}
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {arguments.split()[0] for arguments in command_lines("make")}
+    assert {"demo", "test"} <= targets
+    assert [target for target in targets if f"\n{target}:" not in makefile] == []
+
+
+def test_options_that_are_named_exist() -> None:
+    named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)(?:=\w+)?`", README))
+    assert named
+    assert named <= set(KEYS)
