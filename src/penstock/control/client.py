@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small blocking face over the network client, for requests outside a producer.
+
+    with ControlClient({"bootstrap.servers": "localhost:9092"}) as client:
+        node = client.find_coordinator("orders-1")
+
+Everything happens on the calling thread, within the call; between calls nothing is sent or read. Not for use by several
+threads at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from penstock._ticket import Ticket
+from penstock._time import Clock, Deadline, SystemClock
+from penstock.control.coordinators import Coordinators
+from penstock.control.metadata import ControlMetadata
+from penstock.control.runner import Runner
+from penstock.control.settings import DEFAULT_MAX_IN_FLIGHT, ControlSettings
+from penstock.control.steps import (
+    ANY,
+    CoordinatorKind,
+    CoordinatorOf,
+    LeaderOf,
+    OnNode,
+    Steps,
+    Target,
+    ask_once,
+    ask_until_answered,
+    locate,
+)
+from penstock.errors import IllegalStateError, KafkaError, broker_error
+from penstock.network import NetworkBackend, NetworkClient, bootstrap_nodes
+from penstock.protocol.messages import METADATA
+from penstock.protocol.requests import Request, SchemaRequest
+from penstock.types import Node
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT = 60.0
+
+
+class ControlClient:
+    """Asks the brokers of one cluster.
+
+    Args:
+        config: options of a client, by their dotted names or in snake case; bootstrap.servers is all that is needed.
+            Options of a producer that mean nothing here are ignored.
+        max_in_flight: requests of one connection that may wait for their answer.
+        clock: the time; a simulator brings its own.
+        backend: the sockets, likewise.
+        rng: the source of chance, likewise.
+
+    Raises:
+        ConfigError: an option is wrong.
+        BootstrapError: no bootstrap server can be resolved.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        clock: Clock | None = None,
+        backend: NetworkBackend | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        settings = ControlSettings.from_config(config, max_in_flight)
+        self._closed = False
+        self._clock = clock = clock or SystemClock()
+        rng = rng or random.Random()
+        backend = backend or NetworkBackend.tcp(settings.network)
+        try:
+            nodes, _ = bootstrap_nodes(
+                settings.bootstrap, settings.network.client_dns_lookup, backend.resolve, rng
+            )
+        except BaseException:
+            backend.selector.close()  # nobody else would
+            raise
+        self._metadata = ControlMetadata(nodes, settings.backoff, rng)
+        self._network = NetworkClient(settings.network, backend, self._metadata, clock, rng)
+        self._runner = Runner(
+            self._network,
+            self._metadata,
+            Coordinators(settings.backoff, rng),
+            settings.backoff,
+            clock,
+            rng,
+            settings.network.request_timeout_ms / 1000,
+        )
+
+    # ---- jobs
+
+    def run(self, steps: Steps[T], timeout: float | None = DEFAULT_TIMEOUT) -> T:
+        """Run one job to its end; what it returns, or raises.
+
+        Raises:
+            KafkaTimeoutError: the time is up.
+        """
+        (ticket,) = self.run_all([steps], timeout)
+        return ticket.result
+
+    def run_all(
+        self, work: Iterable[Steps[T]], timeout: float | None = DEFAULT_TIMEOUT, at_most: int = 1000
+    ) -> list[Ticket[T]]:
+        """Run jobs side by side to their ends, at most so many at a time; how each ended, in the same order.
+
+        Raises:
+            IllegalStateError: the client is closed.
+        """
+        if self._closed:
+            raise IllegalStateError("the control client is closed")
+        return self._runner.run_all(work, timeout, at_most)
+
+    def deadline(self, timeout: float | None) -> Callable[[], float | None]:
+        """For work in several calls: a function that tells the seconds left of `timeout`, which starts now."""
+        deadline = Deadline.after(self._clock.now(), timeout)
+        return lambda: None if timeout is None else deadline.remaining(self._clock.now())
+
+    # ---- requests
+
+    def request(
+        self,
+        where: Node | Target | Literal["any"],
+        request: Request,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Any:
+        """Send one request, once, and return the decoded answer; error codes in it are the caller's to judge.
+
+        Raises:
+            KafkaTimeoutError: nobody could be asked within the time, or nobody answered.
+            NetworkError: the connection broke; whether the broker did what was asked is not known.
+            UnsupportedVersionError: there is no common version; nothing was sent.
+        """
+        target = ANY if where == "any" else OnNode(where) if isinstance(where, Node) else where
+        return self.run(ask_once(target, request), timeout)
+
+    def brokers(self, timeout: float | None = DEFAULT_TIMEOUT) -> Sequence[Node]:
+        """All brokers that the cluster has at the moment."""
+        request = SchemaRequest.of(
+            METADATA, {"topics": [], "allow_auto_topic_creation": False}, min_version=4
+        )
+        body = self.run(ask_until_answered(ANY, request, _metadata_error), timeout)
+        return [Node(row["node_id"], row["host"], row["port"], row.get("rack")) for row in body["brokers"]]
+
+    def find_coordinator(
+        self,
+        key: str,
+        kind: CoordinatorKind = CoordinatorKind.TRANSACTION,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Node:
+        """The broker that coordinates a transactional id or a group, asked anew."""
+        return self.find_coordinators([key], kind, timeout)[key]
+
+    def find_coordinators(
+        self,
+        keys: Iterable[str],
+        kind: CoordinatorKind = CoordinatorKind.TRANSACTION,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> dict[str, Node]:
+        """The coordinators of many keys, with few requests.
+
+        Raises:
+            KafkaError: one of them could not be found out.
+        """
+        wanted = list(dict.fromkeys(keys))
+        located = self.run_all(
+            [locate(CoordinatorOf(key, kind)) for key in wanted], timeout, len(wanted) or 1
+        )
+        return {key: ticket.result for key, ticket in zip(wanted, located, strict=True)}
+
+    def leader(self, topic: str, partition: int, timeout: float | None = DEFAULT_TIMEOUT) -> Node:
+        """The leader of a partition, asked anew; waits while there is none."""
+        return self.run(locate(LeaderOf(topic, partition)), timeout)
+
+    # ---- taking down
+
+    def close(self) -> None:
+        """Close all connections. Twice is harmless."""
+        self._closed = True
+        self._network.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<ControlClient: {'closed' if self._closed else f'{len(self._metadata.nodes())} nodes known'}>"
+        )
+
+
+# Where a function takes its cluster from: options for a client of its own, or a client that is there already.
+ControlSource = Mapping[str, Any] | ControlClient
+
+
+@contextmanager
+def control_client(
+    source: ControlSource, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+) -> Iterator[ControlClient]:
+    """The client that is there, which stays open; or one of its own, closed at the end."""
+    if isinstance(source, ControlClient):
+        yield source
+        return
+    with ControlClient(source, max_in_flight=max_in_flight) as client:
+        yield client
+
+
+def _metadata_error(body: Mapping[str, Any]) -> KafkaError | None:
+    code = body.get("error_code", 0)
+    return broker_error(code) if code else None

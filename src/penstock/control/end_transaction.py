@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends a detached transaction from any process, as often as it takes. What to make of the answers is `ending`'s."""
+
+from __future__ import annotations
+
+from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
+from penstock.control.ending import Action, Ending, TransactionOutcome, outcome_without_asking
+from penstock.control.handle import TransactionHandle
+from penstock.control.markers import MarkerSearch
+from penstock.control.steps import Ask, CoordinatorOf, Rest, Steps
+from penstock.errors import KafkaTimeoutError
+from penstock.protocol.messages import END_TXN
+from penstock.protocol.requests import SchemaRequest
+
+
+def complete_transaction(
+    handle: TransactionHandle,
+    commit: bool = True,
+    *,
+    config: ControlSource,
+    timeout: float | None = DEFAULT_TIMEOUT,
+) -> TransactionOutcome:
+    """End a detached transaction, or find out how it has ended.
+
+    May be called from any process, with the same handle as often as it takes, also after an earlier call was
+    interrupted or failed. An empty transaction needs no end: nothing is sent.
+
+    Args:
+        handle: the transaction, as `detach_transaction` gave it.
+        commit: what is wanted; False aborts.
+        config: options of a client, of which bootstrap.servers is all that is needed; or an open ControlClient.
+        timeout: seconds to try; None tries for ever.
+
+    Returns:
+        The outcome, which is the one that was wanted.
+
+    Raises:
+        TransactionAbortedError: it was to be committed, but has been aborted; the text says by what.
+        TransactionCommittedError: it was to be aborted, but has been committed.
+        TransactionUnknownError: neither the coordinator nor the log can tell how it ended.
+        KafkaTimeoutError: the time is up; the call may be repeated.
+        KafkaError: the brokers refuse this client.
+        ValueError: the handle needs a version of EndTxn that this release does not know.
+    """
+    if handle.empty:
+        return outcome_without_asking(commit)
+    end_txn_request(handle, commit)  # refuses what cannot be said before anything is opened
+    with control_client(config) as client:
+        return client.run(ending_steps(handle, commit), timeout)
+
+
+def ending_steps(handle: TransactionHandle, commit: bool) -> Steps[TransactionOutcome]:
+    """The same as a job, for those who run many."""
+    if handle.empty:
+        return outcome_without_asking(commit)
+    ending = Ending(handle, commit)
+    try:
+        yield from _drive(ending, end_txn_request(handle, commit))
+    except KafkaTimeoutError as up:
+        raise ending.timed_out(up) from ending.trouble
+    return ending.report()
+
+
+def _drive(ending: Ending, request: SchemaRequest) -> Steps[None]:
+    """Do what `ending` says until it has something to report."""
+    handle = ending.handle
+    coordinator = CoordinatorOf(handle.transactional_id)
+    # Kept from one look to the next, so that no page of the log is read twice.
+    search = MarkerSearch(
+        handle.topic or "", handle.partition, handle.offset, handle.producer_id, handle.producer_epoch
+    )
+    now = 0.0
+    while (action := ending.action) is not Action.REPORT:
+        if action is Action.END_TXN:
+            reply = yield Ask(coordinator, request, fresh=ending.coordinator_doubtful)
+            now = reply.at
+            if reply.error is None:
+                ending.on_answer(reply.body["error_code"], now)
+            else:
+                ending.on_no_answer(reply.error, now)
+        elif action is Action.LOOK:
+            found = yield from search.look()
+            ending.on_found(found, now)
+        else:
+            yield Rest(ending.attempts)
+            ending.on_rested()
+
+
+def end_txn_request(handle: TransactionHandle, commit: bool) -> SchemaRequest:
+    """The one request that ends it.
+
+    Raises:
+        ValueError: this release does not know the version that the handle needs.
+    """
+    body = {
+        "transactional_id": handle.transactional_id,
+        "producer_id": handle.producer_id,
+        "producer_epoch": handle.producer_epoch,
+        "committed": commit,
+    }
+    # In no other version: the two protocols answer the same question differently.
+    return SchemaRequest.of(END_TXN, body, handle.end_txn_version, handle.end_txn_version)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One-shot work as steps: a generator that yields what it wants and is sent what came of it.
+
+A job asks a broker (`Ask`) or rests before it tries again (`Rest`); each is answered with a `Reply`. So the job itself
+knows no socket, clock or random number: the runner drives it on a real network, a test by hand.
+
+Rules:
+1. What a job yields is answered once. A failure is in the Reply and is the job's to judge, but when the time is up the
+   runner throws KafkaTimeoutError into the job, which may only say more about it.
+2. A job names whom it asks by the part that it plays (leader, coordinator), never by remembering a node: who plays the
+   part is found out anew when `fresh` says that the last one was wrong.
+3. Before it asks again after a failure, a job rests.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from penstock.errors import KafkaError, KafkaTimeoutError, ProtocolError, broker_error
+from penstock.protocol.requests import Request
+from penstock.types import Node
+
+T = TypeVar("T")
+
+
+class CoordinatorKind(enum.IntEnum):
+    """What is coordinated; the numbers are those of FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Somewhere(enum.Enum):
+    """A broker that is not chosen for what it has."""
+
+    ANY = "any broker"
+    CONTROLLER = "the controller"
+
+
+ANY, CONTROLLER = Somewhere.ANY, Somewhere.CONTROLLER
+
+
+@dataclass(frozen=True, slots=True)
+class OnNode:
+    """That very broker."""
+
+    node: Node
+
+    def __str__(self) -> str:
+        return f"broker {self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOf:
+    """The broker that keeps the transactional id or group."""
+
+    key: str
+    kind: CoordinatorKind = CoordinatorKind.TRANSACTION
+
+    def __str__(self) -> str:
+        return f"the {self.kind.name.lower()} coordinator of {self.key!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderOf:
+    """The leader of a partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"the leader of {self.topic}-{self.partition}"
+
+
+Target = Somewhere | OnNode | CoordinatorOf | LeaderOf
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send a request.
+
+    Attributes:
+        request: what is sent; None only finds out who would be asked.
+        fresh: whoever played the part before is not it any more: find out anew.
+    """
+
+    target: Target
+    request: Request | None
+    fresh: bool = False
+
+    def __str__(self) -> str:
+        where = self.target.value if isinstance(self.target, Somewhere) else str(self.target)
+        return where if self.request is None else f"{self.request.api.name} to {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Wait as long as the backoff says after so many earlier waits."""
+
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a step.
+
+    Attributes:
+        at: when.
+        body: the decoded answer; None after a failure, and after a rest.
+        error: why there is no answer, or why nobody could be asked.
+        node: who answered.
+    """
+
+    at: float
+    body: Any = None
+    error: KafkaError | None = None
+    node: Node | None = None
+
+
+Step = Ask | Rest
+Steps = Generator[Step, Reply, T]
+
+# The error that an answer carries, if it carries one.
+ErrorIn = Callable[[Any], KafkaError | None]
+
+
+def top_level_error(body: Mapping[str, Any]) -> KafkaError | None:
+    """The error of an answer that has one code for all of it."""
+    code = body["error_code"]
+    return broker_error(code, body.get("error_message")) if code else None
+
+
+def ask_once(target: Target, request: Request) -> Steps[Any]:
+    """Ask, and return whatever the answer is.
+
+    Raises:
+        KafkaError: there is none.
+    """
+    reply = yield Ask(target, request)
+    if reply.error is not None:
+        raise reply.error
+    return reply.body
+
+
+def ask_until_answered(target: Target, request: Request, error_in: ErrorIn = top_level_error) -> Steps[Any]:
+    """Ask, and repeat while the trouble is a passing one.
+
+    Only for requests that do no harm when they arrive twice.
+
+    Raises:
+        KafkaError: the trouble is not a passing one, or the time is up.
+    """
+    reply = yield from _until_untroubled(target, request, error_in, fresh=False)
+    return reply.body
+
+
+def locate(target: Target) -> Steps[Node]:
+    """Find out, anew, who plays the part; waits while nobody does.
+
+    Raises:
+        KafkaError: that cannot be found out.
+    """
+    reply = yield from _until_untroubled(target, None, lambda _: None, fresh=True)
+    if reply.node is None:
+        raise ProtocolError(f"found nobody for {target}, but no error either")
+    return reply.node
+
+
+def _until_untroubled(
+    target: Target, request: Request | None, error_in: ErrorIn, *, fresh: bool
+) -> Steps[Reply]:
+    trouble: KafkaError | None = None
+    attempts = 0
+    try:
+        while True:
+            reply = yield Ask(target, request, fresh=fresh)
+            trouble = reply.error or error_in(reply.body)
+            if trouble is None:
+                return reply
+            if not trouble.retriable:
+                break
+            fresh = True
+            yield Rest(attempts)
+            attempts += 1
+    except KafkaTimeoutError as up:
+        raise with_last_trouble(up, trouble) from trouble
+    raise trouble
+
+
+def with_last_trouble(up: KafkaTimeoutError, trouble: KafkaError | None) -> KafkaTimeoutError:
+    """The time is up, and why it was not enough."""
+    if trouble is None or str(trouble) in str(up):
+        return KafkaTimeoutError(str(up))
+    return KafkaTimeoutError(f"{up}; the last trouble was: {trouble}")

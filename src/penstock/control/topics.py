@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creates topics, for tools and for parts that need a topic of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
+from penstock.control.steps import CONTROLLER, Ask, Rest, Steps, with_last_trouble
+from penstock.errors import KafkaError, KafkaTimeoutError, broker_error
+from penstock.protocol.messages import CREATE_TOPICS
+from penstock.protocol.requests import SchemaRequest
+
+# Before this version a broker wants both numbers.
+FIRST_VERSION_WITH_DEFAULTS = 4
+# How long the broker itself may take; the caller's time-out is another matter.
+BROKER_TIMEOUT_MS = 30_000
+
+_TOPIC_ALREADY_EXISTS = 36
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created.
+
+    Attributes:
+        partitions: how many; -1 leaves it to the broker's num.partitions.
+        replication: copies of each; -1 leaves it to the broker's default.replication.factor.
+        config: the topic's own settings, for example {"cleanup.policy": "compact"}.
+
+    Raises:
+        ValueError: a number that no broker takes.
+    """
+
+    name: str
+    partitions: int = -1
+    replication: int = -1
+    config: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("partitions", "replication"):
+            number = getattr(self, name)
+            if number != -1 and number < 1:
+                raise ValueError(f"{name} of topic {self.name!r} must be at least 1, or -1: {number}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreation:
+    """What became of a topic that was to be created; `error` is None when it was."""
+
+    name: str
+    error: KafkaError | None
+
+
+def create_topic(
+    name: str,
+    partitions: int = -1,
+    replication: int = -1,
+    settings: Mapping[str, object] | None = None,
+    *,
+    config: ControlSource,
+    timeout: float | None = DEFAULT_TIMEOUT,
+) -> None:
+    """Create one topic.
+
+    Args:
+        name: its name.
+        partitions: see NewTopic.
+        replication: see NewTopic.
+        settings: the topic's own settings.
+        config: options of a client, or an open ControlClient.
+        timeout: seconds.
+
+    Raises:
+        BrokerError: the broker refused; the text has its reason. TOPIC_ALREADY_EXISTS is code 36.
+        KafkaTimeoutError: the time is up; the topic may or may not be there.
+    """
+    topic = NewTopic(name, partitions, replication, settings or {})
+    (creation,) = create_topics([topic], config=config, timeout=timeout)
+    if creation.error is not None:
+        raise creation.error
+
+
+def create_topics(
+    topics: Iterable[NewTopic], *, config: ControlSource, timeout: float | None = DEFAULT_TIMEOUT
+) -> list[TopicCreation]:
+    """Create topics; one that is refused does not hold up the others.
+
+    Returns:
+        What became of each, in the same order.
+
+    Raises:
+        KafkaTimeoutError: the time is up; each may or may not be there.
+    """
+    wanted = list(topics)
+    if not wanted:
+        return []
+    with control_client(config) as client:
+        return client.run(_create(wanted), timeout)
+
+
+def _create(topics: list[NewTopic]) -> Steps[list[TopicCreation]]:
+    errors: dict[str, KafkaError | None] = {}
+    missing = topics
+    trouble: KafkaError | None = None
+    may_be_ours = False  # an earlier attempt got no answer, and may have been carried out
+    attempts = 0
+    try:
+        while missing:
+            reply = yield Ask(CONTROLLER, _request(missing), fresh=attempts > 0)
+            if reply.error is not None:
+                if not reply.error.retriable:
+                    raise reply.error
+                trouble, may_be_ours = reply.error, True
+            else:
+                answers = {row["name"]: _error(row, may_be_ours) for row in reply.body["topics"]}
+                final = {
+                    name: error for name, error in answers.items() if error is None or not error.retriable
+                }
+                errors |= final
+                passing = (error for name, error in answers.items() if name not in final)
+                trouble = next(passing, trouble)
+                missing = [topic for topic in missing if topic.name not in final]
+            if missing:
+                yield Rest(attempts)
+                attempts += 1
+    except KafkaTimeoutError as up:
+        raise with_last_trouble(up, trouble) from trouble
+    return [TopicCreation(topic.name, errors[topic.name]) for topic in topics]
+
+
+def _request(topics: list[NewTopic]) -> SchemaRequest:
+    rows = [
+        {
+            "name": topic.name,
+            "num_partitions": topic.partitions,
+            "replication_factor": topic.replication,
+            "assignments": [],
+            "configs": [{"name": key, "value": _text(value)} for key, value in topic.config.items()],
+        }
+        for topic in topics
+    ]
+    needs_defaults = any(-1 in (topic.partitions, topic.replication) for topic in topics)
+    body = {"topics": rows, "timeout_ms": BROKER_TIMEOUT_MS, "validate_only": False}
+    return SchemaRequest.of(CREATE_TOPICS, body, FIRST_VERSION_WITH_DEFAULTS if needs_defaults else None)
+
+
+def _text(value: object) -> str:
+    """A setting as a broker reads it: true, not True."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _error(row: Mapping[str, Any], may_be_ours: bool) -> KafkaError | None:
+    code = row["error_code"]
+    if code == 0:
+        return None
+    reason = row.get("error_message") or broker_error(code).args[0]
+    if code == _TOPIC_ALREADY_EXISTS and may_be_ours:
+        reason += " (perhaps made by this very call: an earlier attempt got no answer)"
+    return broker_error(code, f"topic {row['name']!r} was not created: {reason}")

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client, its jobs and what it knows of the cluster, on a network in memory and in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from control.fakes import ID_AUTHORIZATION_FAILED, FakeCluster
+
+from penstock.control.client import ControlClient
+from penstock.control.steps import (
+    ANY,
+    CONTROLLER,
+    Ask,
+    CoordinatorKind,
+    CoordinatorOf,
+    OnNode,
+    Rest,
+    Steps,
+    ask_until_answered,
+)
+from penstock.errors import (
+    BootstrapError,
+    ConfigError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    NetworkError,
+    RequestTimedOutError,
+    TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
+)
+from penstock.protocol.messages import (
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    METADATA,
+)
+from penstock.protocol.requests import SchemaRequest
+from penstock.types import Node
+
+INIT = SchemaRequest.of(INIT_PRODUCER_ID, {"transaction_timeout_ms": 1})
+
+
+def end_txn(key: str = "x") -> SchemaRequest:
+    body = {"transactional_id": key, "producer_id": 1, "producer_epoch": 0, "committed": True}
+    return SchemaRequest.of(END_TXN, body)
+
+
+# ---- whom to ask
+
+
+def test_request_to_any_broker() -> None:
+    cluster = FakeCluster()
+    cluster.brokers[0].rules[INIT_PRODUCER_ID.key] = lambda _: {
+        "error_code": 0,
+        "producer_id": 7,
+        "producer_epoch": 0,
+    }
+    with cluster.client() as client:
+        assert client.request("any", INIT)["producer_id"] == 7
+
+
+def test_request_to_a_node_and_to_the_controller() -> None:
+    cluster = FakeCluster(3)
+    with cluster.client() as client:
+        client.request(cluster.nodes[1], end_txn())
+        client.request(CONTROLLER, end_txn())
+    assert [len(cluster.seen(END_TXN.key, index)) for index in range(3)] == [0, 1, 1]
+
+
+def test_coordinator_and_leader() -> None:
+    cluster = FakeCluster(3)
+    cluster.coordinator = lambda key: 1 if key == "x" else 2
+    cluster.leaders["u"] = 2
+    with cluster.client() as client:
+        assert client.find_coordinator("x") == cluster.nodes[1]
+        assert client.find_coordinator("g", CoordinatorKind.GROUP) == cluster.nodes[2]
+        assert client.leader("u", 0) == cluster.nodes[2]
+        assert client.brokers() == cluster.nodes
+    assert {request.body["key_type"] for request in cluster.seen(FIND_COORDINATOR.key)} == {0, 1}
+
+
+def test_a_coordinator_is_waited_for() -> None:
+    cluster = FakeCluster()
+    cluster.coordinator = lambda _: -1
+    cluster.network.after(5.0, lambda: setattr(cluster, "coordinator", lambda _: 0))
+    began = cluster.clock.now()
+    with cluster.client() as client:
+        assert client.find_coordinator("x") == cluster.nodes[0]
+    assert 5.0 <= cluster.clock.now() - began < 7.0
+    # The waits grow: 0.1, 0.2, 0.4, ... s, at most 1 s.
+    assert len(cluster.seen(FIND_COORDINATOR.key)) < 12
+
+
+def test_a_leader_is_waited_for() -> None:
+    cluster = FakeCluster()
+    cluster.leaders["u"] = -1
+    cluster.network.after(3.0, lambda: cluster.leaders.update(u=0))
+    with cluster.client() as client:
+        assert client.leader("u", 0) == cluster.nodes[0]
+
+
+def test_topics_are_never_created_by_asking() -> None:
+    cluster = FakeCluster()
+    with cluster.client() as client, pytest.raises(KafkaTimeoutError, match="'nowhere'"):
+        client.leader("nowhere", 0, timeout=5)
+    assert not any(request.body["allow_auto_topic_creation"] for request in cluster.seen(METADATA.key))
+
+
+def test_a_partition_that_is_not_there() -> None:
+    with FakeCluster().client() as client, pytest.raises(KafkaTimeoutError, match="has no partition 7"):
+        client.leader("t", 7, timeout=5)
+
+
+def test_an_id_that_may_not_be_used() -> None:
+    cluster = FakeCluster()
+    cluster.coordinator = lambda _: -ID_AUTHORIZATION_FAILED
+    with cluster.client() as client, pytest.raises(TransactionalIdAuthorizationError):
+        client.find_coordinator("x")
+
+
+def test_many_coordinators_are_found_with_few_requests() -> None:
+    cluster = FakeCluster(2)
+    cluster.coordinator = lambda key: int(key) % 2
+    keys = [str(number) for number in range(1200)]
+    with cluster.client() as client:
+        found = client.find_coordinators(keys)
+    assert found == {key: cluster.nodes[int(key) % 2] for key in keys}
+    assert len(cluster.seen(FIND_COORDINATOR.key)) == 3
+
+
+def test_an_older_broker_is_asked_key_by_key() -> None:
+    cluster = FakeCluster()
+    cluster.limit_versions(FindCoordinator=(0, 3))
+    with cluster.client() as client:
+        assert set(client.find_coordinators(["a", "b"])) == {"a", "b"}
+    assert sorted(request.body["key"] for request in cluster.seen(FIND_COORDINATOR.key)) == ["a", "b"]
+
+
+def test_one_key_that_is_refused_does_not_harm_the_others() -> None:
+    cluster = FakeCluster()
+    cluster.coordinator = lambda key: -ID_AUTHORIZATION_FAILED if key == "bad" else 0
+    cluster.end_codes = [0]
+    with cluster.client() as client:
+        jobs = [ask_until_answered(CoordinatorOf(key), end_txn(key)) for key in ("a", "bad", "b")]
+        good, bad, other = client.run_all(jobs)
+    assert good.result["error_code"] == other.result["error_code"] == 0
+    with pytest.raises(TransactionalIdAuthorizationError):
+        _ = bad.result
+
+
+# ---- troubles
+
+
+def test_a_coordinator_that_died_is_looked_up_anew() -> None:
+    cluster = FakeCluster(2)
+    cluster.coordinator = lambda _: 1
+    with cluster.client() as client:
+        client.run(ask_until_answered(CoordinatorOf("x"), end_txn()))
+        cluster.stop(1)
+        cluster.network.after(2.0, lambda: setattr(cluster, "coordinator", lambda _: 0))
+        client.run(ask_until_answered(CoordinatorOf("x"), end_txn()))
+    assert len(cluster.seen(END_TXN.key, 0)) == 1
+
+
+def test_a_single_request_is_not_repeated() -> None:
+    cluster = FakeCluster()
+    cluster.brokers[0].rules[END_TXN.key] = lambda request: request.peer.reset()
+    with cluster.client() as client, pytest.raises(NetworkError):
+        client.request("any", end_txn())
+    assert len(cluster.seen(END_TXN.key)) == 1
+
+
+def test_a_node_that_cannot_be_reached() -> None:
+    cluster = FakeCluster()
+    cluster.network.names["b9"] = ["10.0.0.99"]
+    with cluster.client() as client, pytest.raises(NetworkError, match="cannot connect to broker 9"):
+        client.request(Node(9, "b9", 9092), end_txn())
+
+
+def test_any_broker_means_another_one_when_the_first_is_gone() -> None:
+    cluster = FakeCluster(3)
+    with cluster.client() as client:
+        client.brokers()
+        for index in (0, 1):
+            cluster.stop(index)
+        assert client.request("any", end_txn())["error_code"] == 0
+    assert len(cluster.seen(END_TXN.key, 2)) == 1
+
+
+def test_the_request_time_out_is_that_of_the_configuration() -> None:
+    cluster = FakeCluster()
+    cluster.brokers[0].rules[END_TXN.key] = lambda _: None
+    with cluster.client(request_timeout_ms=4000) as client:
+        began = cluster.clock.now()
+        with pytest.raises(RequestTimedOutError):
+            client.request("any", end_txn())
+    assert cluster.clock.now() - began == pytest.approx(4.0)
+
+
+def test_no_broker_at_all_is_a_time_out_that_names_the_cause() -> None:
+    cluster = FakeCluster()
+    cluster.stop(0)
+    began = cluster.clock.now()
+    with cluster.client() as client, pytest.raises(KafkaTimeoutError, match=r"b0:9092.*refused"):
+        client.request("any", end_txn(), timeout=10)
+    assert cluster.clock.now() - began == pytest.approx(10.0)
+
+
+def test_no_coordinator_is_a_time_out_that_names_the_cause() -> None:
+    cluster = FakeCluster()
+    cluster.coordinator = lambda _: -1
+    with (
+        cluster.client() as client,
+        pytest.raises(KafkaTimeoutError, match="COORDINATOR_NOT_AVAILABLE") as caught,
+    ):
+        client.request(CoordinatorOf("x"), end_txn(), timeout=3)
+    assert "EndTxn to the transaction coordinator of 'x'" in str(caught.value)
+
+
+def test_an_answer_that_stays_away_is_a_time_out() -> None:
+    cluster = FakeCluster()
+    cluster.brokers[0].rules[END_TXN.key] = lambda _: None
+    with (
+        cluster.client() as client,
+        pytest.raises(KafkaTimeoutError, match="waiting for the answer to EndTxn"),
+    ):
+        client.request("any", end_txn(), timeout=1)
+
+
+def test_a_version_that_the_broker_lacks() -> None:
+    cluster = FakeCluster()
+    cluster.limit_versions(ListTransactions=(7, 9))
+    request = SchemaRequest.of(LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []})
+    with cluster.client() as client, pytest.raises(UnsupportedVersionError, match="ListTransactions"):
+        client.request("any", request)
+
+
+def test_a_cluster_without_a_common_version_ends_all_jobs() -> None:
+    cluster = FakeCluster()
+    cluster.limit_versions(Metadata=(90, 99))
+    with cluster.client() as client, pytest.raises(UnsupportedVersionError, match="Metadata"):
+        client.request("any", end_txn())
+
+
+def test_brokers_that_know_nobody_yet_are_asked_again() -> None:
+    cluster = FakeCluster()
+    whole = cluster.brokers[0].rules[METADATA.key]
+    cluster.brokers[0].rules[METADATA.key] = lambda _: {"brokers": [], "topics": []}
+    cluster.network.after(1.0, lambda: cluster.brokers[0].rules.update({METADATA.key: whole}))
+    with cluster.client() as client:
+        assert client.brokers() == cluster.nodes
+
+
+# ---- jobs
+
+
+def test_jobs_share_the_time_and_end_in_order() -> None:
+    cluster = FakeCluster()
+
+    def rest_thrice(number: int) -> Steps[int]:
+        for attempt in range(3):
+            yield Rest(attempt)
+        return number
+
+    began = cluster.clock.now()
+    with cluster.client() as client:
+        tickets = client.run_all([rest_thrice(number) for number in range(50)])
+    assert [ticket.result for ticket in tickets] == list(range(50))
+    assert (
+        0.5 < cluster.clock.now() - began < 1.0
+    )  # 0.1 + 0.2 + 0.4 s, more or less, for all of them together
+
+
+def test_no_more_jobs_than_allowed_are_under_way() -> None:
+    running = most = 0
+
+    def count() -> Steps[None]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        yield Rest(0)
+        running -= 1
+
+    with FakeCluster().client() as client:
+        assert len(client.run_all([count() for _ in range(20)], at_most=4)) == 20
+    assert most == 4
+
+
+def test_jobs_that_never_had_their_turn_run_out_of_time_too() -> None:
+    def rest_long() -> Steps[None]:
+        while True:
+            yield Rest(10)
+
+    with FakeCluster().client() as client:
+        tickets = client.run_all([rest_long() for _ in range(3)], timeout=5, at_most=1)
+    for ticket, text in zip(
+        tickets, ["not done after 5.0 s", "not even begun", "not even begun"], strict=True
+    ):
+        with pytest.raises(KafkaTimeoutError, match=text):
+            _ = ticket.result
+
+
+def test_a_job_may_not_go_on_when_the_time_is_up() -> None:
+    def stubborn() -> Steps[None]:
+        while True:
+            try:
+                yield Rest(10)
+            except KafkaTimeoutError:
+                continue
+
+    with FakeCluster().client() as client, pytest.raises(KafkaTimeoutError):
+        client.run(stubborn(), timeout=5)
+
+
+def test_what_a_job_raises_is_its_own_outcome() -> None:
+    def fail() -> Steps[None]:
+        yield Rest(0)
+        raise LookupError("mine")
+
+    def succeed() -> Steps[int]:
+        yield Rest(0)
+        return 1
+
+    with FakeCluster().client() as client:
+        failed, succeeded = client.run_all([fail(), succeed()])
+    with pytest.raises(LookupError, match="mine"):
+        _ = failed.result
+    assert succeeded.result == 1
+
+
+def test_a_request_that_cannot_be_said_to_that_broker_fails_its_job() -> None:
+    cluster = FakeCluster()
+    cluster.limit_versions(ListTransactions=(0, 1))
+    body = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": "x"}
+    request = SchemaRequest.of(LIST_TRANSACTIONS, body)
+    with cluster.client() as client, pytest.raises(ValueError, match="transactional_id_pattern"):
+        client.request("any", request)
+
+
+def test_an_interrupt_ends_the_wait_and_the_client_stays_usable() -> None:
+    cluster = FakeCluster()
+    kept = cluster.brokers[0].rules[END_TXN.key]
+    cluster.brokers[0].rules[END_TXN.key] = lambda _: None
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with cluster.client() as client:
+        cluster.network.after(2.0, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.request("any", end_txn())
+        cluster.brokers[0].rules[END_TXN.key] = kept
+        for request in list(cluster.brokers[0].seen):
+            if request.api is END_TXN:
+                cluster.brokers[0].answer(request, {"error_code": 16})  # too late: it belongs to nobody
+        assert client.request("any", end_txn())["error_code"] == 0
+
+
+def test_a_node_once_known_is_asked_without_looking_anybody_up() -> None:
+    cluster = FakeCluster()
+    with cluster.client() as client:
+        for _ in range(5):
+            client.request(CoordinatorOf("x"), end_txn())
+    assert len(cluster.seen(FIND_COORDINATOR.key)) == 1
+    assert len(cluster.seen(METADATA.key)) == 1
+
+
+# ---- life
+
+
+def test_a_closed_client_refuses() -> None:
+    cluster = FakeCluster()
+    client = cluster.client()
+    client.close()
+    client.close()
+    assert repr(client) == "<ControlClient: closed>"
+    with pytest.raises(IllegalStateError, match="closed"):
+        client.brokers()
+    assert cluster.network.closed
+
+
+def test_a_name_that_cannot_be_resolved() -> None:
+    cluster = FakeCluster()
+    with pytest.raises(BootstrapError):
+        cluster.client(**{"bootstrap.servers": "nowhere:9092"})
+    assert cluster.network.closed
+    with pytest.raises(ConfigError):
+        ControlClient({})
+
+
+def test_steps_tell_what_they_are() -> None:
+    asks = [Ask(target, end_txn()) for target in (ANY, OnNode(Node(1, "h", 2)), CoordinatorOf("x"))]
+    assert [str(ask) for ask in asks] == [
+        "EndTxn to any broker",
+        "EndTxn to broker h:2 (id 1)",
+        "EndTxn to the transaction coordinator of 'x'",
+    ]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from control.fakes import FakeCluster
+from network.fakes import Received
+
+from penstock.control.topics import NewTopic, create_topic, create_topics
+from penstock.errors import BrokerError, KafkaTimeoutError
+from penstock.protocol.messages import CREATE_TOPICS
+
+EXISTS, NOT_CONTROLLER, POLICY_VIOLATION, INVALID_REPLICATION = 36, 41, 44, 38
+
+
+class Controller:
+    """Answers CreateTopics; `codes` by topic, else NONE."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.codes: dict[str, int] = {}
+        self.existing: set[str] = set()
+        self.cluster = cluster
+        for broker in cluster.brokers:
+            broker.rules[CREATE_TOPICS.key] = self.create
+
+    def create(self, request: Received) -> dict[str, Any]:
+        rows = []
+        for topic in request.body["topics"]:
+            code = EXISTS if topic["name"] in self.existing else self.codes.get(topic["name"], 0)
+            if code == 0:
+                self.existing.add(topic["name"])
+            rows.append({"name": topic["name"], "error_code": code, "error_message": f"because {code}"})
+        return {"topics": rows}
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster(3)
+
+
+@pytest.fixture
+def controller(cluster: FakeCluster) -> Controller:
+    return Controller(cluster)
+
+
+def test_the_controller_is_asked_for_what_is_wanted(cluster: FakeCluster, controller: Controller) -> None:
+    with cluster.client() as client:
+        create_topic("log", 3, 2, {"cleanup.policy": "compact", "preallocate": True, "x": 7}, config=client)
+    (request,) = cluster.seen(CREATE_TOPICS.key, 2)
+    (topic,) = request.body["topics"]
+    assert (topic["name"], topic["num_partitions"], topic["replication_factor"]) == ("log", 3, 2)
+    assert {row["name"]: row["value"] for row in topic["configs"]} == {
+        "cleanup.policy": "compact",
+        "preallocate": "true",
+        "x": "7",
+    }
+
+
+def test_each_has_its_own_outcome_in_order(cluster: FakeCluster, controller: Controller) -> None:
+    controller.codes = {"b": POLICY_VIOLATION}
+    with cluster.client() as client:
+        results = create_topics([NewTopic(name) for name in "cba"], config=client)
+    assert [result.name for result in results] == ["c", "b", "a"]
+    assert [result.error is None for result in results] == [True, False, True]
+
+
+@pytest.mark.parametrize("code", [EXISTS, POLICY_VIOLATION, INVALID_REPLICATION])
+def test_a_refusal_names_topic_reason_and_code(
+    cluster: FakeCluster, controller: Controller, code: int
+) -> None:
+    controller.codes = {"a": code}
+    with (
+        cluster.client() as client,
+        pytest.raises(BrokerError, match=f"topic 'a' was not created: because {code}") as e,
+    ):
+        create_topic("a", config=client)
+    assert e.value.code == code
+    assert "this very call" not in str(e.value)
+
+
+def test_passing_trouble_is_repeated_for_those_that_had_it(
+    cluster: FakeCluster, controller: Controller
+) -> None:
+    controller.codes = {"b": NOT_CONTROLLER}
+    cluster.network.after(2.0, controller.codes.clear)
+    with cluster.client() as client:
+        results = create_topics([NewTopic("a"), NewTopic("b")], config=client)
+    assert [result.error for result in results] == [None, None]
+
+
+def test_a_topic_made_by_an_attempt_without_answer(cluster: FakeCluster, controller: Controller) -> None:
+    def make_and_break(request: Received) -> None:
+        controller.create(request)
+        cluster.brokers[2].rules[CREATE_TOPICS.key] = controller.create
+        request.peer.reset()
+
+    cluster.brokers[2].rules[CREATE_TOPICS.key] = make_and_break
+    with cluster.client() as client, pytest.raises(BrokerError, match="perhaps made by this very call"):
+        create_topic("a", config=client)
+
+
+def test_time_is_up(cluster: FakeCluster, controller: Controller) -> None:
+    controller.codes = {"a": NOT_CONTROLLER}
+    with cluster.client() as client, pytest.raises(KafkaTimeoutError, match="NOT_CONTROLLER"):
+        create_topic("a", config=client, timeout=3)
+
+
+def test_defaults_of_the_broker_need_a_version_that_has_them(
+    cluster: FakeCluster, controller: Controller
+) -> None:
+    cluster.limit_versions(CreateTopics=(2, 3))
+    with cluster.client() as client:
+        create_topic("a", 1, 1, config=client)
+        with pytest.raises(BrokerError, match="CreateTopics"):
+            create_topic("b", 1, config=client)
+
+
+@pytest.mark.parametrize("numbers", [{"partitions": 0}, {"replication": -2}])
+def test_numbers_that_no_broker_takes(numbers: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be at least 1"):
+        NewTopic("a", **numbers)
+
+
+def test_nothing_to_create_asks_nobody() -> None:
+    assert create_topics([], config={}) == []
