@@ -88,7 +88,7 @@ class TransactionOutcomeError(KafkaError):
 
 
 class TransactionAbortedError(TransactionOutcomeError):
-    """A detached transaction was to be committed, but has been aborted; its records are lost."""
+    """The transaction has been aborted: its records are lost, and those that waited were not sent."""
 
 
 class TransactionCommittedError(TransactionOutcomeError):

@@ -60,6 +60,34 @@ class RecordMetadata(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+class OffsetAndMetadata(NamedTuple):
+    """The position of a consumer in one partition.
+
+    Attributes:
+        offset: of the next record to be read.
+        metadata: a note of the consumer's own.
+        leader_epoch: of the last record read, -1 when it is not known.
+    """
+
+    offset: int
+    metadata: str | None = ""
+    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer group, and the member whose positions become part of a transaction; without a member, just the group."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+    @property
+    def has_member(self) -> bool:
+        """Whether the group's coordinator can check the member, so that one that was replaced is refused."""
+        return self.generation_id >= 0 or bool(self.member_id) or self.group_instance_id is not None
+
+
 HeadersLike = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
 

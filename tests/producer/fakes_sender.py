@@ -165,7 +165,12 @@ class Rig:
         self.brokers = [FakeBroker(self.network, node) for node in self.nodes]
         for broker in self.brokers:
             broker.rules[METADATA.key] = self.cluster.metadata_body
-        options = {"bootstrap_servers": "b0:9092", "linger_ms": 0, "client_id": "rig"} | options
+        options = {
+            "bootstrap_servers": "b0:9092",
+            "linger_ms": 0,
+            "client_id": "rig",
+            "enable_idempotence": False,
+        } | options
         self.config = ProducerConfig.from_user(None, options)
         self.parts = assemble(self.config, self.clock, self.network.backend(), random.Random(11))
 

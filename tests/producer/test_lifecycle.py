@@ -28,7 +28,7 @@ from penstock import Producer, errors
 ADDRESS = sys.argv[1]
 
 def make(**options):
-    return Producer(**({"bootstrap_servers": ADDRESS, "linger_ms": 0} | options))
+    return Producer(**({"bootstrap_servers": ADDRESS, "linger_ms": 0, "enable_idempotence": False} | options))
 """
 
 pytestmark = pytest.mark.slow

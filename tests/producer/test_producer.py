@@ -45,7 +45,12 @@ def make(broker: LoopbackBroker) -> Iterator[Callable[..., Producer]]:
     made: list[Producer] = []
 
     def make_producer(**options: Any) -> Producer:
-        options = {"bootstrap_servers": broker.address, "linger_ms": 0, "max_block_ms": 5000} | options
+        options = {
+            "bootstrap_servers": broker.address,
+            "linger_ms": 0,
+            "max_block_ms": 5000,
+            "enable_idempotence": False,
+        } | options
         made.append(Producer(**options))
         return made[-1]
 
@@ -358,7 +363,7 @@ def test_close_delivers_what_lingers(make, broker):
 
 
 def test_leaving_the_with_block_closes(broker):
-    with Producer(bootstrap_servers=broker.address, linger_ms=1000) as producer:
+    with Producer(bootstrap_servers=broker.address, linger_ms=1000, enable_idempotence=False) as producer:
         delivery = producer.send("t", b"v")
     assert delivery.exception(0) is None
     with pytest.raises(ProducerClosedError):
@@ -369,7 +374,7 @@ def leave_by_an_error(broker: LoopbackBroker) -> Any:
     """The Delivery of a record that was sent in a with block which then raised."""
     sent = []
     try:
-        with Producer(bootstrap_servers=broker.address) as producer:
+        with Producer(bootstrap_servers=broker.address, enable_idempotence=False) as producer:
             sent.append(producer.send("t", b"v"))
             raise ZeroDivisionError
     except ZeroDivisionError:
@@ -392,6 +397,7 @@ def test_close_is_idempotent_and_closes_plugins_once(broker, hold):
     serializer, interceptor = Closes(), ClosesInterceptor()
     producer = Producer(
         bootstrap_servers=broker.address,
+        enable_idempotence=False,
         value_serializer=serializer,
         key_serializer=serializer,
         interceptors=[interceptor],

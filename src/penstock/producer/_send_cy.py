@@ -324,6 +324,31 @@ class PartitionQueue:
             self.batches.extendleft(reversed(batches))
             self.active.add(self)
 
+    def put_back_in_order(self, batch: Batch, comes_before: Callable[[Batch, Batch], bool]) -> None:
+        """Queue a batch again behind those at the head that `comes_before(queued, batch)` says precede it."""
+        at: cython.Py_ssize_t = 0
+        with self._lock:
+            for queued in self.batches:
+                if not comes_before(queued, batch):
+                    break
+                at += 1
+            self.batches.insert(at, batch)
+            self.active.add(self)
+
+    def take_some(self, wanted: Callable[[Batch], bool]) -> list[Batch]:
+        """Take the batches that `wanted` says; the others stay in their order."""
+        taken: list = []
+        kept: list = []
+        with self._lock:
+            while self.batches:
+                batch: Any = self._pop_locked()
+                if wanted(batch):
+                    taken.append(batch)
+                else:
+                    kept.append(batch)
+            self.batches.extend(kept)
+        return taken
+
     def retire(self) -> None:
         """Leave the active queues, if nothing waits here."""
         with self._lock:

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, KafkaError
 from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, Delivery, PartitionQueue, TopicState
-from penstock.producer.batch import Batch
+from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.delivery import Countdown
 from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
+from penstock.producer.sequences import comes_before
 from penstock.records._batch_cy import BatchWriter
 from penstock.types import Header
 
@@ -296,12 +297,21 @@ class RecordAccumulator:
         return bool(self._incomplete)
 
     def requeue(self, batches: Sequence[Batch]) -> None:
-        """Put batches back at the head of their queue, in order."""
-        batches[0].queue.put_back(list(batches))
+        """Put batches back at the head of their queue: in order, and numbered ones in the order of their numbers."""
+        if batches[0].identity is ANONYMOUS:
+            batches[0].queue.put_back(list(batches))
+            return
+        for batch in batches:
+            batch.queue.put_back_in_order(batch, comes_before)
 
-    def split(self, batch: Batch) -> int:
-        """Replace a batch that was too large by its pieces, at the head of its queue; how many."""
+    def split(self, batch: Batch, on_split: Callable[[Batch, Sequence[Batch]], None]) -> int:
+        """Replace a batch that was too large by its pieces, at the head of its queue; how many.
+
+        Args:
+            on_split: told of the pieces before they are queued, so that they can be numbered.
+        """
         pieces = self.sealer.split(batch)
+        on_split(batch, pieces)
         self._incomplete.update(pieces)
         self._incomplete.discard(batch)
         self.requeue(pieces)
@@ -313,6 +323,13 @@ class RecordAccumulator:
         for queue in self.active_queues():
             expired.extend(queue.take_older(now - self.delivery_timeout + _ROUNDING))
         return expired
+
+    def take_unsent(self) -> list[Batch]:
+        """Take the batches out of their queues that never were on the wire."""
+        taken: list[Batch] = []
+        for queue in self.active_queues():
+            taken.extend(queue.take_some(_never_sent))
+        return taken
 
     def finish(self, batch: Batch) -> None:
         """A batch has its outcome: forget it, and free its memory as soon as no request holds it."""
@@ -351,6 +368,10 @@ class RecordAccumulator:
 
 def _order(queue: PartitionQueue) -> tuple[str, int]:
     return queue.topic, queue.partition
+
+
+def _never_sent(batch: Batch) -> bool:
+    return batch.identity is ANONYMOUS and batch.attempts == 0
 
 
 def _age_order(batch: Batch) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock._metrics import MetricsRegistry
-from penstock._time import Clock, SystemClock
+from penstock._time import Clock, ExponentialBackoff, SystemClock
 from penstock._version import __version__
 from penstock.network.backend import NetworkBackend
 from penstock.network.bootstrap import BootstrapSettings, DeferredBootstrap
@@ -22,7 +22,8 @@ from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.client_metrics import ClientMetrics
 from penstock.producer.config import ProducerConfig
 from penstock.producer.drain import Drainer
-from penstock.producer.gate import OpenGate
+from penstock.producer.gate import Gate, OpenGate
+from penstock.producer.idempotence import IdempotentGate
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.metadata import MetadataSettings, ProducerMetadata
 from penstock.producer.partitioner import BuiltInPartitioner, PartitionerSettings
@@ -30,6 +31,7 @@ from penstock.producer.sealing import Sealer
 from penstock.producer.send_path import Placement, SendPath
 from penstock.producer.sender import Sender, SenderSettings
 from penstock.producer.sender_metrics import SenderMetrics
+from penstock.producer.txn_manager import Surroundings, TransactionManager, TransactionSettings
 from penstock.records.compression import codec
 from penstock.serializers import BytesSerializer
 from penstock.types import Node
@@ -51,6 +53,7 @@ class ProducerParts:
     registry: MetricsRegistry
     client_metrics: ClientMetrics
     sender_metrics: SenderMetrics
+    transactions: TransactionManager | None
 
 
 def assemble(
@@ -108,19 +111,61 @@ def _assemble(
     # The system's time is read without a call; any other clock is asked.
     wall_ms = None if given_clock is None else clock.wall_ms
     fast_path = FastPath(accumulator.topics, max_record_size[0], placement.hash_keys, wall_ms, wake)
-    fast_path.enabled = (
+    fast_allowed = (
         all(type(serializer) is BytesSerializer for serializer in serializers)
         and config.partitioner is None
         and not len(interceptors)
     )
-    drainer = Drainer(accumulator, OpenGate(), config.max_request_size)
+    fast_path.enabled = fast_allowed
+
+    def accept(records: bool) -> None:
+        fast_path.enabled = records and fast_allowed and not send_path.closed
+
+    transactions = None
+    gate: Gate
+    if config.transactional_id is not None:
+        gate = transactions = _transactions(config, accumulator, client, metadata, accept, rng)
+        fast_path.enabled = False  # until a transaction begins
+    elif config.enable_idempotence:
+        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        gate = IdempotentGate(config.retries, backoff, rng, accept)
+    else:
+        gate = OpenGate(config.retries)
+    send_path.gate = gate
+    drainer = Drainer(accumulator, gate, config.max_request_size)
     sender = Sender(
-        _sender_settings(config), accumulator, drainer, metadata, client, clock, rng, sender_metrics
+        _sender_settings(config), accumulator, drainer, gate, metadata, client, clock, rng, sender_metrics
     )
     return ProducerParts(
         config, clock, metadata, accumulator, send_path, fast_path, sender, client, interceptors, registry,
-        client_metrics, sender_metrics,
+        client_metrics, sender_metrics, transactions,
     )  # fmt: skip
+
+
+def _transactions(
+    config: ProducerConfig,
+    accumulator: RecordAccumulator,
+    client: NetworkClient,
+    metadata: ProducerMetadata,
+    accept: Callable[[bool], None],
+    rng: random.Random,
+) -> TransactionManager:
+    def transaction_version() -> int:
+        known = [versions for node in metadata.nodes() if (versions := client.api_versions(node.id)) is not None]
+        if not known:
+            return 0
+        newest = max(known, key=lambda versions: versions.finalized_features_epoch)
+        return newest.finalized_features.get("transaction.version", 0)
+
+    settings = TransactionSettings(
+        config.transactional_id or "",
+        config.transaction_timeout_ms,
+        config.retries,
+        config.retry_backoff_ms,
+        config.retry_backoff_max_ms,
+    )
+    around = Surroundings(transaction_version, accumulator.has_incomplete, accept, client.wakeup)
+    return TransactionManager(settings, around, rng)
 
 
 def _accumulator(

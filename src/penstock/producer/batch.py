@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import IllegalStateError, KafkaError
 from penstock.producer.delivery import BatchResult
@@ -31,6 +31,18 @@ if TYPE_CHECKING:
     from penstock.records._batch_cy import BatchWriter
 
 log = logging.getLogger("penstock.producer")
+
+
+class BatchIdentity(NamedTuple):
+    """The fields of a batch header that make it recognisable to the broker; -1 where it has none."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+ANONYMOUS = BatchIdentity()
 
 
 class BatchState(enum.Enum):
@@ -72,12 +84,15 @@ class Batch:
         "counted",
         "created",
         "drained_at",
+        "identity",
         "is_piece",
         "leader_epoch",
         "queue",
+        "renumbered",
         "request_pending",
         "result",
         "retry_at",
+        "stamped",
         "state",
         "wire",
         "writer",
@@ -98,6 +113,9 @@ class Batch:
         self.leader_epoch = -1  # of the partition when it was last drained
         self.drained_at = created
         self.request_pending = False  # a request holds its bytes
+        self.identity = ANONYMOUS  # what its header is to say
+        self.stamped = ANONYMOUS  # what the header of `wire` says
+        self.renumbered = False  # its numbers changed since it was sent last
         self.is_piece = False  # made by a split
         self.wire: memoryview | None = None  # the sealed bytes
 

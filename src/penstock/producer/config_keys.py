@@ -18,6 +18,7 @@ from .config_types import (
     ConfigKey,
     Distinct,
     Kind,
+    NonEmpty,
     OneOf,
     Partitioners,
 )
@@ -265,19 +266,18 @@ _LOW_CLUSTER = (
 
 _LOW_LATER = (
     ConfigKey(
-        "enable.idempotence", _BOOL, False, "low",
+        "enable.idempotence", _BOOL, True, "low",
         "Number batches, so that a retry can neither write one twice nor change their order. Needs acks=all, retries "
         "and at most five requests in flight.",
-        not_yet="idempotence",
     ),
     ConfigKey(
         "transactional.id", _STRING, None, "low",
-        "Identity under which transactions outlive the process.",
-        not_yet="transactions",
+        "Identity under which transactions outlive the process; setting it makes the producer transactional.",
+        NonEmpty(),
     ),
     ConfigKey(
         "transaction.timeout.ms", _INT, 60_000, "low",
-        "Age at which brokers abort an open transaction. Without effect as long as there are no transactions.",
+        "Age at which brokers abort an open transaction.",
         Between(1),
     ),
     ConfigKey(

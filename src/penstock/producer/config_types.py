@@ -93,6 +93,22 @@ class Anything:
 
 
 @dataclass(frozen=True, slots=True)
+class NonEmpty:
+    """Any text but an empty one."""
+
+    @property
+    def allowed(self) -> str:
+        """In words."""
+        return "not empty"
+
+    def accept(self, value: str) -> str:
+        """Take what has characters."""
+        if not value.strip():
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Between:
     """Numbers in a closed range, and perhaps one more that stands for something."""
 

@@ -19,6 +19,7 @@ from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.batch import Batch, BatchState
 from penstock.producer.cluster import ClusterSnapshot, PartitionInfo
 from penstock.producer.gate import Gate
+from penstock.producer.response_policy import Action, Decision
 from penstock.types import Node
 
 log = logging.getLogger("penstock.producer")
@@ -70,7 +71,7 @@ class Drainer:
     def ready(self, snapshot: ClusterSnapshot, now: float) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
         accumulator = self._accumulator
-        all_sendable = accumulator.everything_sendable
+        all_sendable = accumulator.everything_sendable or self._gate.completing
         nodes: dict[int, Node] = {}
         leaderless: set[str] = set()
         next_delay = next_expiry = FOREVER
@@ -169,7 +170,7 @@ class Drainer:
             if taken and size + batch.size > self._max_request_size:
                 break  # it is looked at first next time
             if not self._gate.may_drain(queue, batch):
-                break
+                continue  # its partition waits for something; the others need not
             if not queue.take(batch) or not self._hand_over(batch, info, now):
                 continue
             taken.append(batch)
@@ -190,6 +191,7 @@ class Drainer:
             )
             failure.__cause__ = error
             batch.fail(failure)
+            self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
             self._accumulator.finish(batch)
             return False
         return True

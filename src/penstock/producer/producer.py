@@ -29,6 +29,7 @@ from penstock.producer.config import ProducerConfig
 from penstock.producer.delivery import forbid_on_io_thread, on_io_thread
 from penstock.producer.send_path import OnDelivery
 from penstock.producer.sender import Sender
+from penstock.producer.transaction_face import TransactionFace
 from penstock.types import HeadersLike, ProducerRecord, as_headers
 
 log = logging.getLogger("penstock.producer")
@@ -37,7 +38,7 @@ _AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits 
 _FORCED_END_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
 
 
-class Producer:
+class Producer(TransactionFace):
     """Sends records to Kafka.
 
     Safe to share between threads; make one per process and keep it. `send` returns at once with a Delivery; records are

@@ -23,10 +23,20 @@ class Action(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """The action, and whether the cluster's metadata must be asked for again."""
+    """The action, and what else has to be done.
+
+    Attributes:
+        refresh_metadata: the cluster's metadata must be asked for again.
+        bump_epoch: the partition's numbering is broken or unsure: go on with a new epoch, from 0.
+        restart_sequences: number the partition from 0 again, with the same epoch.
+        fatal: the producer as a whole cannot go on.
+    """
 
     action: Action
     refresh_metadata: bool = False
+    bump_epoch: bool = False
+    restart_sequences: bool = False
+    fatal: bool = False
 
 
 class BatchSituation(NamedTuple):
@@ -38,8 +48,34 @@ class BatchSituation(NamedTuple):
     done: bool  # it has its outcome already
 
 
+class SequenceSituation(NamedTuple):
+    """What the decision depends on besides, for a batch with sequence numbers.
+
+    Attributes:
+        unresolved: the partition has a batch of which it is not known whether it was written.
+        renumbered: the batch got other numbers since it was sent.
+        is_next: its number follows directly on the last acknowledged one.
+        follows_unresolved: its number follows directly on the unresolved batch.
+        log_start_offset: of the partition, as the answer says; -1 when it does not.
+        last_acked_offset: the highest acknowledged offset, or -1.
+        transactional: it belongs to a transaction.
+    """
+
+    unresolved: bool = False
+    renumbered: bool = False
+    is_next: bool = False
+    follows_unresolved: bool = False
+    log_start_offset: int = -1
+    last_acked_offset: int = -1
+    transactional: bool = False
+
+
 NONE = 0
 MESSAGE_TOO_LARGE = 10
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+UNKNOWN_PRODUCER_ID = 59
+# CLUSTER_AUTHORIZATION, UNSUPPORTED_VERSION, INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION, PRODUCER_FENCED
+_FATAL_WITH_IDENTITY = frozenset({31, 35, 49, 53, 90})
 DUPLICATE_SEQUENCE_NUMBER = 46
 
 # The meaning of every code that does not follow from its class: codes of a retriable class are retried, of a class
@@ -79,3 +115,43 @@ def decide(code: int, batch: BatchSituation, retries: int) -> Decision:
         can_retry = batch.attempts < retries and not batch.done and not batch.expired
         return Decision(Action.RETRY if can_retry else Action.FAIL, meaning.refresh_metadata)
     return meaning
+
+
+def decide_numbered(code: int, batch: BatchSituation, numbers: SequenceSituation, retries: int) -> Decision:
+    """The same for a batch with sequence numbers, idempotent or transactional.
+
+    A failure leaves a hole in the numbering. Without transactions a new epoch closes it; in a transaction the numbers
+    behind the batch move down, and the transaction must be aborted. Once retries are used up nothing is adjusted.
+    """
+    decision = decide(code, batch, retries)
+    if batch.done or decision.action in (Action.SUCCEED, Action.SPLIT):
+        return decision
+    alive = batch.attempts < retries and not batch.expired
+    if code == UNKNOWN_PRODUCER_ID and alive:
+        decision = _on_unknown_producer(numbers)
+    elif code == OUT_OF_ORDER_SEQUENCE_NUMBER and alive:
+        decision = _on_out_of_order(numbers)
+    elif code in _FATAL_WITH_IDENTITY:
+        return decision._replace(fatal=True)
+    if decision.action is Action.FAIL and not numbers.transactional and batch.attempts < retries:
+        return decision._replace(bump_epoch=True)
+    return decision
+
+
+def _on_unknown_producer(numbers: SequenceSituation) -> Decision:
+    """The broker has forgotten this producer, perhaps because retention removed all that it wrote."""
+    if numbers.log_start_offset == -1 or numbers.renumbered:
+        return Decision(Action.RETRY)
+    removed_by_retention = numbers.last_acked_offset < numbers.log_start_offset
+    if numbers.transactional:
+        return Decision(Action.RETRY, restart_sequences=True) if removed_by_retention else Decision(Action.FAIL)
+    return Decision(Action.RETRY, bump_epoch=True)
+
+
+def _on_out_of_order(numbers: SequenceSituation) -> Decision:
+    """The broker misses a batch before this one: it may still come, or it never will."""
+    if not numbers.unresolved and (numbers.renumbered or not numbers.is_next):
+        return Decision(Action.RETRY)
+    if numbers.transactional:
+        return Decision(Action.FAIL)
+    return Decision(Action.RETRY, bump_epoch=not numbers.unresolved or numbers.follows_unresolved)

@@ -6,9 +6,8 @@ Runs on the I/O thread, outside every lock; the codec libraries release the inte
 
 from __future__ import annotations
 
-from penstock.producer.batch import Batch, BatchState
+from penstock.producer.batch import Batch, BatchIdentity, BatchState
 from penstock.producer.buffer_pool import BufferPool
-from penstock.producer.gate import BatchIdentity
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import Codec
 from penstock.records.format import HEADER_SIZE, TRANSACTIONAL_BIT, estimate_record_size
@@ -41,12 +40,15 @@ class Sealer:
         return self._ratios.estimate(topic, self._codec.id) if self.compresses else 1.0
 
     def seal(self, batch: Batch, identity: BatchIdentity) -> None:
-        """Make the bytes of a batch final. A retried batch keeps those it has."""
-        if batch.wire is not None:
+        """Make the bytes of a batch final. A retried batch keeps those it has, with another identity if that changed."""
+        if batch.wire is not None and batch.stamped == identity:
             return
         attributes = self._codec.id | (TRANSACTIONAL_BIT if identity.transactional else 0)
-        compressed = self._compress(batch) if self.compresses else None
-        batch.wire = batch.writer.seal(attributes, *identity[:3], compressed)
+        body = batch.wire
+        if body is None and self.compresses:
+            body = self._compress(batch)
+        batch.wire = batch.writer.seal(attributes, *identity[:3], body)
+        batch.stamped = identity
 
     def _compress(self, batch: Batch) -> memoryview:
         raw = batch.writer.raw_records()

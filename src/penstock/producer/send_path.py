@@ -19,6 +19,7 @@ from penstock.partitioners import Partitioner
 from penstock.producer._send_cy import Delivery, TopicState
 from penstock.producer.accumulator import EncodedRecord, RecordAccumulator, Steps, TimeIsUp
 from penstock.producer.cluster import ClusterSnapshot
+from penstock.producer.gate import Gate, OpenGate
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.metadata import ProducerMetadata
 from penstock.records.format import estimate_record_size
@@ -113,6 +114,7 @@ class SendPath:
         self._max_record_size, self._max_record_option = max_record_size
         self._clock = clock
         self.closed = False  # set by close(), on any thread
+        self.gate: Gate = OpenGate(0)  # set once, when the producer is put together
 
     def steps(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> Steps:
         """Send a record. Whatever goes wrong before it is accepted is raised, and told to the interceptors."""
@@ -157,6 +159,7 @@ class SendPath:
     def _accept(self, record: ProducerRecord, on_delivery: OnDelivery | None, reached: _Reached) -> Steps:
         if self.closed:
             raise ProducerClosedError("the producer is closed: it takes no more records")
+        self.gate.check_send()
         cluster = yield from self.await_topic(record.topic, record.partition)
         headers = MutableHeaders(record.headers)
         key = serialize_part(self._key_serializer, "key", record.topic, headers, record.key)

@@ -29,7 +29,9 @@ from penstock.producer.cluster import LeaderHint
 from penstock.producer.delivery import mark_io_thread
 from penstock.producer.drain import Drainer
 from penstock.producer.metadata import ProducerMetadata
-from penstock.producer.response_policy import Action, BatchSituation, decide
+from penstock.producer.gate import Gate
+from penstock.producer.gate_requests import GateRequests
+from penstock.producer.response_policy import Action, BatchSituation, Decision
 from penstock.producer.sender_metrics import SenderMetrics
 from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest, ProduceResponse
 from penstock.types import Node
@@ -62,6 +64,7 @@ class Sender:
         settings: the few options that matter here.
         accumulator: where batches come from, and go back to.
         drainer: decides which.
+        gate: numbers them, and judges their answers.
         metadata: who leads what.
         client: the network.
         clock: read once per turn.
@@ -73,6 +76,7 @@ class Sender:
         settings: SenderSettings,
         accumulator: RecordAccumulator,
         drainer: Drainer,
+        gate: Gate,
         metadata: ProducerMetadata,
         client: NetworkClient,
         clock: Clock,
@@ -82,6 +86,8 @@ class Sender:
         self._settings = settings
         self._accumulator = accumulator
         self._drainer = drainer
+        self._gate = gate
+        self._gate_requests = GateRequests(gate, client, settings.request_timeout_ms / 1000)
         self._metadata = metadata
         self._client = client
         self._clock = clock
@@ -119,7 +125,10 @@ class Sender:
                 self._turn()
             # A producer that was forgotten without close() could not do this itself: a finalizer must take no lock.
             self._accumulator.close()
-            while not self._forced and self._accumulator.has_incomplete():
+            while not self._forced and (self._accumulator.has_incomplete() or self._gate.busy):
+                self._turn()
+            self._gate.begin_close()
+            while not self._forced and self._gate.busy:
                 self._turn()
         finally:
             # Also when the thread dies of an error: nobody may wait for records that nobody will send.
@@ -135,16 +144,21 @@ class Sender:
 
     def _shut_down(self) -> None:
         self._accumulator.close()
+        error = ProducerClosedError("the producer was closed before the record was acknowledged")
         if self._accumulator.has_incomplete():
-            self._accumulator.abort_all(
-                ProducerClosedError("the producer was closed before the record was acknowledged")
-            )
+            self._accumulator.abort_all(error)
+        self._gate.close(ProducerClosedError("the producer was closed before the coordinator answered"))
         self._metadata.close()
         self._client.close()
 
     def run_once(self, now: float) -> None:
         """One turn: send what is ready, then wait for the network, no longer than something will be due."""
-        self._client.poll(self._send_ready(now), now)
+        error = self._gate.before_turn(now)
+        if error is not None:
+            for batch in self._accumulator.take_unsent():
+                self._fail(batch, error, None, now)
+        delay = self._gate_requests.maybe_send(now, self._accumulator.has_undrained())
+        self._client.poll(min(delay, self._send_ready(now)), now)
 
     def _send_ready(self, now: float) -> float:
         """Drain and send; seconds for which nothing more will be due."""
@@ -202,6 +216,7 @@ class Sender:
             for batch in batches:
                 batch.request_pending = False
                 self._in_flight.pop(batch, None)
+                self._gate.on_failure(batch, error, Decision(Action.FAIL, bump_epoch=True))
                 self._fail(batch, error, None, now)
                 self._after_answer(batch)
 
@@ -217,6 +232,8 @@ class Sender:
                 for batch in batches
                 if batch.wire is not None
             ],
+            self._gate.transactional_id,
+            max_version=self._gate.max_produce_version,
         )
         self._metrics.on_request(batches, now)
         timeout = self._settings.request_timeout_ms / 1000
@@ -254,6 +271,7 @@ class Sender:
             message += f" {cause}"
         error = DeliveryTimeoutError(message)
         error.__cause__ = cause
+        self._gate.on_expired(batch, error)
         self._fail(batch, error, None, now)
 
     def _why_stuck(self, batch: Batch) -> KafkaError | None:
@@ -328,24 +346,27 @@ class Sender:
         code = answer.error_code
         expired = batch.reached_timeout(now, self._accumulator.delivery_timeout)
         situation = BatchSituation(batch.record_count, batch.attempts, expired, batch.done)
-        decision = decide(code, situation, self._settings.retries)
+        decision = self._gate.decide(code, answer.log_start_offset, batch, situation)
         if decision.refresh_metadata:
             self._metadata.request_update(now)
         if decision.action is Action.SUCCEED:
+            self._gate.on_success(batch, answer.base_offset)
             if batch.succeed(answer.base_offset, answer.log_append_time_ms):
                 self._accumulator.finish(batch)
         elif decision.action is Action.RETRY:
             self._retry(batch, answer, now)
         elif decision.action is Action.SPLIT:
-            count = self._accumulator.split(batch)
+            count = self._accumulator.split(batch, self._gate.on_split)
             log.warning(
                 "a batch of %d records for %s was too large for the broker; it is sent again in %d pieces. A smaller "
                 "batch.size, or a larger message.max.bytes on the broker, avoids this.",
                 batch.record_count, batch.topic_partition, count,
             )  # fmt: skip
             self._metrics.on_split(now)
-        else:
-            self._fail(batch, error or self._error(batch, answer), self._record_errors(answer), now)
+        elif not batch.done:
+            failure = error or self._error(batch, answer)
+            self._gate.on_failure(batch, failure, decision)
+            self._fail(batch, failure, self._record_errors(answer), now)
 
     def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
         batch.move_to(BatchState.QUEUED)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transaction calls of the producer that blocks.
+
+Each starts an operation and waits for its Ticket, at most max.block.ms. When the time is up the operation goes on, and
+only the same call may be made again: it then waits for the same outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from penstock._ticket import Ticket
+from penstock.control.handle import TransactionHandle
+from penstock.errors import IllegalStateError, KafkaTimeoutError
+from penstock.producer.assembly import ProducerParts
+from penstock.producer.delivery import forbid_on_io_thread
+from penstock.producer.txn_manager import TransactionManager, group_metadata
+from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+
+class TransactionFace:
+    """What `Producer` offers for transactions; needs a transactional.id."""
+
+    _parts: ProducerParts
+    _max_block: float
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def flush(self, timeout: float | None = None) -> None:
+        """See Producer."""
+        raise NotImplementedError
+
+    def init_transactions(self, transactional_id: str | None = None) -> None:
+        """Take over the transactional id: fence older producers that use it, and abort what they left open.
+
+        Call it once before the first transaction, and after each `detach_transaction`.
+
+        Args:
+            transactional_id: another id than the configured one, from now on.
+
+        Raises:
+            KafkaTimeoutError: no answer within max.block.ms; call it again.
+            ProducerFencedError: another producer took over meanwhile.
+        """
+        if transactional_id is not None and not transactional_id:
+            raise ValueError("transactional_id must not be empty")
+        manager = self._transactions("init_transactions")
+        self._finish(manager, manager.initialize(transactional_id), "init_transactions")
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: the records sent from now on become visible together, or not at all."""
+        self._transactions("begin_transaction").begin()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        group: str | ConsumerGroupMetadata,
+    ) -> None:
+        """Make the positions of a consumer group part of the transaction.
+
+        Args:
+            offsets: the next offset to be read, for each partition.
+            group: the group's id or, better, with member and generation, so that a member that was replaced is refused.
+        """
+        manager = self._transactions("send_offsets_to_transaction")
+        positions = _positions(offsets)
+        if not positions:
+            return
+        self._finish(manager, manager.send_offsets(positions, group_metadata(group)), "send_offsets_to_transaction")
+
+    def commit_transaction(self) -> None:
+        """Send what is left, and commit.
+
+        Raises:
+            KafkaTimeoutError: no answer within max.block.ms; call it again, nothing else.
+            KafkaError: a record failed; abort the transaction.
+            ProducerFencedError: another producer uses the transactional id; close this one.
+        """
+        manager = self._transactions("commit_transaction")
+        self._finish(manager, manager.commit(), "commit_transaction")
+
+    def abort_transaction(self) -> None:
+        """Drop what was not sent, and abort."""
+        manager = self._transactions("abort_transaction")
+        self._finish(manager, manager.abort(), "abort_transaction")
+
+    @contextmanager
+    def transaction(self) -> Generator[None, None, None]:
+        """Begin a transaction, and commit it at the end of the block; when the block raises, abort and raise on."""
+        self.begin_transaction()
+        try:
+            yield
+        except BaseException:
+            if self._transactions("transaction").is_open:
+                self.abort_transaction()
+            raise
+        self.commit_transaction()
+
+    def detach_transaction(self) -> TransactionHandle:
+        """Hand the open transaction over, to be ended from anywhere with `complete_transaction`.
+
+        All records are delivered first. The producer is uninitialized afterwards: `init_transactions` with another id
+        goes on with the same memory and connections.
+        """
+        manager = self._transactions("detach_transaction")
+        self.flush(self._max_block)
+        return manager.detach()
+
+    def _transactions(self, call: str) -> TransactionManager:
+        self._check_open()
+        manager = self._parts.transactions
+        if manager is None:
+            raise IllegalStateError(f"{call}() needs a transactional.id in the producer's configuration")
+        return manager
+
+    def _finish(self, manager: TransactionManager, ticket: Ticket[None], call: str) -> None:
+        forbid_on_io_thread(f"{call}()")
+        if not ticket.wait(self._max_block):
+            raise KafkaTimeoutError(
+                f"{call}() had no answer within max.block.ms; it goes on, and calling {call}() again waits for it"
+            )
+        manager.fetched(ticket)
+        return ticket.result
+
+
+def _positions(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    positions = {}
+    for partition, offset in offsets.items():
+        position = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if position.offset < 0:
+            raise ValueError(f"the offset of {partition} must be a number from 0 on, not {position.offset!r}")
+        positions[TopicPartition(*partition)] = position
+    return positions

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One class per transaction request: what it sends, and what its answer changes.
+
+What an error means is in `txn_policy`; what follows from it is done by the TransactionManager, whom each request tells.
+I/O thread only, under the manager's lock.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.errors import KafkaError, UnsupportedVersionError, broker_error
+from penstock.producer.sequences import ProducerIdentity
+from penstock.producer.txn_policy import CONCURRENT_TRANSACTIONS, Verdict, judge
+from penstock.protocol.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+)
+from penstock.protocol.requests import Request, SchemaRequest
+from penstock.protocol.schema import ApiSchema
+from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.producer.txn_manager import TransactionManager
+
+# An earlier transaction of the id is still being completed: that takes milliseconds, so the first partition of a new
+# one is tried again sooner than retry.backoff.ms.
+FIRST_PARTITION_BACKOFF_MS = 20
+
+
+class Coordinator(enum.IntEnum):
+    """The kinds of coordinator, with their numbers on the wire."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class TxnRequest:
+    """A request of the transaction protocol; the smaller its priority number, the earlier it is sent."""
+
+    api: ClassVar[ApiSchema]
+    priority: ClassVar[int]
+    coordinator: ClassVar[Coordinator | None] = Coordinator.TRANSACTION
+
+    def __init__(self, manager: TransactionManager) -> None:
+        self.manager = manager
+        self.retry_at = 0.0
+
+    def build(self) -> Request:
+        """The request with what is known now."""
+        raise NotImplementedError
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """The answer came."""
+        raise NotImplementedError
+
+    def on_error(self, code: int, now: float, message: str | None = None) -> None:
+        """The answer was an error: do what the table says."""
+        verdict = judge(self.api.name, code, can_bump=self.manager.can_bump_epoch, committing=self.is_commit)
+        self.manager.on_verdict(self, verdict, broker_error(code, message), now)
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it ends a transaction by committing it."""
+        return False
+
+    def backoff_ms(self, code: int) -> float | None:
+        """A wait before the next attempt that differs from retry.backoff.ms."""
+        del code
+        return None
+
+
+class FindCoordinatorRequest(TxnRequest):
+    """Asks any broker for a coordinator."""
+
+    api = FIND_COORDINATOR
+    priority = 0
+    coordinator = None
+
+    def __init__(self, manager: TransactionManager, kind: Coordinator, key: str) -> None:
+        super().__init__(manager)
+        self.kind = kind
+        self.key = key
+
+    def build(self) -> Request:
+        """Version 4 and later ask for several keys at once; one is all we need."""
+        return _FindCoordinatorBody(self.kind, self.key)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Take the coordinator's address."""
+        answer = body["coordinators"][0] if version >= 4 else body
+        if answer["error_code"] != 0:
+            self.on_error(answer["error_code"], now, answer.get("error_message"))
+            return
+        self.manager.set_coordinator(self.kind, Node(answer["node_id"], answer["host"], answer["port"]))
+
+
+class _FindCoordinatorBody:
+    """FindCoordinator says the same in two ways, depending on the version."""
+
+    api = FIND_COORDINATOR
+    min_version = 1
+    max_version = FIND_COORDINATOR.max_version
+    expects_response = True
+
+    def __init__(self, kind: Coordinator, key: str) -> None:
+        self._kind = int(kind)
+        self._key = key
+
+    def encode(self, version: int) -> list[Any]:
+        """The body in that version."""
+        keys = {"coordinator_keys": [self._key]} if version >= 4 else {"key": self._key}
+        return SchemaRequest.of(FIND_COORDINATOR, {"key_type": self._kind, **keys}).encode(version)
+
+    def decode_response(self, version: int, body: memoryview) -> Any:
+        """The answer in that version."""
+        return SchemaRequest.of(FIND_COORDINATOR, {}).decode_response(version, body)
+
+
+class InitProducerIdRequest(TxnRequest):
+    """Takes over the transactional id: fences older producers, aborts what they left open.
+
+    With `bump` it keeps the producer id and asks for the next epoch, to leave a broken transaction behind.
+    """
+
+    api = INIT_PRODUCER_ID
+
+    def __init__(self, manager: TransactionManager, bump: bool) -> None:
+        super().__init__(manager)
+        self.bump = bump
+
+    @property
+    def priority(self) -> int:  # type: ignore[override]
+        """A bump comes after the EndTxn that it follows."""
+        return 4 if self.bump else 1
+
+    def build(self) -> SchemaRequest:
+        """With the present identity for a bump, else without."""
+        body: dict[str, Any] = {
+            "transactional_id": self.manager.transactional_id,
+            "transaction_timeout_ms": self.manager.timeout_ms,
+        }
+        if self.bump:
+            identity = self.manager.identity
+            body |= {"producer_id": identity.producer_id, "producer_epoch": identity.epoch}
+            return SchemaRequest.of(INIT_PRODUCER_ID, body, min_version=3)
+        return SchemaRequest.of(INIT_PRODUCER_ID, body)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Take the identity."""
+        if body["error_code"] != 0:
+            self.on_error(body["error_code"], now)
+            return
+        self.manager.on_initialized(ProducerIdentity(body["producer_id"], body["producer_epoch"]), version)
+
+
+class AddPartitionsRequest(TxnRequest):
+    """Tells the coordinator which partitions a transaction will write to (protocol v1)."""
+
+    api = ADD_PARTITIONS_TO_TXN
+    priority = 2
+
+    def __init__(self, manager: TransactionManager, partitions: frozenset[TopicPartition]) -> None:
+        super().__init__(manager)
+        self.partitions = partitions
+
+    def build(self) -> SchemaRequest:
+        """All of them in one request."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.partitions):
+            topics.setdefault(topic, []).append(partition)
+        body = {
+            "v3_and_below_transactional_id": self.manager.transactional_id,
+            "v3_and_below_producer_id": self.manager.identity.producer_id,
+            "v3_and_below_producer_epoch": self.manager.identity.epoch,
+            "v3_and_below_topics": [{"name": name, "partitions": numbers} for name, numbers in topics.items()],
+        }
+        return SchemaRequest.of(ADD_PARTITIONS_TO_TXN, body, max_version=3)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Every partition has a code of its own; the worst one decides."""
+        codes = {
+            TopicPartition(topic["name"], entry["partition_index"]): entry["partition_error_code"]
+            for topic in body["results_by_topic_v3_and_below"]
+            for entry in topic["results_by_partition"]
+        }
+        failed = {partition: code for partition, code in codes.items() if code != 0}
+        if not failed:
+            self.manager.on_partitions_added(self.partitions)
+            return
+        self.on_error(*self._worst(failed), now=now)
+
+    def _worst(self, failed: Mapping[TopicPartition, int]) -> tuple[int]:
+        can_bump = self.manager.can_bump_epoch
+        order = [Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY]
+        return (min(failed.values(), key=lambda code: order.index(judge(self.api.name, code, can_bump=can_bump))),)
+
+    def backoff_ms(self, code: int) -> float | None:
+        """Sooner for the first partitions of a transaction."""
+        if code == CONCURRENT_TRANSACTIONS and not self.manager.has_partitions:
+            return FIRST_PARTITION_BACKOFF_MS
+        return None
+
+
+class AddOffsetsRequest(TxnRequest):
+    """Tells the coordinator that a group's offsets will be part of the transaction (protocol v1)."""
+
+    api = ADD_OFFSETS_TO_TXN
+    priority = 2
+
+    def __init__(
+        self,
+        manager: TransactionManager,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+    ) -> None:
+        super().__init__(manager)
+        self.offsets = offsets
+        self.group = group
+
+    def build(self) -> SchemaRequest:
+        """The group's id."""
+        body = {
+            "transactional_id": self.manager.transactional_id,
+            "producer_id": self.manager.identity.producer_id,
+            "producer_epoch": self.manager.identity.epoch,
+            "group_id": self.group.group_id,
+        }
+        return SchemaRequest.of(ADD_OFFSETS_TO_TXN, body)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Then the offsets themselves can be sent, to the group's coordinator."""
+        if body["error_code"] != 0:
+            self.on_error(body["error_code"], now)
+            return
+        self.manager.on_offsets_added(self.offsets, self.group)
+
+
+class TxnOffsetCommitRequest(TxnRequest):
+    """Writes a group's offsets as part of the transaction."""
+
+    api = TXN_OFFSET_COMMIT
+    priority = 2
+    coordinator = Coordinator.GROUP
+
+    def __init__(
+        self,
+        manager: TransactionManager,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+    ) -> None:
+        super().__init__(manager)
+        self.offsets = dict(offsets)  # those not acknowledged yet
+        self.group = group
+
+    def build(self) -> SchemaRequest:
+        """With the group's generation where there is one, which old brokers cannot check."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), offset in sorted(self.offsets.items()):
+            entry = {
+                "partition_index": partition,
+                "committed_offset": offset.offset,
+                "committed_leader_epoch": offset.leader_epoch,
+                "committed_metadata": offset.metadata,
+            }
+            topics.setdefault(topic, []).append(entry)
+        body: dict[str, Any] = {
+            "transactional_id": self.manager.transactional_id,
+            "group_id": self.group.group_id,
+            "producer_id": self.manager.identity.producer_id,
+            "producer_epoch": self.manager.identity.epoch,
+            "topics": [{"name": name, "partitions": entries} for name, entries in topics.items()],
+        }
+        lowest = 0
+        if self.group.has_member:
+            body |= {
+                "generation_id": self.group.generation_id,
+                "member_id": self.group.member_id,
+                "group_instance_id": self.group.group_instance_id,
+            }
+            lowest = 3
+        highest = 5 if self.manager.uses_v2 else 4
+        return SchemaRequest.of(TXN_OFFSET_COMMIT, body, min_version=lowest, max_version=highest)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Partitions that were written are done; the rest is sent again, or fails."""
+        codes: set[int] = set()
+        for topic in body["topics"]:
+            for entry in topic["partitions"]:
+                if entry["error_code"] == 0:
+                    self.offsets.pop(TopicPartition(topic["name"], entry["partition_index"]), None)
+                else:
+                    codes.add(entry["error_code"])
+        if not codes:
+            self.manager.on_offsets_committed()
+            return
+        order = [Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY]
+        self.on_error(min(codes, key=lambda code: order.index(judge(self.api.name, code))), now)
+
+
+class EndTxnRequest(TxnRequest):
+    """Commits or aborts; sent only after the last batch of the transaction has its outcome."""
+
+    api = END_TXN
+    priority = 3
+
+    def __init__(self, manager: TransactionManager, commit: bool) -> None:
+        super().__init__(manager)
+        self._commit = commit
+        self._v2 = manager.uses_v2  # a transaction ends with the protocol that it started with
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it commits."""
+        return self._commit
+
+    def build(self) -> SchemaRequest:
+        """Version 5 belongs to protocol v2, and to it alone."""
+        body = {
+            "transactional_id": self.manager.transactional_id,
+            "producer_id": self.manager.identity.producer_id,
+            "producer_epoch": self.manager.identity.epoch,
+            "committed": self._commit,
+        }
+        if self._v2:
+            return SchemaRequest.of(END_TXN, body, min_version=5)
+        return SchemaRequest.of(END_TXN, body, max_version=4)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """The transaction is over; in v2 the answer brings the next epoch."""
+        if body["error_code"] != 0:
+            self.on_error(body["error_code"], now)
+            return
+        following = None
+        if version >= 5 and body.get("producer_id", -1) >= 0:
+            following = ProducerIdentity(body["producer_id"], body["producer_epoch"])
+        self.manager.on_ended(following)
+
+
+def fatal_without_version(error: KafkaError) -> bool:
+    """Whether a failed request can never succeed with this cluster."""
+    return isinstance(error, UnsupportedVersionError)

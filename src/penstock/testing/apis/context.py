@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a handler gets, and what it may answer.
+
+A handler module has two functions: `handle(request)` does what the request asks and gives the answer, `refuse(request,
+code)` gives the answer that says no to all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.protocol.schema import ApiSchema
+from penstock.testing.codes import Code
+from penstock.types import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.testing.cluster import FakeCluster
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A request as a broker read it.
+
+    Attributes:
+        now: monotonic seconds at which it is handled.
+        forced_errors: what a fault wants these partitions to be told, whatever they would be told otherwise.
+    """
+
+    cluster: FakeCluster = field(repr=False, compare=False)
+    broker_id: int
+    api: ApiSchema
+    version: int
+    client_id: str | None
+    body: Body = field(repr=False)
+    now: float
+    forced_errors: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def coordinates_transaction(self, transactional_id: str) -> bool:
+        """Whether the broker that was asked keeps this transactional id."""
+        return self.cluster.transaction_slots.owner_of(transactional_id) == self.broker_id
+
+    def coordinates_group(self, group_id: str) -> bool:
+        """Whether the broker that was asked keeps this group."""
+        return self.cluster.group_slots.owner_of(group_id) == self.broker_id
+
+    def fenced_code(self, code: Code, first_version: int) -> Code:
+        """PRODUCER_FENCED, or what clients older than the code understand."""
+        if code is Code.PRODUCER_FENCED and self.version < first_version:
+            return Code.INVALID_PRODUCER_EPOCH
+        return code
+
+
+@dataclass(slots=True)
+class Pending:
+    """An answer that must wait.
+
+    Attributes:
+        deadline: when it is given in any case.
+        try_answer: called with `now`; the answer, or None while there is none. From the deadline on it has one.
+    """
+
+    deadline: float
+    try_answer: Callable[[float], Body | None]
+
+
+class Silence(Enum):
+    """No answer at all."""
+
+    KEEP = "the request wants none"
+    CLOSE = "the connection is closed"
+
+
+Answer = Body | Pending | Silence
+
+
+class Handler(NamedTuple):
+    """The two functions of a handler module."""
+
+    handle: Callable[[ApiRequest], Answer]
+    refuse: Callable[[ApiRequest, int], Body]

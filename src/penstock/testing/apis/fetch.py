@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetch (1).
+
+Behaviour:
+- Whole stored batches from the one that holds the offset asked for, control batches among them; one at least, whatever
+  the limits say. Up to the high watermark, or with read_committed up to the last stable offset.
+- read_committed also gets the aborted transactions in what was read, for the reader to leave out.
+- Waits up to max_wait_ms until there are min_bytes.
+- An offset before the start or behind the end: OFFSET_OUT_OF_RANGE. A leader epoch that is not the present one:
+  FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+- There are no fetch sessions: an answer always has session id 0, and a request for another one is
+  FETCH_SESSION_ID_NOT_FOUND.
+
+Version notes:
+- 4: isolation level. 7: sessions. 9: leader epochs. 12: flexible. 13: topics by id.
+"""
+
+from __future__ import annotations
+
+from penstock.testing.apis.context import Answer, ApiRequest, Body, Pending
+from penstock.testing.apis.reading import isolation_of, leader_partition
+from penstock.testing.codes import Code, Refused
+
+_TOPIC_IDS_SINCE = 13
+
+
+def handle(request: ApiRequest) -> Answer:
+    """Read, or wait for something to read."""
+    body = request.body
+    if body["session_id"] != 0:
+        return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "session_id": 0, "responses": []}
+    deadline = request.now + body["max_wait_ms"] / 1000
+
+    def try_answer(now: float) -> Body | None:
+        answer, size, has_error = _read(request)
+        if now < deadline and size < body["min_bytes"] and not has_error:
+            return None
+        return answer
+
+    at_once = try_answer(request.now)
+    return Pending(deadline, try_answer) if at_once is None else at_once
+
+
+def refuse(request: ApiRequest, code: int) -> Body:
+    """Say no for every partition."""
+    return {
+        "session_id": 0,
+        "responses": [
+            _topic(row, [_error(partition["partition"], code) for partition in row["partitions"]])
+            for row in request.body["topics"]
+        ],
+    }
+
+
+def _read(request: ApiRequest) -> tuple[Body, int, bool]:
+    """The answer as it would be now, its records' size, and whether a partition has an error."""
+    left = request.body["max_bytes"]
+    size, has_error = 0, False
+    topics = []
+    for topic_row in request.body["topics"]:
+        partitions = []
+        for row in topic_row["partitions"]:
+            answer = _read_partition(request, topic_row, row, left - size)
+            size += len(answer["records"] or b"")
+            has_error = has_error or answer["error_code"] != 0
+            partitions.append(answer)
+        topics.append(_topic(topic_row, partitions))
+    return {"session_id": 0, "responses": topics}, size, has_error
+
+
+def _read_partition(request: ApiRequest, topic_row: Body, row: Body, left: int) -> Body:
+    try:
+        name = _name(request, topic_row)
+        partition = leader_partition(request, name, row["partition"], row["current_leader_epoch"])
+        log, offset = partition.log, row["fetch_offset"]
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise Refused(Code.OFFSET_OUT_OF_RANGE)
+    except Refused as error:
+        return _error(row["partition"], error.code)
+    isolation = isolation_of(request)
+    records, end = b"", offset
+    if left > 0:
+        records, end = log.read(offset, min(left, row["partition_max_bytes"]), log.visible_end(isolation))
+    aborted = None
+    if isolation == "read_committed":
+        aborted = [
+            {"producer_id": each.producer_id, "first_offset": each.first_offset}
+            for each in log.aborted_between(offset, end)
+        ]
+    return {
+        "partition_index": row["partition"],
+        "error_code": Code.NONE,
+        "high_watermark": log.high_watermark,
+        "last_stable_offset": log.last_stable_offset,
+        "log_start_offset": log.log_start_offset,
+        "aborted_transactions": aborted,
+        "records": records,
+    }
+
+
+def _name(request: ApiRequest, topic_row: Body) -> str:
+    if request.version < _TOPIC_IDS_SINCE:
+        return str(topic_row["topic"])
+    topic = request.cluster.topics.by_id(topic_row["topic_id"])
+    if topic is None:
+        raise Refused(Code.UNKNOWN_TOPIC_ID)
+    return topic.name
+
+
+def _topic(topic_row: Body, partitions: list[Body]) -> Body:
+    return {"topic": topic_row["topic"], "topic_id": topic_row["topic_id"], "partitions": partitions}
+
+
+def _error(index: int, code: int) -> Body:
+    return {"partition_index": index, "error_code": code, "high_watermark": -1, "records": b""}

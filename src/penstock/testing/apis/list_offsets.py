@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ListOffsets (2).
+
+Behaviour:
+- The latest offset (timestamp -1): the high watermark, or with read_committed the last stable offset. The earliest
+  (-2): the start of the log. Any other timestamp: the first record that is not older, or offset -1.
+- The record with the largest timestamp (-3).
+
+Version notes:
+- 2: isolation level. 4: leader epochs. 6: flexible. 7: timestamp -3. 8 to 10: tiered storage and a time-out, neither of
+  which means anything here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.testing.apis.context import ApiRequest, Body
+from penstock.testing.apis.reading import isolation_of, leader_partition
+from penstock.testing.codes import Code, Refused
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_LARGEST_TIMESTAMP: Final = -3
+_EPOCHS_SINCE: Final = 4
+
+
+def handle(request: ApiRequest) -> Body:
+    """Look the offsets up."""
+    return _answer(request, None)
+
+
+def refuse(request: ApiRequest, code: int) -> Body:
+    """Say no for every partition."""
+    return _answer(request, code)
+
+
+def _answer(request: ApiRequest, forced: int | None) -> Body:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [_row(request, topic["name"], row, forced) for row in topic["partitions"]],
+            }
+            for topic in request.body["topics"]
+        ]
+    }
+
+
+def _row(request: ApiRequest, topic: str, row: Body, forced: int | None) -> Body:
+    index = row["partition_index"]
+    if forced is not None:
+        return {"partition_index": index, "error_code": forced}
+    try:
+        partition = leader_partition(request, topic, index, row["current_leader_epoch"])
+    except Refused as error:
+        return {"partition_index": index, "error_code": error.code}
+    timestamp, offset = -1, -1
+    log, wanted = partition.log, row["timestamp"]
+    end = log.visible_end(isolation_of(request))
+    if wanted == _LATEST:
+        offset = end
+    elif wanted == _EARLIEST:
+        offset = log.log_start_offset
+    elif wanted == _LARGEST_TIMESTAMP:
+        newest = max(log.records("read_uncommitted"), key=lambda record: record.timestamp, default=None)
+        if newest is not None:
+            timestamp, offset = newest.timestamp, newest.offset
+    elif (found := log.first_at_or_after(wanted, end)) is not None:
+        timestamp, offset = found.timestamp, found.offset
+    answer: Body = {
+        "partition_index": index,
+        "error_code": Code.NONE,
+        "timestamp": timestamp,
+        "offset": offset,
+    }
+    return answer | {"leader_epoch": partition.leader_epoch} if request.version >= _EPOCHS_SINCE else answer

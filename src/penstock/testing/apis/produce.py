@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Produce (0).
+
+Behaviour:
+- One batch of format v2 for each partition; `penstock.testing.batches` has the checks, `producer_state` those of the
+  sequences. A duplicate is answered like the batch it repeats.
+- acks=0 gets no answer; when a partition fails, the connection is closed, as that is all the client can be told.
+  acks=1 is answered when the leader has the records. acks=all (-1) needs min.insync.replicas (NOT_ENOUGH_REPLICAS),
+  then waits for the high watermark: REQUEST_TIMED_OUT after the request's time, although the records stay.
+- Transactional batches need a transactional id in the request (TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all of it,
+  without or with a denied one), and the partition in the transaction. Up to version 11
+  that is looked up when the producer first writes to the partition (releases from 3.6): TRANSACTION_ABORTABLE, or
+  INVALID_TXN_STATE before version 11. From version 12 on the partition is added to the transaction here.
+- A stale epoch is INVALID_PRODUCER_EPOCH, also where the coordinator says PRODUCER_FENCED. CONCURRENT_TRANSACTIONS
+  becomes NOT_ENOUGH_REPLICAS before version 12, which older clients know to retry.
+
+Version notes:
+- 5: log start offset. 7: zstd. 8: errors of single records, messages. 9: flexible. 10: the present leader, with its
+  address, beside NOT_LEADER_OR_FOLLOWER. 11: TRANSACTION_ABORTABLE. 12: second protocol. 13: topics by id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.records.format import Buffer
+from penstock.records.reader import RecordBatch
+from penstock.testing.apis.context import Answer, ApiRequest, Body, Pending, Silence
+from penstock.testing.batches import check_batch, looks_transactional
+from penstock.testing.codes import Code, Refused
+from penstock.testing.producer_state import SequenceRules
+from penstock.testing.topics import Partition, Topic
+
+_ALL: Final = -1
+_ABORTABLE_SINCE: Final = 11
+_SECOND_PROTOCOL_SINCE: Final = 12
+_TOPIC_IDS_SINCE: Final = 13
+
+# Errors after which the answer does not say where the log begins.
+_SILENT_ON_LOG_START: Final = (
+    Code.UNKNOWN_TOPIC_OR_PARTITION,
+    Code.UNKNOWN_TOPIC_ID,
+    Code.NOT_LEADER_OR_FOLLOWER,
+    Code.MESSAGE_TOO_LARGE,
+    Code.CORRUPT_MESSAGE,
+    Code.NOT_ENOUGH_REPLICAS,
+)
+
+
+@dataclass(slots=True)
+class _Result:
+    """What becomes of one partition of the request."""
+
+    index: int
+    partition: Partition | None = None
+    code: int = Code.NONE
+    message: str | None = None
+    record_errors: list[tuple[int, str]] = field(default_factory=list)
+    base_offset: int = -1
+    append_time_ms: int = -1
+    log_start_offset: int = -1
+    required_offset: int = 0  # the high watermark that acks=all waits for
+    leader_epoch: int = -1  # in which the records were appended
+
+
+def handle(request: ApiRequest) -> Answer:
+    """Append the batches."""
+    acks = request.body["acks"]
+    if not _may_write_transactions(request):
+        return refuse(request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if acks not in (_ALL, 0, 1):
+        return refuse(request, Code.INVALID_REQUIRED_ACKS)
+    results = [
+        [_append(request, topic_row, row) for row in topic_row["partition_data"]]
+        for topic_row in request.body["topic_data"]
+    ]
+    flat = [result for topic_results in results for result in topic_results]
+    if acks == 0:
+        return Silence.CLOSE if any(result.code for result in flat) else Silence.KEEP
+    if acks == 1:
+        return _answer(request, results)
+    deadline = request.now + request.body["timeout_ms"] / 1000
+    waiting = [result for result in flat if not result.code]
+
+    def try_answer(now: float) -> Body | None:
+        if now < deadline and any(_waits(result) for result in waiting):
+            return None
+        for result in waiting:
+            _conclude(result)
+        return _answer(request, results)
+
+    at_once = try_answer(request.now)
+    return Pending(deadline, try_answer) if at_once is None else at_once
+
+
+def refuse(request: ApiRequest, code: int) -> Body:
+    """Say no for every partition."""
+    results = [
+        [_Result(row["index"], code=code) for row in topic_row["partition_data"]]
+        for topic_row in request.body["topic_data"]
+    ]
+    return _answer(request, results)
+
+
+def _may_write_transactions(request: ApiRequest) -> bool:
+    """Whether the request has an id that it may use, if it needs one; looked at before anything else."""
+    transactional_id = request.body["transactional_id"]
+    if transactional_id is not None and transactional_id not in request.cluster.denied_transactional_ids:
+        return True
+    return not any(
+        looks_transactional(row["records"])
+        for topic_row in request.body["topic_data"]
+        for row in topic_row["partition_data"]
+    )
+
+
+# ------------------------------------------------------------------------------------------------ one partition
+
+
+def _append(request: ApiRequest, topic_row: Body, row: Body) -> _Result:
+    result = _Result(row["index"])
+    try:
+        topic, partition = _find(request, topic_row, row["index"])
+        result.partition = partition
+        forced = request.forced_errors.get(partition.key)
+        if forced is not None:
+            result.code = forced
+        else:
+            _append_to_leader(request, topic, row["records"], result)
+    except Refused as error:
+        result.code, result.message, result.record_errors = error.code, error.message, error.record_errors
+        if result.partition is not None and error.code not in _SILENT_ON_LOG_START:
+            result.log_start_offset = result.partition.log.log_start_offset
+    return result
+
+
+def _find(request: ApiRequest, topic_row: Body, index: int) -> tuple[Topic, Partition]:
+    topics = request.cluster.topics
+    if request.version >= _TOPIC_IDS_SINCE:
+        topic, missing = topics.by_id(topic_row["topic_id"]), Code.UNKNOWN_TOPIC_ID
+    else:
+        topic, missing = topics.by_name(topic_row["name"]), Code.UNKNOWN_TOPIC_OR_PARTITION
+    name = topic_row["name"] if topic is None else topic.name
+    if name in request.cluster.denied_topics:
+        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED)
+    if topic is None:
+        raise Refused(missing)
+    partition = topics.partition(topic.name, index)
+    if partition is None:
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic, partition
+
+
+def _append_to_leader(request: ApiRequest, topic: Topic, records: Buffer | None, result: _Result) -> None:
+    partition = result.partition
+    assert partition is not None
+    if partition.leader != request.broker_id:
+        raise Refused(Code.NOT_LEADER_OR_FOLLOWER)
+    too_few = len(partition.isr) < topic.settings.min_insync_replicas
+    if request.body["acks"] == _ALL and too_few:
+        raise Refused(Code.NOT_ENOUGH_REPLICAS)
+    batch = check_batch(records, topic.settings, request.version, request.cluster.wall_ms())
+    log = partition.log
+    result.log_start_offset = log.log_start_offset
+    result.leader_epoch = partition.leader_epoch
+    if batch.producer_id >= 0:
+        duplicate = log.producers.find_duplicate(batch)
+        if duplicate is not None:
+            result.base_offset, result.append_time_ms = duplicate.base_offset, duplicate.append_time_ms
+            result.required_offset = duplicate.base_offset + batch.records_count
+            return
+        if batch.is_transactional:
+            _check_transaction(request, partition, batch)
+        log.producers.check(batch, _rules(request, batch))
+    assert records is not None
+    stamp_ms = request.cluster.wall_ms() if topic.settings.log_append_time else None
+    appended = log.append(records, partition.leader_epoch, stamp_ms)
+    result.base_offset, result.append_time_ms = appended.base_offset, appended.append_time_ms
+    result.required_offset = appended.next_offset
+
+
+def _rules(request: ApiRequest, batch: RecordBatch) -> SequenceRules:
+    unknown = None
+    if request.cluster.release.knows_unknown_producers:
+        unknown = Code.UNKNOWN_PRODUCER_ID
+    elif batch.is_transactional and request.version >= _SECOND_PROTOCOL_SINCE:
+        unknown = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return SequenceRules(unknown, request.cluster.settings.tells_old_duplicates)
+
+
+def _check_transaction(request: ApiRequest, partition: Partition, batch: RecordBatch) -> None:
+    cluster, transactional_id = request.cluster, request.body["transactional_id"]
+    producer = (batch.producer_id, batch.producer_epoch)
+    if partition.log.producers.in_transaction(*producer):
+        return
+    if request.version >= _SECOND_PROTOCOL_SINCE:
+        code = cluster.transactions.add_partitions(transactional_id, producer, [partition.key], request.now)
+    elif cluster.release.verifies_transactions:
+        code = cluster.transactions.verify_partition(transactional_id, producer, partition.key)
+    else:
+        return
+    if code:
+        raise Refused(_as_produce_error(code, request.version), "Partition was not added to the transaction")
+
+
+def _as_produce_error(code: Code, version: int) -> Code:
+    """What a producer is told of the coordinator's answer."""
+    if code is Code.PRODUCER_FENCED:
+        return Code.INVALID_PRODUCER_EPOCH
+    if code is Code.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return Code.INVALID_TXN_STATE
+    if code is Code.CONCURRENT_TRANSACTIONS and version < _SECOND_PROTOCOL_SINCE:
+        return Code.NOT_ENOUGH_REPLICAS
+    return code
+
+
+# ------------------------------------------------------------------------------------------------ the answer
+
+
+def _waits(result: _Result) -> bool:
+    """Whether acks=all has to wait for this partition."""
+    partition = result.partition
+    assert partition is not None
+    if partition.leader_epoch != result.leader_epoch:
+        return False
+    return partition.log.high_watermark < result.required_offset
+
+
+def _conclude(result: _Result) -> None:
+    """Say how the wait of acks=all ended."""
+    partition = result.partition
+    assert partition is not None
+    if partition.leader_epoch != result.leader_epoch:
+        result.code, result.base_offset = Code.NOT_LEADER_OR_FOLLOWER, -1
+    elif partition.log.high_watermark < result.required_offset:
+        result.code = Code.REQUEST_TIMED_OUT
+
+
+def _answer(request: ApiRequest, results: list[list[_Result]]) -> Body:
+    cluster = request.cluster
+    body: Body = {
+        "responses": [
+            {
+                "name": topic_row["name"],
+                "topic_id": topic_row["topic_id"],
+                "partition_responses": [_row(request, result) for result in topic_results],
+            }
+            for topic_row, topic_results in zip(request.body["topic_data"], results, strict=True)
+        ]
+    }
+    leaders = {
+        result.partition.leader
+        for topic_results in results
+        for result in topic_results
+        if result.code == Code.NOT_LEADER_OR_FOLLOWER and result.partition is not None
+    }
+    if request.version >= 10 and leaders & cluster.live:
+        body["node_endpoints"] = [
+            {"node_id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node in (cluster.nodes[leader] for leader in sorted(leaders & cluster.live))
+        ]
+    return body
+
+
+def _row(request: ApiRequest, result: _Result) -> Body:
+    row: Body = {
+        "index": result.index,
+        "error_code": result.code,
+        "base_offset": result.base_offset,
+        "log_append_time_ms": result.append_time_ms,
+        "log_start_offset": result.log_start_offset,
+        "record_errors": [
+            {"batch_index": index, "batch_index_error_message": text} for index, text in result.record_errors
+        ],
+        "error_message": result.message,
+    }
+    moved = result.code == Code.NOT_LEADER_OR_FOLLOWER
+    if moved and result.partition is not None and request.version >= 10:
+        row["current_leader"] = {
+            "leader_id": result.partition.leader,
+            "leader_epoch": result.partition.leader_epoch,
+        }
+    return row

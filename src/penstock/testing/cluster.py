@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Kafka cluster in memory that validates as Kafka does.
+
+It knows no socket, no thread and no clock of its own: `session(broker)` is a connection that takes and gives bytes,
+`tick(now)` is what the brokers do by themselves. `penstock.testing.server` puts it on TCP; a simulator can put it on
+anything else. Given the same bytes, times and random source it does the same.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from penstock.records.reader import Record
+from penstock.testing.apis.context import ApiRequest
+from penstock.testing.codes import Code, Refused
+from penstock.testing.coordinators import CoordinatorSlots
+from penstock.testing.faults import Faults
+from penstock.testing.groups import Groups
+from penstock.testing.partition_log import Isolation
+from penstock.testing.releases import release_named
+from penstock.testing.session import Session
+from penstock.testing.settings import ClusterSettings, TopicSettings
+from penstock.testing.topics import OFFSETS_TOPIC, Partition, Topic, Topics
+from penstock.testing.transaction_state import Transaction
+from penstock.testing.transactions import TransactionCoordinator
+from penstock.types import Node, TopicPartition
+
+_FIRST_PRODUCER_ID = 1000
+_REQUESTS_REMEMBERED = 10_000
+
+
+class FakeCluster:
+    """Brokers, topics, transactions and groups. Not safe to use from two threads at once.
+
+    Attributes:
+        received: the last requests that were read, oldest first.
+        faults: what is to go wrong.
+        denied_topics, denied_transactional_ids, denied_groups: what clients are not authorized for.
+
+    Args:
+        brokers: how many; their ids count from 0.
+        release: which Kafka to be like; it sets the API versions, the features and a few rules.
+        features: finalized features that differ from the release's, for example {"transaction.version": 1}.
+        settings: what an operator would configure.
+        clock: seconds since the epoch, for the timestamps that brokers make; not for time-outs.
+        rng: source of topic ids and garbage.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        release: str = "4.3",
+        features: Mapping[str, int] | None = None,
+        settings: ClusterSettings | None = None,
+        clock: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster of {brokers} brokers")
+        self.release = release_named(release)
+        self.settings = settings or ClusterSettings()
+        self.rng = rng or random.Random(0)
+        self.features = dict(self.release.features) | dict(features or {})
+        self.features_epoch = 1
+        self.cluster_id = self.rng.randbytes(8).hex()
+        self.nodes = {index: Node(index, f"broker-{index}", 9092) for index in range(brokers)}
+        self.live = set(self.nodes)
+        self.controller_id = 0
+        self.topics = Topics(self.rng)
+        self.groups = Groups()
+        self.faults = Faults()
+        self.received: deque[ApiRequest] = deque(maxlen=_REQUESTS_REMEMBERED)
+        self.transaction_slots = CoordinatorSlots(self.settings.coordinator_slots, self.live)
+        self.group_slots = CoordinatorSlots(self.settings.coordinator_slots, self.live)
+        self.transactions = TransactionCoordinator(
+            self.settings, self.allocate_producer_id, self._write_marker, self.wall_ms
+        )
+        self.denied_topics: set[str] = set()
+        self.denied_transactional_ids: set[str] = set()
+        self.denied_groups: set[str] = set()
+        self._clock = clock
+        self._next_producer_id = _FIRST_PRODUCER_ID
+        self._sessions: list[Session] = []
+
+    # ------------------------------------------------------------------------------------------ time, connections
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(self._clock() * 1000)
+
+    def session(self, broker_id: int) -> Session:
+        """A new connection to a broker.
+
+        Raises:
+            ConnectionRefusedError: the broker is stopped.
+        """
+        if broker_id not in self.live:
+            raise ConnectionRefusedError(f"broker {broker_id} is stopped")
+        self._sessions = [session for session in self._sessions if not session.closed]
+        session = Session(self, broker_id)
+        self._sessions.append(session)
+        return session
+
+    def tick(self, now: float) -> None:
+        """Do what is due: time-outs of transactions, and their markers."""
+        self.transactions.tick(now)
+
+    def next_event_at(self) -> float:
+        """When `tick`, or the output of a session, has something to do; infinity when nothing will happen."""
+        return min(
+            [self.transactions.next_event_at(), *(session.next_output_at() for session in self._sessions)]
+        )
+
+    def allocate_producer_id(self) -> int:
+        """A producer id that nobody has."""
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    # ------------------------------------------------------------------------------------------ topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication: int | None = None,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> Topic:
+        """Make a topic; without numbers, with the cluster's defaults.
+
+        Raises:
+            Refused: as a broker would.
+        """
+        count = self.settings.default_partitions if partitions is None else partitions
+        copies = (
+            min(self.settings.default_replication, len(self.nodes)) if replication is None else replication
+        )
+        if count < 1:
+            raise Refused(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        if not 1 <= copies <= len(self.live):
+            raise Refused(
+                Code.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {copies} time(s): {len(self.live)} broker(s) are there.",
+            )
+        ids = sorted(self.live)
+        first = sum(1 for _ in self.topics)  # topics begin at different brokers, so that each leads some
+        assignment = [
+            [ids[(first + index + copy) % len(ids)] for copy in range(copies)] for index in range(count)
+        ]
+        return self.assign_topic(name, assignment, configs)
+
+    def assign_topic(
+        self, name: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str | None] | None = None
+    ) -> Topic:
+        """Make a topic whose partitions have these replicas.
+
+        Raises:
+            Refused: as a broker would.
+        """
+        if any(not replicas or not set(replicas) <= self.live for replicas in assignment):
+            raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "Replicas must be brokers that are there")
+        defaults = TopicSettings(timestamp_after_max_ms=self.release.timestamp_after_max_ms)
+        return self.topics.create(name, assignment, defaults.with_configs(configs or {}))
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """A partition that is there.
+
+        Raises:
+            KeyError: it is not.
+        """
+        found = self.topics.partition(topic, partition)
+        if found is None:
+            raise KeyError(f"no partition {topic}-{partition}")
+        return found
+
+    def records(self, topic: str, partition: int, isolation: Isolation = "read_committed") -> list[Record]:
+        """What a consumer would get from the whole partition."""
+        return self.partition(topic, partition).log.records(isolation)
+
+    def delete_records(
+        self, topic: str, partition: int, before: int, *, forget_producers: bool = False
+    ) -> None:
+        """What retention does: the log starts later, and idle producers may be forgotten."""
+        self.partition(topic, partition).log.delete_before(before, forget_producers=forget_producers)
+
+    def hold_replication(self, topic: str, partition: int) -> None:
+        """Let the followers fall behind: acks=all waits, acks=1 is told before the records are safe."""
+        self.partition(topic, partition).log.hold_replication()
+
+    def resume_replication(self, topic: str, partition: int) -> None:
+        """Let the followers catch up."""
+        self.partition(topic, partition).log.resume_replication()
+
+    # ------------------------------------------------------------------------------------------ brokers, leaders
+
+    def set_address(self, broker_id: int, host: str, port: int) -> None:
+        """Where clients find a broker."""
+        self.nodes[broker_id] = Node(broker_id, host, port, self.nodes[broker_id].rack)
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Elect another replica; what the followers did not have is lost.
+
+        Raises:
+            ValueError: the broker is stopped, or no replica in step.
+        """
+        found = self.partition(topic, partition)
+        if to not in self.live or to not in found.isr:
+            raise ValueError(
+                f"broker {to} cannot lead {found.key}: in step are {found.isr}, up are {self.live}"
+            )
+        found.elect(to)
+
+    def shrink_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
+        """Say which replicas are in step; the leader must be one of them."""
+        found = self.partition(topic, partition)
+        if found.leader not in isr or not set(isr) <= set(found.replicas):
+            raise ValueError(
+                f"{list(isr)} cannot be in step: {found.leader} leads, replicas are {found.replicas}"
+            )
+        found.isr = list(isr)
+
+    def move_transaction_coordinator(self, transactional_id: str, to: int) -> None:
+        """Let another broker coordinate the id, and those that share its slot."""
+        self.transaction_slots.move(transactional_id, to)
+
+    def move_group_coordinator(self, group_id: str, to: int) -> None:
+        """Let another broker coordinate the group, and those that share its slot."""
+        self.group_slots.move(group_id, to)
+
+    def stop_broker(self, broker_id: int) -> None:
+        """Stop a broker: its connections break, others take over what it led and coordinated.
+
+        Raises:
+            ValueError: it is not running.
+        """
+        if broker_id not in self.live:
+            raise ValueError(f"broker {broker_id} is not running")
+        self.live.remove(broker_id)
+        for session in self._sessions:
+            if session.broker_id == broker_id:
+                session.close("the broker was stopped")
+        for partition in self.topics.partitions():
+            partition.on_broker_stopped(broker_id)
+        self._brokers_changed()
+
+    def start_broker(self, broker_id: int, *, lose_unreplicated: bool = False) -> None:
+        """Start a broker that was stopped.
+
+        Args:
+            lose_unreplicated: it comes back without what was above the high watermark, as after a power failure.
+
+        Raises:
+            ValueError: there is no such broker, or it is running.
+        """
+        if broker_id not in self.nodes or broker_id in self.live:
+            raise ValueError(f"broker {broker_id} cannot be started")
+        self.live.add(broker_id)
+        for partition in self.topics.partitions():
+            partition.on_broker_started(broker_id)
+            if lose_unreplicated and partition.leader == broker_id:
+                partition.log.truncate_to_high_watermark()
+        self._brokers_changed()
+
+    def restart_broker(self, broker_id: int, *, lose_unreplicated: bool = False) -> None:
+        """Stop and start a broker."""
+        self.stop_broker(broker_id)
+        self.start_broker(broker_id, lose_unreplicated=lose_unreplicated)
+
+    def drop_connections(self, broker_id: int | None = None) -> None:
+        """Break the connections to a broker, or to all of them; nothing else happens."""
+        for session in self._sessions:
+            if broker_id in (None, session.broker_id):
+                session.close("the connection was broken")
+
+    def _brokers_changed(self) -> None:
+        self.transaction_slots.on_brokers_changed(self.live)
+        self.group_slots.on_brokers_changed(self.live)
+        if self.controller_id not in self.live:
+            self.controller_id = min(self.live, default=-1)
+
+    # ------------------------------------------------------------------------------------------ features, fencing
+
+    def set_feature(self, name: str, level: int) -> None:
+        """Finalize a feature at another level, as an upgrade or downgrade does."""
+        self.features[name] = level
+        self.features_epoch += 1
+
+    def fence(self, transactional_id: str, now: float) -> None:
+        """Shut out the producer that uses a transactional id, and abort what it has open.
+
+        Raises:
+            KeyError: nobody has initialised the id.
+        """
+        self.transactions.fence(transactional_id, now)
+
+    def _write_marker(self, partition: TopicPartition, transaction: Transaction, *, commit: bool) -> bool:
+        producer = (transaction.producer_id, transaction.epoch)
+        if partition.topic == OFFSETS_TOPIC:
+            if self.live:
+                self.groups.on_marker(*producer, commit=commit)
+            return bool(self.live)
+        found = self.topics.partition(*partition)
+        if found is None:
+            return True  # the topic was deleted: there is nothing to mark
+        if found.leader not in self.live:
+            return False
+        found.log.append_marker(
+            producer,
+            commit=commit,
+            coordinator_epoch=self.transaction_slots.epoch_of(transaction.transactional_id),
+            leader_epoch=found.leader_epoch,
+            now_ms=self.wall_ms(),
+        )
+        return True

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pytest loads wherever Penstock is installed: two fixtures and a marker.
+
+It lies outside of the penstock package because pytest imports it at the start of every run, also in projects that never
+ask for Kafka: importing anything below `penstock` would import the producer first. What the fixtures do is in
+`penstock.testing.plugin`, which is imported by the first test that asks for one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from penstock.devbroker import DevCluster
+    from penstock.testing.server import FakeKafka
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known, for --strict-markers and --markers."""
+    config.addinivalue_line(
+        "markers",
+        "kafka(brokers=1, topics={'name': partitions}, ...): what the fake cluster of the fixture 'kafka' is made "
+        "with, as penstock.testing's FakeKafka takes it.",
+    )
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> Iterator[FakeKafka]:
+    """A fake Kafka cluster on 127.0.0.1 for this test alone; @pytest.mark.kafka(...) says how it is made."""
+    from penstock.testing import plugin
+
+    with plugin.fake_kafka(request) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def real_kafka() -> Iterator[DevCluster]:
+    """A real Apache Kafka on 127.0.0.1, one broker for the whole run; the tests are skipped where Java is missing."""
+    from penstock.testing import plugin
+
+    with plugin.real_kafka_or_skip() as cluster:
+        yield cluster

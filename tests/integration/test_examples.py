@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples run as they stand, and their records arrive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fix_broker import Consume, MakeTopic
+
+from penstock.devbroker import DevCluster
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RECORDS = {"send_and_wait": 3, "callbacks": 10_000, "asyncio_gather": 1000}
+
+
+def test_no_example_is_forgotten() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == RECORDS.keys()
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_example(name: str, dev_cluster: DevCluster, topic: MakeTopic, consume: Consume) -> None:
+    there = topic(partitions=2)
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        str(EXAMPLES / f"{name}.py"),
+        dev_cluster.bootstrap_servers,
+        there,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout
+    assert len(consume(there)) == RECORDS[name]

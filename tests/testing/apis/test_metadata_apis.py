@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata, ApiVersions and CreateTopics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from testing.wire import Wire, make_cluster
+
+from penstock.protocol.api_versions import NodeApiVersions
+from penstock.protocol.messages import API_VERSIONS, CREATE_TOPICS, END_TXN, METADATA, PRODUCE
+from penstock.testing import Code
+from penstock.testing.releases import RELEASES, release_named
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire(make_cluster(3, {"t": 3, "u": 1}))
+
+
+def topics(wire: Wire, *names: str, version: int | None = None, **fields: Any) -> list[dict[str, Any]]:
+    body = {"topics": [{"name": name} for name in names]} | fields
+    return wire.call(METADATA, body, version)["topics"]
+
+
+# ------------------------------------------------------------------------------------------------ Metadata
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_describes_the_cluster_in_every_version(wire: Wire, version: int) -> None:
+    answer = wire.call(METADATA, {"topics": [{"name": "t"}]}, version)
+    assert [row["host"] for row in answer["brokers"]] == ["broker-0", "broker-1", "broker-2"]
+    assert answer["controller_id"] == 0
+    (topic,) = answer["topics"]
+    known = wire.cluster.topics.by_name("t")
+    assert known is not None
+    assert [row["leader_id"] for row in topic["partitions"]] == [part.leader for part in known.partitions]
+    assert (topic["topic_id"] == known.topic_id) == (version >= 10)
+
+
+def test_leaders_are_spread(wire: Wire) -> None:
+    (topic,) = topics(wire, "t")
+    assert sorted(row["leader_id"] for row in topic["partitions"]) == [0, 1, 2]
+    assert all(sorted(row["isr_nodes"]) == [0, 1, 2] for row in topic["partitions"])
+
+
+def test_null_is_all_topics_and_empty_none(wire: Wire) -> None:
+    assert len(wire.call(METADATA, {"topics": None})["topics"]) == 2
+    assert wire.call(METADATA, {"topics": []})["topics"] == []
+
+
+def test_topic_by_id(wire: Wire) -> None:
+    known = wire.cluster.topics.by_name("u")
+    assert known is not None
+    rows = [{"topic_id": known.topic_id, "name": None}, {"topic_id": b"\x09" * 16, "name": None}]
+    found, missing = wire.call(METADATA, {"topics": rows}, 12)["topics"]
+    assert (found["name"], found["error_code"]) == ("u", 0)
+    assert missing["error_code"] == Code.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    ("release", "code"), [("4.3", Code.UNKNOWN_TOPIC_OR_PARTITION), ("2.4", Code.LEADER_NOT_AVAILABLE)]
+)
+def test_makes_topics_on_demand(release: str, code: Code) -> None:
+    wire = Wire(make_cluster(release=release))
+    assert topics(wire, "new")[0]["error_code"] == code
+    assert topics(wire, "new")[0]["error_code"] == 0
+
+
+def test_makes_no_topics_when_not_allowed(wire: Wire) -> None:
+    for _ in range(2):
+        (row,) = topics(wire, "new", allow_auto_topic_creation=False)
+        assert row["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    strict = Wire(make_cluster(settings={"auto_create_topics": False}))
+    for _ in range(2):
+        assert topics(strict, "new")[0]["error_code"] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "caf\u00e9"])
+def test_illegal_names(wire: Wire, name: str) -> None:
+    assert topics(wire, name)[0]["error_code"] == Code.INVALID_TOPIC_EXCEPTION
+
+
+def test_denied_topics(wire: Wire) -> None:
+    wire.cluster.denied_topics.add("t")
+    assert topics(wire, "t")[0]["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+    assert [row["name"] for row in wire.call(METADATA, {"topics": None})["topics"]] == ["u"]
+
+
+def test_a_stopped_broker_is_gone_and_its_partitions_have_other_leaders(wire: Wire) -> None:
+    wire.cluster.stop_broker(1)
+    answer = wire.call(METADATA, {"topics": [{"name": "t"}]})
+    assert [row["node_id"] for row in answer["brokers"]] == [0, 2]
+    for row in answer["topics"][0]["partitions"]:
+        assert row["leader_id"] in (0, 2)
+        assert (1 in row["isr_nodes"], row["offline_replicas"]) == (False, [1])
+
+
+def test_no_leader_without_replicas() -> None:
+    cluster = make_cluster(2)
+    cluster.assign_topic("single", [[1]])
+    cluster.stop_broker(1)
+    wire = Wire(cluster)
+    (row,) = topics(wire, "single")[0]["partitions"]
+    assert (row["error_code"], row["leader_id"]) == (Code.LEADER_NOT_AVAILABLE, -1)
+    cluster.start_broker(1)
+    (row,) = topics(wire, "single")[0]["partitions"]
+    assert (row["error_code"], row["leader_id"], row["leader_epoch"]) == (0, 1, 2)
+
+
+# ------------------------------------------------------------------------------------------------ ApiVersions
+
+SOFTWARE = {"client_software_name": "penstock", "client_software_version": "1.0"}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_tells_the_ranges_of_the_release(release: str) -> None:
+    wire = Wire(make_cluster(release=release))
+    known = NodeApiVersions.from_response(wire.call(API_VERSIONS, SOFTWARE, 3))
+    for key, (low, high) in RELEASES[release].ranges.items():
+        if key != PRODUCE.key:
+            assert known.range(key) == (low, high)
+    assert known.finalized_features.get("transaction.version", 0) == (2 if release >= "4" else 0)
+
+
+@pytest.mark.parametrize(
+    ("release", "produce", "end"),
+    [
+        ("2.4", 8, 1),
+        ("2.8", 9, 3),
+        ("3.0", 9, 3),
+        ("3.7", 10, 3),
+        ("3.9", 11, 4),
+        ("4.0", 12, 5),
+        ("4.1", 13, 5),
+        ("4.3", 13, 5),
+    ],
+)
+def test_highest_versions(release: str, produce: int, end: int) -> None:
+    ranges = release_named(release).ranges
+    assert (ranges[PRODUCE.key], ranges[END_TXN.key][1]) == ((0, produce), end)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_api_versions(wire: Wire, version: int) -> None:
+    answer = wire.call(API_VERSIONS, SOFTWARE, version)
+    assert answer["error_code"] == 0
+    assert len(answer["api_keys"]) == 15
+
+
+def test_a_newer_version_is_answered_in_version_0() -> None:
+    wire = Wire(make_cluster(release="3.7"))
+    answer = wire.call(API_VERSIONS, SOFTWARE, 4)
+    assert answer["error_code"] == Code.UNSUPPORTED_VERSION
+    assert {"api_key": 18, "min_version": 0, "max_version": 3} in answer["api_keys"]
+    assert wire.call(API_VERSIONS, SOFTWARE, 3)["error_code"] == 0  # the connection lives
+
+
+@pytest.mark.parametrize("name", ["", "-penstock", "pen stock"])
+def test_odd_software_names(wire: Wire, name: str) -> None:
+    body = {"client_software_name": name, "client_software_version": "1"}
+    assert wire.call(API_VERSIONS, body)["error_code"] == Code.INVALID_REQUEST
+
+
+def test_features_can_change(wire: Wire) -> None:
+    before = NodeApiVersions.from_response(wire.call(API_VERSIONS, SOFTWARE))
+    wire.cluster.set_feature("transaction.version", 1)
+    after = NodeApiVersions.from_response(wire.call(API_VERSIONS, SOFTWARE))
+    assert after.finalized_features["transaction.version"] == 1
+    assert after.finalized_features_epoch > before.finalized_features_epoch
+
+
+def test_unknown_release() -> None:
+    with pytest.raises(ValueError, match=r"no Kafka 1\.0"):
+        release_named("1.0")
+
+
+# ------------------------------------------------------------------------------------------------ CreateTopics
+
+
+def create(
+    wire: Wire, *rows: dict[str, Any], version: int | None = None, **fields: Any
+) -> list[dict[str, Any]]:
+    defaults = {"num_partitions": -1, "replication_factor": -1}
+    body = {"topics": [defaults | row for row in rows]} | fields
+    return wire.call(CREATE_TOPICS, body, version)["topics"]
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_makes_topics_in_every_version(wire: Wire, version: int) -> None:
+    row = {"name": "new", "num_partitions": 4, "replication_factor": 2}
+    assert create(wire, row, version=version)[0]["error_code"] == 0
+    (topic,) = topics(wire, "new")
+    assert [len(part["replica_nodes"]) for part in topic["partitions"]] == [2] * 4
+
+
+def test_defaults_and_their_answer(wire: Wire) -> None:
+    (row,) = create(wire, {"name": "new"})
+    assert (row["num_partitions"], row["replication_factor"]) == (1, 3)
+    assert wire.cluster.topics.by_id(row["topic_id"]) is wire.cluster.topics.by_name("new")
+
+
+def test_assignment_by_hand(wire: Wire) -> None:
+    by_hand = [{"partition_index": 1, "broker_ids": [2]}, {"partition_index": 0, "broker_ids": [1, 0]}]
+    assert create(wire, {"name": "new", "assignments": by_hand})[0]["error_code"] == 0
+    assert wire.cluster.partition("new", 0).replicas == [1, 0]
+    assert wire.cluster.partition("new", 1).leader == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ({"name": "t"}, Code.TOPIC_ALREADY_EXISTS),
+        ({"name": "a b"}, Code.INVALID_TOPIC_EXCEPTION),
+        ({"num_partitions": 0}, Code.INVALID_PARTITIONS),
+        ({"replication_factor": 4}, Code.INVALID_REPLICATION_FACTOR),
+        ({"assignments": [{"partition_index": 0, "broker_ids": [9]}]}, Code.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": [{"partition_index": 1, "broker_ids": [0]}]}, Code.INVALID_REPLICA_ASSIGNMENT),
+        (
+            {"assignments": [{"partition_index": 0, "broker_ids": [0]}], "num_partitions": 1},
+            Code.INVALID_REQUEST,
+        ),
+        ({"configs": [{"name": "max.message.bytes", "value": "many"}]}, Code.INVALID_CONFIG),
+        ({"configs": [{"name": "max.message.bytes", "value": "-1"}]}, Code.INVALID_CONFIG),
+        ({"configs": [{"name": "min.insync.replicas", "value": None}]}, Code.INVALID_CONFIG),
+        ({"configs": [{"name": "message.timestamp.type", "value": "Never"}]}, Code.INVALID_CONFIG),
+    ],
+)
+def test_refuses_to_make(wire: Wire, row: dict[str, Any], code: Code) -> None:
+    bad, good = create(wire, {"name": "new"} | row, {"name": "good"})
+    assert (bad["error_code"], good["error_code"]) == (code, 0)
+    assert wire.cluster.topics.by_name("new") is None
+
+
+def test_a_name_twice(wire: Wire) -> None:
+    assert [row["error_code"] for row in create(wire, {"name": "n"}, {"name": "n"})] == [
+        Code.INVALID_REQUEST
+    ] * 2
+
+
+def test_validate_only(wire: Wire) -> None:
+    assert create(wire, {"name": "new"}, validate_only=True)[0]["error_code"] == 0
+    assert wire.cluster.topics.by_name("new") is None
