@@ -14,16 +14,20 @@ import pytest
 import penstock
 
 PROMISED = {
+    "ConsumerGroupMetadata",
     "Delivery",
     "Header",
     "Interceptor",
+    "OffsetAndMetadata",
     "Partitioner",
     "Producer",
     "ProducerRecord",
     "RecordMetadata",
     "Serializer",
     "TopicPartition",
+    "TransactionHandle",
     "__version__",
+    "complete_transaction",
     "errors",
     "partitioners",
     "serializers",
@@ -38,6 +42,14 @@ SIGNATURES = {
     "Producer.close": "timeout=",
     "Producer.partitions_for": "topic",
     "Producer.metrics": "",
+    "Producer.init_transactions": "transactional_id=",
+    "Producer.begin_transaction": "",
+    "Producer.send_offsets_to_transaction": "offsets, group",
+    "Producer.commit_transaction": "",
+    "Producer.abort_transaction": "",
+    "Producer.transaction": "",
+    "Producer.detach_transaction": "",
+    "complete_transaction": "handle, commit=, *, config, timeout=",
     "ProducerRecord": "topic, value=, key=, headers=, partition=, timestamp_ms=",
 }
 

@@ -47,7 +47,18 @@ def test_every_named_test_is_collected_and_not_skipped() -> None:
     named = set().union(*table().values())
     files = sorted({test.split("::")[0] for test in named})
     collected = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:randomly", "-p", "collect_marks", *files],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-p",
+            "no:randomly",
+            "-p",
+            "collect_marks",
+            *files,
+        ],
         cwd=ROOT,
         env=_environment(),
         capture_output=True,
@@ -64,4 +75,7 @@ def test_every_named_test_is_collected_and_not_skipped() -> None:
 def _environment() -> dict[str, str]:
     import os
 
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
+    }

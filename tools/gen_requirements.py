@@ -129,8 +129,8 @@ def page() -> str:
     lines = [
         "# Requirements and the tests that show them",
         "",
-        "Made by `make docs` from the docstrings of the tests; a test fails when a requirement has none, or when a test",
-        "named here is missing or skipped.",
+        "Made by `make docs` from the docstrings of the tests; a test fails when a requirement has none, or when a",
+        "test named here is missing or skipped.",
     ]
     for group, requirements in REQUIREMENTS.items():
         lines += ["", f"## {group}", "", "| no. | requirement | tests |", "|---|---|---|"]

@@ -8,12 +8,12 @@ install_finder()  # before any import of a hot module
 from penstock import errors, partitioners, serializers  # noqa: E402
 from penstock._version import __version__  # noqa: E402
 from penstock.control.end_transaction import complete_transaction  # noqa: E402
-from penstock.control.handle import TransactionHandle  # noqa: E402
 from penstock.partitioners import Partitioner  # noqa: E402
 from penstock.producer._send_cy import Delivery  # noqa: E402
 from penstock.producer.interceptors import Interceptor  # noqa: E402
 from penstock.producer.producer import Producer  # noqa: E402
 from penstock.serializers import Serializer  # noqa: E402
+from penstock.transaction_handle import TransactionHandle  # noqa: E402
 from penstock.types import (  # noqa: E402
     ConsumerGroupMetadata,
     Header,

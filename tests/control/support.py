@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.control.client import ControlClient
-from penstock.control.handle import TransactionHandle
 from penstock.control.steps import CoordinatorOf, LeaderOf, ask_until_answered
 from penstock.errors import KafkaError, broker_error
 from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID
@@ -14,6 +13,7 @@ from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.protocol.requests import SchemaRequest
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import TRANSACTIONAL_BIT
+from penstock.transaction_handle import TransactionHandle
 
 V1, V2 = 3, 5  # EndTxn versions of the two protocols
 

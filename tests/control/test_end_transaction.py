@@ -18,7 +18,6 @@ from control.support import batch_of
 
 from penstock.control.end_transaction import complete_transaction
 from penstock.control.ending import Decision
-from penstock.control.handle import TransactionHandle
 from penstock.control.pool import complete_all
 from penstock.errors import (
     KafkaTimeoutError,
@@ -28,6 +27,7 @@ from penstock.errors import (
     UnsupportedVersionError,
 )
 from penstock.protocol.messages import END_TXN, FETCH, FIND_COORDINATOR
+from penstock.transaction_handle import TransactionHandle
 
 PID, EPOCH = 9, 3
 

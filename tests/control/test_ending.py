@@ -27,7 +27,6 @@ from penstock.control.ending import (
     State,
     TransactionOutcome,
 )
-from penstock.control.handle import TransactionHandle
 from penstock.control.markers import Found, Marker, SearchEnd
 from penstock.errors import (
     BROKER_ERRORS,
@@ -44,6 +43,7 @@ from penstock.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from penstock.transaction_handle import TransactionHandle
 
 FENCE, TIME_OUT, OTHERWISE = AbortCause.FENCE, AbortCause.TIME_OUT, AbortCause.DECIDED_OTHERWISE
 UNKNOWN_SERVER_ERROR = -1

@@ -115,7 +115,7 @@ class Core:
             self._woken,
             lambda: self.now,
         )
-        self.drainer = Drainer(self.accumulator, gate or OpenGate(), max_request_size)
+        self.drainer = Drainer(self.accumulator, gate or OpenGate(2**31 - 1), max_request_size)
         self.fast_path = FastPath(self.accumulator.topics, max_request_size, True, lambda: TIME, self._woken)
         self.fast_path.enabled = True
 
@@ -209,7 +209,7 @@ class Core:
 
     def split(self, batch: Batch) -> int:
         batch.request_pending = False
-        count = self.accumulator.split(batch)
+        count = self.accumulator.split(batch, lambda *_: None)
         self.accumulator.release(batch)
         return count
 

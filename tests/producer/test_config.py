@@ -302,8 +302,6 @@ def test_a_wrong_value_of_an_old_name_names_it(name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("enable.idempotence", "true"),
-        ("transactional.id", "t"),
         ("transaction.two.phase.commit.enable", True),
         ("security.protocol", "sasl_ssl"),
         ("enable.metrics.push", True),

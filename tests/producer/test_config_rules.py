@@ -64,11 +64,23 @@ def test_transactions_need_idempotence(enabled, explicit, acks, accepted):
 
 @pytest.mark.parametrize("acks", ["all", "-1", "0", "1", 0, 1, -1])
 @pytest.mark.parametrize("in_flight", [1, 5, 6])
-def test_this_release_is_not_idempotent_and_takes_any_combination(acks, in_flight):
+def test_without_idempotence_any_combination_is_taken(acks, in_flight):
     """Requirement 1."""
-    config = read(acks=acks, retries=0, max_in_flight_requests_per_connection=in_flight)
+    config = read(
+        acks=acks, retries=0, max_in_flight_requests_per_connection=in_flight, enable_idempotence=False
+    )
     assert config.enable_idempotence is False
     assert config.acks == (-1 if acks == "all" else int(acks))
+
+
+def test_idempotence_is_on_unless_something_speaks_against_it():
+    """Requirement 1."""
+    assert read().enable_idempotence is True
+    assert read(acks=1).enable_idempotence is False
+    with pytest.raises(ConfigError, match="idempotence"):
+        read(acks=1, enable_idempotence=True)
+    with pytest.raises(ConfigError, match="max.in.flight"):
+        read(max_in_flight_requests_per_connection=6)
 
 
 @pytest.mark.parametrize(

@@ -50,14 +50,17 @@ def test_an_uncompressed_batch_is_sent_from_where_it_was_written():
     assert len(batch.wire) == batch.writer.raw_size
 
 
-def test_a_batch_is_sealed_once():
+def test_a_batch_is_sealed_once_for_each_identity():
     core = Core()
     core.append(b"v")
     [batch] = core.drain()
     wire = batch.wire
-    core.sealer.seal(batch, BatchIdentity(9, 9, 9))
+    core.sealer.seal(batch, BatchIdentity())
     assert batch.wire is wire
-    assert next(read_batches(bytes(wire))).producer_id == -1
+    core.sealer.seal(batch, BatchIdentity(9, 8, 7))
+    [stamped] = read_batches(bytes(batch.wire))  # which checks the checksum, too
+    assert (stamped.producer_id, stamped.producer_epoch, stamped.base_sequence) == (9, 8, 7)
+    assert [record.value for record in stamped.records()] == [b"v"]
 
 
 def test_a_transactional_identity_is_written():
@@ -428,7 +431,7 @@ def test_a_split_frees_the_memory_of_the_batch_when_its_request_has_ended():
     """Requirements 28 and 46."""
     core = grown_core()
     batch, _ = in_flight(core, 40)
-    assert core.accumulator.split(batch) > 1
+    assert core.accumulator.split(batch, lambda *_: None) > 1
     assert core.pool.available() == core.pool.total - 1024
     batch.request_pending = False
     core.accumulator.release(batch)
@@ -458,7 +461,7 @@ def test_a_batch_that_has_its_outcome_is_not_split():
     [batch] = core.drain()
     batch.fail(KafkaError("expired"))
     with pytest.raises(KafkaError):
-        core.accumulator.split(batch)
+        core.accumulator.split(batch, lambda *_: None)
     assert str(delivery.exception(0)) == "expired"
     assert core.queue().depth() == 0
 

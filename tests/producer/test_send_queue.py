@@ -25,6 +25,7 @@ from penstock.producer._send_cy import (
 from penstock.producer.batch import Batch
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import HEADER_SIZE, estimate_record_size
+from penstock.records.reader import read_batches
 from penstock.types import Header, RecordMetadata
 
 VALUE = bytes(92)  # with its overhead, a record of 101 bytes
@@ -350,14 +351,29 @@ def test_the_fast_path_takes_the_time_from_the_system():
     assert before <= delivery.result(0).timestamp <= time.time() * 1000
 
 
+@pytest.mark.parametrize("headers", [[], (), [("h", b"1")], (Header("h", None), Header("\u00e9", b""))])
+def test_headers_and_timestamps_take_the_fast_path(headers):
+    core = opened()
+    assert core.fast_path.try_send(TOPIC, b"v", b"k", headers, 0, 17, None) is not None
+    [batch] = core.drain()
+    *_, record = next(read_batches(bytes(batch.wire))).records()
+    assert (record.timestamp, tuple(record.headers)) == (17, tuple(headers))
+
+
 UNUSUAL: list[tuple[str, tuple[Any, ...]]] = [
     # topic, value, key, headers, partition, timestamp, on_delivery
     ("unknown topic", ("other", b"v", None, None, 0, None, None)),
     ("text value", (TOPIC, "v", None, None, 0, None, None)),
     ("bytearray value", (TOPIC, bytearray(b"v"), None, None, 0, None, None)),
     ("text key", (TOPIC, b"v", "k", None, 0, None, None)),
-    ("headers", (TOPIC, b"v", None, (Header("h", b"1"),), 0, None, None)),
-    ("timestamp", (TOPIC, b"v", None, None, 0, 17, None)),
+    ("headers as a mapping", (TOPIC, b"v", None, {"h": b"1"}, 0, None, None)),
+    ("header that is no pair", (TOPIC, b"v", None, [("h", b"1", b"2")], 0, None, None)),
+    ("header name of another type", (TOPIC, b"v", None, [(b"h", b"1")], 0, None, None)),
+    ("header value of another type", (TOPIC, b"v", None, [("h", "1")], 0, None, None)),
+    ("headers too large", (TOPIC, b"v", None, [("h", bytes(1500))], 0, None, None)),
+    ("negative timestamp", (TOPIC, b"v", None, None, 0, -1, None)),
+    ("huge timestamp", (TOPIC, b"v", None, None, 0, 2**63, None)),
+    ("timestamp of another type", (TOPIC, b"v", None, None, 0, True, None)),
     ("partition beyond", (TOPIC, b"v", None, None, 1, None, None)),
     ("negative partition", (TOPIC, b"v", None, None, -1, None, None)),
     ("partition of another type", (TOPIC, b"v", None, None, True, None, None)),

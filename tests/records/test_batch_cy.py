@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 
 import pytest
 from fix_impl import forms, golden, implementations, load

@@ -11,7 +11,6 @@ from __future__ import annotations
 from penstock.control.client import ControlClient
 from penstock.control.end_transaction import complete_transaction
 from penstock.control.ending import AbortCause, Decision, TransactionOutcome
-from penstock.control.handle import TransactionHandle
 from penstock.control.pool import Completion, complete_all
 from penstock.control.topics import NewTopic, TopicCreation, create_topic, create_topics
 from penstock.control.transactions import (
@@ -20,6 +19,7 @@ from penstock.control.transactions import (
     describe_transactions,
     list_transactions,
 )
+from penstock.transaction_handle import TransactionHandle
 
 __all__ = [
     "AbortCause",

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.ending import Action, Ending, TransactionOutcome, outcome_without_asking
-from penstock.control.handle import TransactionHandle
 from penstock.control.markers import MarkerSearch
 from penstock.control.steps import Ask, CoordinatorOf, Rest, Steps
 from penstock.errors import KafkaTimeoutError
 from penstock.protocol.messages import END_TXN
 from penstock.protocol.requests import SchemaRequest
+from penstock.transaction_handle import TransactionHandle
 
 
 def complete_transaction(

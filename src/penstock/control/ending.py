@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from penstock.control.handle import TransactionHandle
 from penstock.control.markers import Found, Marker, SearchEnd
 from penstock.errors import (
     AuthenticationError,
@@ -37,6 +36,7 @@ from penstock.errors import (
     UnsupportedVersionError,
     broker_error,
 )
+from penstock.transaction_handle import TransactionHandle
 
 # From this version on the epoch is raised by every end of a transaction (KIP-890).
 FIRST_VERSION_THAT_BUMPS = 5

@@ -10,9 +10,9 @@ from penstock._ticket import Ticket
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.end_transaction import end_txn_request, ending_steps
 from penstock.control.ending import TransactionOutcome, outcome_without_asking
-from penstock.control.handle import TransactionHandle
 from penstock.control.settings import DEFAULT_MAX_IN_FLIGHT
 from penstock.errors import KafkaError
+from penstock.transaction_handle import TransactionHandle
 
 # Transactions that are being ended at the same time; the others wait for their turn.
 DEFAULT_AT_ONCE = 500

@@ -57,6 +57,9 @@ _WRITER_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
 _OVERHEAD = cython.declare(cython.Py_ssize_t, 61 + 21 + 1 + 2 * 5)
 
 
+_LAST_TIMESTAMP = cython.declare(cython.longlong, 2**63 - 1)
+
+
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
@@ -105,7 +108,10 @@ class Delivery:
         Raises:
             KafkaTimeoutError: the time is up; the record goes on.
         """
-        return self._wait(timeout)[1]
+        answer = self._batch.wait(self.index, timeout)
+        if answer is None:
+            raise self._out_of_time(timeout)
+        return answer[0].error_of(answer[1])
 
     def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
@@ -124,10 +130,13 @@ class Delivery:
 
     def _wait(self, timeout: float | None) -> tuple[RecordMetadata, KafkaError | None]:
         if self._batch.wait(self.index, timeout) is None:
-            raise KafkaTimeoutError(
-                f"no outcome for a record of {self._batch.topic_partition} within {timeout} s; it is still on its way"
-            )
+            raise self._out_of_time(timeout)
         return self.outcome()
+
+    def _out_of_time(self, timeout: float | None) -> KafkaTimeoutError:
+        return KafkaTimeoutError(
+            f"no outcome for a record of {self._batch.topic_partition} within {timeout} s; it is still on its way"
+        )
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         import asyncio
@@ -399,6 +408,27 @@ class TopicState:
             self.switch()
 
 
+@cython.cfunc
+def _headers_bound(headers: Any) -> cython.Py_ssize_t:
+    """The most that headers can take, or -1: they are not a list or tuple of (str, bytes or None) pairs."""
+    size: cython.Py_ssize_t = 5
+    if type(headers) is not list and type(headers) is not tuple:
+        return -1
+    for pair in headers:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            return -1
+        name = pair[0]
+        value = pair[1]
+        if type(name) is not str:
+            return -1
+        size += 10 + 4 * len(name)  # a character takes at most four bytes
+        if value is not None:
+            if type(value) is not bytes:
+                return -1
+            size += len(value)
+    return size
+
+
 @cython.final
 @cython.cclass
 class FastPath:
@@ -445,7 +475,7 @@ class FastPath:
         timestamp: cython.longlong
         full: cython.bint
         sticky: cython.bint = False
-        if not self.enabled or headers is not None or timestamp_ms is not None:
+        if not self.enabled:
             return None
         if on_delivery is not None and not callable(on_delivery):
             return None
@@ -461,6 +491,11 @@ class FastPath:
             if type(key) is not bytes:
                 return None
             size += len(key)
+        if headers is not None:
+            more: cython.Py_ssize_t = _headers_bound(headers)
+            if more < 0:
+                return None
+            size += more
         if size > self._max_record_size:
             return None
         queues: list = state.queues  # one look: it is replaced whole when the topic changes
@@ -479,7 +514,11 @@ class FastPath:
                 return None
             sticky = True
         queue = queues[chosen]
-        if self._wall_ms is None:
+        if timestamp_ms is not None:
+            if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= _LAST_TIMESTAMP:
+                return None
+            timestamp = timestamp_ms
+        elif self._wall_ms is None:
             if cython.compiled:
                 timestamp = cython.cast(cython.longlong, c_time() * 1000.0)
             else:
@@ -489,7 +528,7 @@ class FastPath:
         with queue._lock:
             if sticky and state.sticky_partition != chosen:
                 return None
-            delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, None)
+            delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
             if delivery is None:
                 return None
             if on_delivery is not None:

@@ -151,7 +151,9 @@ def _transactions(
     rng: random.Random,
 ) -> TransactionManager:
     def transaction_version() -> int:
-        known = [versions for node in metadata.nodes() if (versions := client.api_versions(node.id)) is not None]
+        known = [
+            versions for node in metadata.nodes() if (versions := client.api_versions(node.id)) is not None
+        ]
         if not known:
             return 0
         newest = max(known, key=lambda versions: versions.finalized_features_epoch)

@@ -44,7 +44,10 @@ class GateRequests:
         if self._client.ready(node, now):
             self._waiting = None
             self._client.send(
-                ClientRequest(node, waiting.request, self._timeout, lambda response: _tell(waiting, response)), now
+                ClientRequest(
+                    node, waiting.request, self._timeout, lambda response: _tell(waiting, response)
+                ),
+                now,
             )
             return FOREVER
         return self._maybe_give_up(waiting, node, now)

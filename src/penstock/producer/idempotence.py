@@ -59,7 +59,9 @@ class IdempotentGate:
         self._attempts = 0
         self._ask_at = 0.0
         self._fatal: KafkaError | None = None
-        self._refused: KafkaError | None = None  # why no producer id was given; what waits fails with it, once
+        self._refused: KafkaError | None = (
+            None  # why no producer id was given; what waits fails with it, once
+        )
 
     def check_send(self) -> None:
         """Raise after a fatal error."""

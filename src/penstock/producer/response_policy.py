@@ -144,7 +144,9 @@ def _on_unknown_producer(numbers: SequenceSituation) -> Decision:
         return Decision(Action.RETRY)
     removed_by_retention = numbers.last_acked_offset < numbers.log_start_offset
     if numbers.transactional:
-        return Decision(Action.RETRY, restart_sequences=True) if removed_by_retention else Decision(Action.FAIL)
+        return (
+            Decision(Action.RETRY, restart_sequences=True) if removed_by_retention else Decision(Action.FAIL)
+        )
     return Decision(Action.RETRY, bump_epoch=True)
 
 

@@ -28,9 +28,9 @@ from penstock.producer.batch import Batch, BatchState
 from penstock.producer.cluster import LeaderHint
 from penstock.producer.delivery import mark_io_thread
 from penstock.producer.drain import Drainer
-from penstock.producer.metadata import ProducerMetadata
 from penstock.producer.gate import Gate
 from penstock.producer.gate_requests import GateRequests
+from penstock.producer.metadata import ProducerMetadata
 from penstock.producer.response_policy import Action, BatchSituation, Decision
 from penstock.producer.sender_metrics import SenderMetrics
 from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest, ProduceResponse

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock._ticket import Ticket
-from penstock.control.handle import TransactionHandle
 from penstock.errors import IllegalStateError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.delivery import forbid_on_io_thread
 from penstock.producer.txn_manager import TransactionManager, group_metadata
+from penstock.transaction_handle import TransactionHandle
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 
@@ -69,7 +69,9 @@ class TransactionFace:
         positions = _positions(offsets)
         if not positions:
             return
-        self._finish(manager, manager.send_offsets(positions, group_metadata(group)), "send_offsets_to_transaction")
+        self._finish(
+            manager, manager.send_offsets(positions, group_metadata(group)), "send_offsets_to_transaction"
+        )
 
     def commit_transaction(self) -> None:
         """Send what is left, and commit.

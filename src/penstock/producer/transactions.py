@@ -67,7 +67,9 @@ class TransactionState:
             IllegalStateError: the table does not allow it; nothing has changed.
         """
         if not self.can_move_to(target):
-            raise IllegalStateError(f"the producer is {self.current.value}: it cannot become {target.value} now")
+            raise IllegalStateError(
+                f"the producer is {self.current.value}: it cannot become {target.value} now"
+            )
         if self.current is TxnState.FATAL_ERROR:
             return  # the first fatal error is the one that counts
         self.current = target

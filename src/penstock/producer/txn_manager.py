@@ -26,7 +26,6 @@ from typing import Any
 
 from penstock._ticket import Ticket
 from penstock._time import ExponentialBackoff
-from penstock.control.handle import TransactionHandle
 from penstock.errors import (
     BrokerError,
     IllegalStateError,
@@ -56,6 +55,7 @@ from penstock.producer.txn_requests import (
     TxnOffsetCommitRequest,
     TxnRequest,
 )
+from penstock.transaction_handle import TransactionHandle
 from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("penstock.producer")
@@ -514,7 +514,9 @@ class TransactionManager:
             self._state.move_to(TxnState.UNINITIALIZED)
             self._fail_operation(error)
         elif verdict is Verdict.FENCED:
-            self._fatal(ProducerFencedError(f"another producer uses the transactional id {self._id!r}: {error}"))
+            self._fatal(
+                ProducerFencedError(f"another producer uses the transactional id {self._id!r}: {error}")
+            )
         else:
             self._fatal(error)
 
@@ -675,5 +677,7 @@ def group_metadata(group: Any) -> ConsumerGroupMetadata:
     if not group.group_id:
         raise ValueError("the group id must not be empty")
     if group.generation_id > 0 and not group.member_id:
-        raise ValueError(f"generation {group.generation_id} of group {group.group_id!r} comes without a member id")
+        raise ValueError(
+            f"generation {group.generation_id} of group {group.group_id!r} comes without a member id"
+        )
     return group

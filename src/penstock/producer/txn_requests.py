@@ -179,7 +179,9 @@ class AddPartitionsRequest(TxnRequest):
             "v3_and_below_transactional_id": self.manager.transactional_id,
             "v3_and_below_producer_id": self.manager.identity.producer_id,
             "v3_and_below_producer_epoch": self.manager.identity.epoch,
-            "v3_and_below_topics": [{"name": name, "partitions": numbers} for name, numbers in topics.items()],
+            "v3_and_below_topics": [
+                {"name": name, "partitions": numbers} for name, numbers in topics.items()
+            ],
         }
         return SchemaRequest.of(ADD_PARTITIONS_TO_TXN, body, max_version=3)
 
@@ -199,7 +201,9 @@ class AddPartitionsRequest(TxnRequest):
     def _worst(self, failed: Mapping[TopicPartition, int]) -> tuple[int]:
         can_bump = self.manager.can_bump_epoch
         order = [Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY]
-        return (min(failed.values(), key=lambda code: order.index(judge(self.api.name, code, can_bump=can_bump))),)
+        return (
+            min(failed.values(), key=lambda code: order.index(judge(self.api.name, code, can_bump=can_bump))),
+        )
 
     def backoff_ms(self, code: int) -> float | None:
         """Sooner for the first partitions of a transaction."""

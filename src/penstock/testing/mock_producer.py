@@ -30,6 +30,7 @@ from penstock.testing.mock_options import InjectedErrors, MockPlugins, merge_opt
 from penstock.testing.mock_outbox import MockOutbox, PendingRecord
 from penstock.testing.mock_placement import MockPartitionInfo, MockPlacement, MockTopics
 from penstock.testing.mock_transactions import GroupOffsets, MockTransactions, checked_offsets
+from penstock.transaction_handle import TransactionHandle
 from penstock.types import HeadersLike, ProducerRecord, TopicPartition, as_headers
 
 
@@ -254,6 +255,21 @@ class MockProducer:
         with self._lock:
             self._transactions.abort()
 
+    def detach_transaction(self) -> TransactionHandle:
+        """Acknowledge what is pending and hand the open transaction over; `detached_records(handle)` is what it held.
+
+        A mock has no cluster in which `complete_transaction` could end it. As with the real one, the producer must be
+        initialized again afterwards.
+
+        Raises:
+            IllegalStateError: no transaction is open.
+            ProducerFencedError: the producer was fenced.
+        """
+        self._check_call("detach_transaction", lambda state: state.check_open("detach_transaction()"))
+        self._outbox.acknowledge_all()
+        with self._lock:
+            return self._transactions.detach()
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Open a transaction; commit it at the end of the block, or abort it when the block raises."""
@@ -329,6 +345,11 @@ class MockProducer:
         """The records of the open transaction."""
         with self._lock:
             return list(self._transactions.uncommitted)
+
+    def detached_records(self, handle: TransactionHandle) -> list[ProducerRecord]:
+        """The records of a transaction that was detached."""
+        with self._lock:
+            return list(self._transactions.detached.get(handle, ()))
 
     def uncommitted_offsets(self) -> GroupOffsets:
         """The consumer offsets in the open transaction: {group: {partition: offset}}."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import IllegalStateError, KafkaError, ProducerFencedError, TransactionAbortableError
+from penstock.transaction_handle import TransactionHandle
 from penstock.types import ProducerRecord, TopicPartition
 
 GroupOffsets = dict[str, dict[TopicPartition, int]]
@@ -37,6 +38,9 @@ class MockTransactions:
         self.committed_offsets: list[GroupOffsets] = []  # one entry for each commit that had offsets
         self.commit_count = 0
         self.abort_count = 0
+        self.detached: dict[
+            TransactionHandle, list[ProducerRecord]
+        ] = {}  # what each handle's transaction held
 
     def check_init(self, transactional_id: str | None) -> None:
         """Refuse a second init, and one without any id."""
@@ -109,6 +113,22 @@ class MockTransactions:
         """End the transaction and drop what was in it."""
         self.abort_count += 1
         self._end()
+
+    def detach(self) -> TransactionHandle:
+        """Give the transaction away; a new init is needed before the next one."""
+        handle = TransactionHandle(
+            transactional_id=self.transactional_id or "mock",
+            producer_id=0,
+            producer_epoch=self.commit_count + self.abort_count + len(self.detached),
+            end_txn_version=5,
+            record_count=len(self.uncommitted),
+            timeout_ms=60_000,
+            empty=not self.uncommitted and not self.uncommitted_offsets,
+        )
+        self.detached[handle] = list(self.uncommitted)
+        self._end()
+        self.initialized = False
+        return handle
 
     def fence(self) -> None:
         """Behave from now on as if a newer producer had the same transactional id."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.control.handle import TransactionHandle
+from penstock.transaction_handle import TransactionHandle
 
 VALUES: dict[str, Any] = {
     "transactional_id": "orders-1",
