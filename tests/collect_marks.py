@@ -9,4 +9,6 @@ import pytest
 def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         found = {mark.name for mark in item.iter_markers() if mark.name in ("skip", "skipif", "xfail")}
-        print(f"MARKS {item.nodeid.split('[')[0]} {','.join(sorted(found))}")
+        print(  # noqa: T201 - the output is what it is for
+            f"MARKS {item.nodeid.split('[')[0]} {','.join(sorted(found))}"
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds docs/requirements.md against the suite: every requirement has tests, and each of them exists and is not skipped."""
+"""Holds docs/requirements.md against the suite: every requirement has tests, which exist and are not skipped."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer group, and the member whose positions become part of a transaction; without a member, just the group."""
+    """A consumer group, and the member whose positions become part of a transaction; a member may be left out."""
 
     group_id: str
     generation_id: int = -1

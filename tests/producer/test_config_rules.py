@@ -79,7 +79,7 @@ def test_idempotence_is_on_unless_something_speaks_against_it():
     assert read(acks=1).enable_idempotence is False
     with pytest.raises(ConfigError, match="idempotence"):
         read(acks=1, enable_idempotence=True)
-    with pytest.raises(ConfigError, match="max.in.flight"):
+    with pytest.raises(ConfigError, match=r"max\.in\.flight"):
         read(max_in_flight_requests_per_connection=6)
 
 

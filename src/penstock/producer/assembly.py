@@ -134,7 +134,7 @@ def _assemble(
     send_path.gate = gate
     drainer = Drainer(accumulator, gate, config.max_request_size)
     sender = Sender(
-        _sender_settings(config), accumulator, drainer, gate, metadata, client, clock, rng, sender_metrics
+        _sender_settings(config), accumulator, drainer, metadata, client, clock, rng, sender_metrics
     )
     return ProducerParts(
         config, clock, metadata, accumulator, send_path, fast_path, sender, client, interceptors, registry,

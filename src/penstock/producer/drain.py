@@ -62,7 +62,7 @@ class Drainer:
 
     def __init__(self, accumulator: RecordAccumulator, gate: Gate, max_request_size: int) -> None:
         self._accumulator = accumulator
-        self._gate = gate
+        self.gate = gate
         self._max_request_size = max_request_size
         self._last_looked_at: dict[int, tuple[str, int]] = {}  # per node: where its rotation goes on
         self._progress: dict[int, _NodeProgress] = {}
@@ -71,7 +71,7 @@ class Drainer:
     def ready(self, snapshot: ClusterSnapshot, now: float) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
         accumulator = self._accumulator
-        all_sendable = accumulator.everything_sendable or self._gate.completing
+        all_sendable = accumulator.everything_sendable or self.gate.completing
         nodes: dict[int, Node] = {}
         leaderless: set[str] = set()
         next_delay = next_expiry = FOREVER
@@ -169,7 +169,7 @@ class Drainer:
                 continue
             if taken and size + batch.size > self._max_request_size:
                 break  # it is looked at first next time
-            if not self._gate.may_drain(queue, batch):
+            if not self.gate.may_drain(queue, batch):
                 continue  # its partition waits for something; the others need not
             if not queue.take(batch) or not self._hand_over(batch, info, now):
                 continue
@@ -183,7 +183,7 @@ class Drainer:
         batch.leader_epoch = info.leader_epoch
         batch.drained_at = now
         try:
-            self._accumulator.sealer.seal(batch, self._gate.assign(batch))
+            self._accumulator.sealer.seal(batch, self.gate.assign(batch))
         except Exception as error:
             log.exception("a batch of %s could not be put into wire format", batch.topic_partition)
             failure = KafkaError(
@@ -191,7 +191,7 @@ class Drainer:
             )
             failure.__cause__ = error
             batch.fail(failure)
-            self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
+            self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
             self._accumulator.finish(batch)
             return False
         return True

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gate between a partition's queue and the wire.
 
-Before a batch leaves its queue the gate is asked whether it may, and gives it the identity that its header carries; when
-its request has ended, the gate decides what becomes of it. There is a gate without guarantees (here), an idempotent one
-and a transactional one, with the same methods, so that nobody asks which one it is.
+Before a batch leaves its queue the gate is asked whether it may, and gives it the identity that its header carries;
+when its request has ended, the gate decides what becomes of it. There is a gate without guarantees (here), an
+idempotent one and a transactional one, with the same methods, so that nobody asks which one it is.
 
 All methods belong to the I/O thread.
 """

@@ -40,7 +40,7 @@ class Sealer:
         return self._ratios.estimate(topic, self._codec.id) if self.compresses else 1.0
 
     def seal(self, batch: Batch, identity: BatchIdentity) -> None:
-        """Make the bytes of a batch final. A retried batch keeps those it has, with another identity if that changed."""
+        """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""
         if batch.wire is not None and batch.stamped == identity:
             return
         attributes = self._codec.id | (TRANSACTIONAL_BIT if identity.transactional else 0)

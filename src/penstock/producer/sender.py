@@ -28,7 +28,6 @@ from penstock.producer.batch import Batch, BatchState
 from penstock.producer.cluster import LeaderHint
 from penstock.producer.delivery import mark_io_thread
 from penstock.producer.drain import Drainer
-from penstock.producer.gate import Gate
 from penstock.producer.gate_requests import GateRequests
 from penstock.producer.metadata import ProducerMetadata
 from penstock.producer.response_policy import Action, BatchSituation, Decision
@@ -64,7 +63,6 @@ class Sender:
         settings: the few options that matter here.
         accumulator: where batches come from, and go back to.
         drainer: decides which.
-        gate: numbers them, and judges their answers.
         metadata: who leads what.
         client: the network.
         clock: read once per turn.
@@ -76,7 +74,6 @@ class Sender:
         settings: SenderSettings,
         accumulator: RecordAccumulator,
         drainer: Drainer,
-        gate: Gate,
         metadata: ProducerMetadata,
         client: NetworkClient,
         clock: Clock,
@@ -86,8 +83,8 @@ class Sender:
         self._settings = settings
         self._accumulator = accumulator
         self._drainer = drainer
-        self._gate = gate
-        self._gate_requests = GateRequests(gate, client, settings.request_timeout_ms / 1000)
+        self._gate = drainer.gate
+        self._gate_requests = GateRequests(drainer.gate, client, settings.request_timeout_ms / 1000)
         self._metadata = metadata
         self._client = client
         self._clock = clock

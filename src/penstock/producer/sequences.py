@@ -9,7 +9,7 @@ Rules:
    those batches are kept in the order of their sequence numbers.
 3. A partition numbers new batches with the producer's current identity only when none of its batches is in flight with
    another one; until then nothing new leaves it.
-4. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request holds them.
+4. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request has them.
 """
 
 from __future__ import annotations

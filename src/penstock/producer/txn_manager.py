@@ -571,7 +571,7 @@ class TransactionManager:
         self._end_operation()
 
     def _choose_protocol(self, *, at_end: bool) -> None:
-        """Look at the cluster's feature; a change from v1 to v2 needs a new epoch, which the end of v1 does not bring."""
+        """Look at the cluster's feature; going from v1 to v2 needs a new epoch, which the end of v1 does not bring."""
         before = self.uses_v2
         self.uses_v2 = self._around.transaction_version() >= 2
         if at_end and self.uses_v2 and not before:
