@@ -87,7 +87,9 @@ class Delivery:
 
     def done(self) -> bool:
         """Whether the outcome is known and its callback has run."""
-        batch, _ = self._batch.resolve(self.index)
+        batch = self._batch
+        if batch.pieces:
+            batch = self.answered_by()
         return bool(batch.done)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
@@ -108,7 +110,10 @@ class Delivery:
         Raises:
             KafkaTimeoutError: the time is up; the record goes on.
         """
-        answer = self._batch.wait(self.index, timeout)
+        batch = self._batch
+        if batch.done and batch.error is None:
+            return None  # the ordinary case: all records of the batch were acknowledged
+        answer = batch.wait(self.index, timeout)
         if answer is None:
             raise self._out_of_time(timeout)
         return answer[0].error_of(answer[1])

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a run, for people and as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+from chaos.check import Findings
+from chaos.faults import Struck
+
+
+@dataclass(frozen=True)
+class ChaosReport:
+    """What happened, and what came of it.
+
+    Attributes:
+        failed: records whose delivery failed, and was reported so.
+        stalls: the longest time without an acknowledgement, by process; of a transactional one, its longest
+            transaction.
+        troubles: errors that transactional processes met and got over.
+    """
+
+    seed: int
+    protocol: str
+    seconds: float
+    faults: list[Struck]
+    findings: Findings
+    failed: int
+    stalls: dict[str, float]
+    troubles: list[str]
+
+    @property
+    def counted(self) -> int:
+        return sum(fault.counted for fault in self.faults)
+
+    @property
+    def passed(self) -> bool:
+        return self.findings.faultless and self.failed == 0
+
+    def by_kind(self) -> dict[str, tuple[int, int]]:
+        """Faults of each kind: counted, and not."""
+        counted = Counter(_kind(fault) for fault in self.faults if fault.counted)
+        others = Counter(_kind(fault) for fault in self.faults if not fault.counted)
+        return {kind: (counted[kind], others[kind]) for kind in sorted({*counted, *others})}
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            **asdict(self),
+            "faults": {kind: list(counts) for kind, counts in self.by_kind().items()},
+            "counted": self.counted,
+            "passed": self.passed,
+        }
+
+    def text(self) -> str:
+        found = self.findings
+        lines = [
+            f"seed {self.seed}, transactions {self.protocol}, {self.seconds:.0f} s of faults",
+            f"records {found.records:,}, of {found.transactions:,} transactions among others",
+            f"faults {self.counted} counted, {len(self.faults) - self.counted} not",
+            *(f"    {kind}: {yes} (and {no} not counted)" for kind, (yes, no) in self.by_kind().items()),
+            f"lost {found.lost}, duplicated {found.duplicated}, reordered {found.reordered}, "
+            f"torn transactions {found.torn}, ghosts {found.ghosts}, misplaced {found.misplaced}, "
+            f"unknown {found.unknown}, failed {self.failed}",
+            f"longest stall {max(self.stalls.values(), default=0):.1f} s "
+            f"({', '.join(f'{name} {seconds:.1f}' for name, seconds in sorted(self.stalls.items()))})",
+        ]
+        if self.troubles:
+            lines.append(f"errors that a transactional producer met, and got over: {len(self.troubles)}")
+            lines += [f"    {trouble[:400]}" for trouble in self.troubles[:10]]
+        lines += [f"    {example}" for example in found.examples]
+        lines.append("passed" if self.passed else "FAILED")
+        return "\n".join(lines)
+
+
+def _kind(fault: Struck) -> str:
+    kind = re.sub(r" by \d+ ms| of the coordinator of .*", "", fault.kind).rstrip(",")
+    if "coordinator" in fault.kind:
+        return "kill -9 of a coordinator"
+    return f"{kind} of a producer" if "producer" in fault.target else kind

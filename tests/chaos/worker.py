@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A producer in a process of its own. Run as a script with one argument: its `WorkerPlan` as JSON.
+
+Sends at a steady rate, and makes up for what a stall has cost, until "stop" comes on standard input; then settles what
+is open and leaves with 0. When the input ends without it, the one who started this process is gone, and so it goes too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from chaos.journal import Fate, SentNote, TransactionHistory, TransactionJournal
+
+from penstock import Producer
+from penstock.errors import KafkaError, KafkaTimeoutError
+
+VALUE_BYTES = 100
+FLUSH_SECONDS = 150.0
+_NO_OFFSET = -1
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """What one process is to do.
+
+    Attributes:
+        name: client id, transactional id and the beginning of each record.
+        rate: records per second.
+        journal: where it notes what became of them.
+        compression: of its batches.
+    """
+
+    name: str
+    transactional: bool
+    servers: str
+    topic: str
+    partitions: int
+    rate: float
+    journal: str
+    compression: str = "none"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    def options(self) -> dict[str, Any]:
+        """The producer's options."""
+        options: dict[str, Any] = {
+            "bootstrap_servers": self.servers,
+            "client_id": self.name,
+            "compression_type": self.compression,
+            "acks": "all",
+            "max_in_flight_requests_per_connection": 5,
+            "linger_ms": 5,
+            "request_timeout_ms": 5000,
+            "delivery_timeout_ms": 120_000,
+            "metadata_max_age_ms": 10_000,
+            # A killed broker comes back within seconds.
+            "reconnect_backoff_max_ms": 500,
+        }
+        if self.transactional:
+            options |= {
+                "transactional_id": self.name,
+                "transaction_timeout_ms": 60_000,
+                "max_block_ms": 20_000,
+            }
+        else:
+            options |= {"max_block_ms": 120_000}
+        return options
+
+
+class Pace:
+    """Says how many records are due; one that was late is made up for."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._started = time.monotonic()
+        self._given = 0
+
+    def wait(self, stop: threading.Event) -> int:
+        """The number of records that are due now, at least one; waits until there is one, or for the stop."""
+        while True:
+            due = int((time.monotonic() - self._started) * self._rate) - self._given
+            if due > 0 or stop.is_set():
+                self._given += max(due, 1)
+                return max(due, 1)
+            stop.wait(0.01)
+
+
+class PlainWorker:
+    """Sends records with numbers to each partition; idempotent, five requests in flight."""
+
+    def __init__(self, plan: WorkerPlan) -> None:
+        self._plan = plan
+        self._sent = [0] * plan.partitions
+        # Written by the I/O thread.
+        self._offsets: list[array[int]] = [array("q") for _ in range(plan.partitions)]
+        self._failed: defaultdict[int, list[int]] = defaultdict(list)
+        self._errors: Counter[str] = Counter()
+        self._settled = 0
+        self._settled_at = 0.0
+        self._longest_stall = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        pace = Pace(self._plan.rate)
+        self._settled_at = time.monotonic()
+        with Producer(**self._plan.options()) as producer:
+            turn = 0
+            while not stop.is_set():
+                for _ in range(min(pace.wait(stop), 500)):
+                    self._send(producer, turn % self._plan.partitions)
+                    turn += 1
+            producer.flush(FLUSH_SECONDS)
+        if self._settled != sum(self._sent):
+            raise AssertionError(f"{sum(self._sent)} records were sent, {self._settled} have an outcome")
+        note = SentNote(self._sent, self._failed, self._errors, self._longest_stall, self._offsets)
+        note.write(Path(self._plan.journal))
+
+    def _send(self, producer: Producer, partition: int) -> None:
+        number = self._sent[partition]
+        value = pad(b"%s %d " % (self._plan.name.encode(), number))
+        if self._settled == sum(self._sent):
+            self._settled_at = time.monotonic()  # nothing was waiting: no stall
+        self._sent[partition] += 1
+        producer.send(
+            self._plan.topic,
+            value,
+            partition=partition,
+            on_delivery=partial(self._on_delivery, partition, number),
+        )
+
+    def _on_delivery(self, partition: int, number: int, metadata: Any, error: KafkaError | None) -> None:
+        now = time.monotonic()
+        self._longest_stall = max(self._longest_stall, now - self._settled_at)
+        self._settled_at = now
+        self._settled += 1
+        offsets = self._offsets[partition]
+        if len(offsets) > number:
+            raise AssertionError(
+                f"record {number} of partition {partition} was settled twice, or out of turn"
+            )
+        offsets.extend([_NO_OFFSET] * (number - len(offsets)))
+        if error is None:
+            offsets.append(metadata.offset)
+        else:
+            offsets.append(_NO_OFFSET)
+            self._failed[partition].append(number)
+            self._errors[f"{type(error).__name__}: {error}"[:300]] += 1
+
+
+class TransactionalWorker:
+    """Runs transactions one after the other; one in seven is aborted on purpose."""
+
+    def __init__(self, plan: WorkerPlan) -> None:
+        self._plan = plan
+        path = Path(plan.journal)
+        self._number = TransactionHistory.read(path).last_number
+        self._journal = TransactionJournal(path)
+        self._rng = random.Random(f"{plan.name} {self._number}")
+        self._pace = Pace(plan.rate)
+        self._allowance = 0
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            with Producer(**self._plan.options()) as producer:
+                until_answered(producer.init_transactions)
+                try:
+                    while not stop.is_set():
+                        self._transaction(producer, stop)
+                except KafkaError as error:
+                    # The producer is of no use any more, and said so: the next one takes over its id.
+                    self._trouble("a new producer is needed", error)
+        # What the last producer left open, if anything, is ended by whoever takes the id.
+        with Producer(**self._plan.options()) as producer:
+            until_answered(producer.init_transactions)
+
+    def _transaction(self, producer: Producer, stop: threading.Event) -> None:
+        self._number += 1
+        number = self._number
+        records = self._rng.randint(20, 400)
+        wanted = Fate.ABORTED if self._rng.random() < 1 / 7 else Fate.COMMITTED
+        started = time.monotonic()
+        self._journal.note(number, Fate.BEGUN, records)
+        try:
+            producer.begin_transaction()
+            self._send(producer, number, records, stop)
+            if wanted is Fate.COMMITTED:
+                self._journal.note(number, Fate.COMMITTING)
+                until_answered(producer.commit_transaction)
+            else:
+                until_answered(producer.abort_transaction)
+        except KafkaError as error:
+            self._trouble(f"transaction {number}", error)
+            until_answered(producer.abort_transaction)
+            wanted = Fate.ABORTED
+        self._journal.note(number, wanted, f"{time.monotonic() - started:.3f}")
+
+    def _send(self, producer: Producer, number: int, records: int, stop: threading.Event) -> None:
+        name = self._plan.name.encode()
+        for index in range(records):
+            if not self._allowance:
+                self._allowance = self._pace.wait(stop)
+            self._allowance -= 1
+            value = pad(b"%s %d %d " % (name, number, index))
+            producer.send(self._plan.topic, value, partition=index % self._plan.partitions)
+
+    def _trouble(self, where: str, error: KafkaError) -> None:
+        causes = []
+        cause: BaseException | None = error
+        while cause is not None:
+            causes.append(f"{type(cause).__name__}: {cause}")
+            cause = cause.__cause__
+        self._journal.line(f"trouble {where}: {' <- '.join(causes)}".replace("\n", " "))
+
+
+def until_answered(call: Callable[[], None]) -> None:
+    """Make a transaction call until it has an outcome; a time-out is none, and the call may be repeated."""
+    while True:
+        try:
+            return call()
+        except KafkaTimeoutError:
+            continue
+
+
+def pad(text: bytes) -> bytes:
+    """The record's value: its identity, and something to carry."""
+    return text.ljust(VALUE_BYTES, b".")
+
+
+def _listen(stop: threading.Event) -> None:
+    for line in sys.stdin:
+        if line.strip() == "stop":
+            stop.set()
+    if not stop.is_set():
+        os._exit(3)
+
+
+def main(argument: str) -> None:
+    """Do what the plan says."""
+    plan = WorkerPlan(**json.loads(argument))
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=[stop], daemon=True).start()
+    worker = TransactionalWorker(plan) if plan.transactional else PlainWorker(plan)
+    worker.run(stop)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual time, and the network between the client and the fake cluster.
+
+A `Link` is a connection: the client's transport at one end, a session of the cluster at the other. Requests travel as
+whole frames, so that a cut loses a request or lets it arrive, perhaps long after the client has given up on it; answers
+travel as frames, too. `World` keeps the agenda of all that will happen, and is the client's NetworkBackend.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import itertools
+import math
+import random
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.network.backend import NetworkBackend
+from penstock.network.transport import NOTHING, READ, WRITE, Address
+from penstock.testing.cluster import FakeCluster
+from penstock.testing.session import Session
+
+EPOCH = 1_700_000_000.0  # what the wall clocks show when virtual time is 0
+_TICK = 1e-6  # no two looks at the clock see the same time, as on a real machine
+
+
+class SimClock:
+    """The client's clock: moved by the simulator alone."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.wall_offset = EPOCH
+
+    def now(self) -> float:
+        self.time += _TICK
+        return self.time
+
+    def wall_ms(self) -> int:
+        return int((self.time + self.wall_offset) * 1000)
+
+
+class Link:
+    """One connection; as a Transport it is the client's end."""
+
+    def __init__(self, world: World, broker_id: int, fileno: int) -> None:
+        self.world = world
+        self.broker_id = broker_id
+        self.session: Session | None = None
+        self.established = False
+        self.broken: OSError | None = None
+        self.blocked = False  # no room to write now
+        self.closed = False  # by the client
+        self.severed = False  # nothing travels any more
+        self.ended = False  # the broker has closed its end, and all that it said has arrived
+        self.inbound = bytearray()
+        self.in_transit: list[bytes] = []  # requests that were written and have not arrived
+        self._frame = bytearray()  # the request that is being written
+        self._up_at = 0.0
+        self._down_at = 0.0
+        self._fileno = fileno
+
+    # ---- the client's end
+
+    def finish_connect(self) -> int:
+        if self.broken is not None:
+            raise self.broken
+        return NOTHING if self.established else WRITE
+
+    def send_some(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        self.world.on_write()
+        if self.broken is not None:
+            raise self.broken
+        if self.blocked:
+            return 0
+        data = b"".join(buffers)
+        taken = self.world.room_for(len(data))
+        if taken < len(data):
+            self.blocked = True
+            self.world.after(self.world.latency(), self._unblock)
+            data = data[:taken]
+        self._frame += data
+        while len(self._frame) >= 4:
+            size = 4 + int.from_bytes(self._frame[:4], "big")
+            if len(self._frame) < size:
+                break
+            frame = bytes(self._frame[:size])
+            del self._frame[:size]
+            self._depart(frame)
+        return taken
+
+    def recv_some(self, max_bytes: int) -> bytes | None:
+        if self.inbound:
+            data = bytes(self.inbound[:max_bytes])
+            del self.inbound[:max_bytes]
+            return data
+        if self.broken is not None:
+            raise self.broken
+        return b"" if self.ended else None
+
+    def has_pending(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return self._fileno
+
+    def close(self) -> None:
+        self.closed = True
+        self.world.sever(self)
+
+    def readiness(self) -> int:
+        if self.broken is not None:
+            return READ | WRITE
+        if not self.established:
+            return NOTHING
+        return (READ if self.inbound or self.ended else 0) | (0 if self.blocked else WRITE)
+
+    # ---- in between
+
+    def _unblock(self) -> None:
+        self.blocked = False
+
+    def _depart(self, frame: bytes) -> None:
+        world = self.world
+        self.in_transit.append(frame)
+        self._up_at = max(self._up_at, world.clock.time + world.latency())
+        world.at(self._up_at, self._arrive)
+
+    def _arrive(self) -> None:
+        if self.severed or self.session is None:
+            return
+        frame = self.in_transit.pop(0)
+        self.session.feed(frame, self.world.clock.time)
+        self.world.pump()
+
+    def collect(self) -> None:
+        """Send on what the broker has said, and that it has closed, if it has."""
+        session, world = self.session, self.world
+        if session is None or self.severed:
+            return
+        for frame in session.output(world.clock.time):
+            self._down_at = max(self._down_at, world.clock.time + world.latency())
+            world.at(self._down_at, self._deliver, frame)
+        if session.closed:
+            world.sever(self)
+            self._down_at = max(self._down_at, world.clock.time + world.latency())
+            world.at(self._down_at, self._end)
+
+    def _deliver(self, frame: bytes) -> None:
+        if not self.closed and self.broken is None:
+            self.inbound += frame
+
+    def _end(self) -> None:
+        self.ended = True
+
+    def __str__(self) -> str:
+        return f"connection {self._fileno} to broker {self.broker_id}"
+
+
+class World:
+    """The agenda of what will happen, the links, and the client's selector.
+
+    Args:
+        cluster: the brokers.
+        clock: virtual time.
+        rng: latencies, partial writes, what becomes of requests on a cut connection.
+    """
+
+    def __init__(self, cluster: FakeCluster, clock: SimClock, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self.rng = rng
+        self.slowest = 0.02  # the longest latency, in seconds
+        self.partial_writes = 0.0  # how many of the writes find too little room
+        self.may_arrive_late: Callable[[int], bool] = lambda api_key: False
+        self.silent: set[int] = set()  # brokers that do not answer attempts to connect
+        self.links: list[Link] = []
+        self.woken = False
+        self.late_arrivals = 0
+        self.on_write: Callable[[], None] = lambda: None
+        self.poll_with: Callable[[float], list[tuple[Any, int]]] = lambda timeout: []
+        self.note: Callable[..., None] = lambda text, *args: None
+        self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._watched: dict[int, tuple[Link, Any, int]] = {}
+        self._numbers = itertools.count(1)
+
+    # ---- what happens when
+
+    def at(self, moment: float, action: Callable[..., None], *args: Any) -> None:
+        heapq.heappush(self._agenda, (moment, next(self._numbers), action, args))
+
+    def after(self, seconds: float, action: Callable[..., None], *args: Any) -> None:
+        self.at(self.clock.time + seconds, action, *args)
+
+    def next_at(self) -> float:
+        """When the next thing happens by itself; infinity when nothing will."""
+        cluster_at = self.cluster.next_event_at()
+        return min(self._agenda[0][0], cluster_at) if self._agenda else cluster_at
+
+    def happen(self, until: float) -> None:
+        """Let happen what is due; moves the clock to it, never beyond `until`."""
+        clock = self.clock
+        while True:
+            moment = self.next_at()
+            if moment > until:
+                return
+            clock.time = max(clock.time, moment)
+            if self._agenda and self._agenda[0][0] <= clock.time:
+                _, _, action, args = heapq.heappop(self._agenda)
+                action(*args)
+            else:
+                self.cluster.tick(clock.time)
+                self.pump()
+            if self.woken or any(self._ready_masks()):
+                return
+
+    def pump(self) -> None:
+        """Take the brokers' answers, wherever there are any."""
+        for link in self.links:
+            link.collect()
+
+    def latency(self) -> float:
+        return 0.0002 + self.rng.random() ** 3 * self.slowest
+
+    def room_for(self, size: int) -> int:
+        if self.partial_writes and self.rng.random() < self.partial_writes:
+            return int(self.rng.random() * size)
+        return size
+
+    # ---- cuts
+
+    def cut(self, link: Link) -> None:
+        """Break a connection in the middle."""
+        if link.closed or link.broken is not None:
+            return
+        self.note("%s is cut, %s request(s) on their way", link, len(link.in_transit))
+        self.sever(link)
+        link.broken = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    def sever(self, link: Link) -> None:
+        """Nothing travels on this link any more; but what was on its way may arrive late, in order."""
+        if link.severed:
+            return
+        link.severed = True
+        if link in self.links:
+            self.links.remove(link)
+        if link.session is not None:
+            link.session.close("the connection was cut")
+        arrives = self.clock.time
+        for frame in link.in_transit:
+            api_key = int.from_bytes(frame[4:6], "big")
+            if not self.may_arrive_late(api_key) or self.rng.random() < 0.5:
+                break  # it is lost, and so is what is behind it
+            arrives += self.latency() if self.rng.random() < 0.5 else self.rng.random() * 3
+            self.at(arrives, self._arrive_late, link.broker_id, frame)
+
+    def _arrive_late(self, broker_id: int, frame: bytes) -> None:
+        try:
+            session = self.cluster.session(broker_id)
+        except ConnectionRefusedError:
+            return  # the broker is down: it was too late
+        self.late_arrivals += 1
+        self.note("a request (API %s) of a cut connection reaches broker %s", frame[5], broker_id)
+        session.feed(frame, self.clock.time)
+        session.close("nobody is there to hear the answer")
+        self.pump()
+
+    # ---- the client's backend
+
+    def backend(self) -> NetworkBackend:
+        return NetworkBackend(self, self.connect, self.resolve, run_aside=lambda work: work())
+
+    def resolve(self, host: str, port: int) -> list[Address]:
+        return [Address(socket.AF_INET, (f"10.0.0.{host.removeprefix('broker-')}", port))]
+
+    def connect(self, address: Address) -> Link:
+        link = Link(self, int(address.ip.rpartition(".")[2]), next(self._numbers))
+        self.note("%s is opened", link)
+        if link.broker_id not in self.silent:
+            self.after(self.latency(), self._establish, link)
+        return link
+
+    def _establish(self, link: Link) -> None:
+        if link.closed:
+            return
+        try:
+            link.session = self.cluster.session(link.broker_id)
+        except ConnectionRefusedError:
+            link.broken = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+            return
+        link.established = True
+        self.links.append(link)
+
+    def watch(self, transport: Link, owner: Any, interest: int) -> None:
+        self._watched[transport.fileno()] = (transport, owner, interest)
+
+    def unwatch(self, transport: Link) -> None:
+        self._watched.pop(transport.fileno(), None)
+
+    def wakeup(self) -> None:
+        self.woken = True
+
+    def poll(self, timeout: float) -> list[tuple[Any, int]]:
+        return self.poll_with(timeout)
+
+    def ready(self) -> list[tuple[Any, int]]:
+        """The owners of the links that can be read or written now, as the client wants."""
+        watched = self._watched.values()
+        return [(owner, mask) for link, owner, interest in watched if (mask := link.readiness() & interest)]
+
+    def _ready_masks(self) -> list[int]:
+        return [link.readiness() & interest for link, _, interest in self._watched.values()]
+
+    @property
+    def open_transports(self) -> int:
+        return len(self._watched)
+
+    @property
+    def is_quiet(self) -> bool:
+        return not self._agenda and self.cluster.next_event_at() == math.inf
+
+    def close(self) -> None:
+        """As a Selector; there is nothing to release."""
