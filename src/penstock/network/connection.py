@@ -120,6 +120,9 @@ class Connection:
         self.last_used_at = now
         self._metrics.requests += 1
         self._node_metrics.requests += 1
+        if self._unsent_bytes > self._node_metrics.request_max:
+            self._node_metrics.request_max = self._unsent_bytes
+            self._metrics.request_max = max(self._metrics.request_max, self._unsent_bytes)
 
     def write_some(self) -> Exchange | None:
         """Write what the transport takes now.

@@ -11,13 +11,22 @@ from __future__ import annotations
 class NodeMetrics:
     """Counters of one node, over all its connections. Latencies are in seconds."""
 
-    __slots__ = ("bytes_in", "bytes_out", "latency_max", "latency_sum", "requests", "responses")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "latency_max",
+        "latency_sum",
+        "request_max",
+        "requests",
+        "responses",
+    )
 
     def __init__(self) -> None:
         self.requests = 0
         self.responses = 0
         self.bytes_out = 0
         self.bytes_in = 0
+        self.request_max = 0  # bytes of the largest request
         self.latency_sum = 0.0
         self.latency_max = 0.0
 
@@ -40,6 +49,7 @@ class NetworkMetrics:
         "io_ns",
         "io_wait_ns",
         "nodes",
+        "request_max",
         "requests",
         "responses",
         "select_count",
@@ -50,6 +60,7 @@ class NetworkMetrics:
         self.responses = 0
         self.bytes_out = 0
         self.bytes_in = 0
+        self.request_max = 0  # bytes of the largest request
         self.connections_created = 0
         self.connections_closed = 0
         self.connections_failed = 0  # attempts that did not get as far as a connection

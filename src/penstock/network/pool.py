@@ -97,7 +97,8 @@ class ConnectionPool:
     def in_flight_count(self, node_id: int | None = None) -> int:
         """Requests without an answer, of one node or of all."""
         if node_id is None:
-            return sum(len(connection.in_flight) for connection in self._live.values())
+            # A copy, made in one step: metrics are read from any thread while connections come and go.
+            return sum(len(connection.in_flight) for connection in list(self._live.values()))
         connection = self._live.get(node_id)
         return 0 if connection is None else len(connection.in_flight)
 

@@ -57,6 +57,8 @@ class ClientMetrics:
     def register_about(self, version: str, wall_ms: int) -> None:
         """Name the client itself."""
         self._registry.gauge(*names.VERSION, lambda _: version)
+        # A checkout and a wheel alike do not know their commit; monitoring that asks for it gets an answer.
+        self._registry.gauge(*names.COMMIT_ID, lambda _: "unknown")
         self._registry.gauge(*names.START_TIME, lambda _: wall_ms)
 
     def catch_up(self, now: float) -> None:
@@ -73,6 +75,7 @@ class ClientMetrics:
         network = self._network
         self._count(names.CONNECTION_CREATION, lambda: network.connections_created)
         self._count(names.CONNECTION_CLOSE, lambda: network.connections_closed)
+        self._count(names.SUCCESSFUL_AUTHENTICATION, lambda: 0)  # plain TCP has none that could succeed
         self._count(names.FAILED_AUTHENTICATION, lambda: network.authentications_failed)
         self._count(names.OUTGOING_BYTE, lambda: network.bytes_out)
         self._count(names.INCOMING_BYTE, lambda: network.bytes_in)
@@ -88,12 +91,7 @@ class ClientMetrics:
         gauge(*names.IO_TIME_AVG, lambda _: network.io_ns / max(1, network.select_count))
         gauge(*names.IO_WAIT_RATIO, self._share_of_time(lambda: network.io_wait_ns))
         gauge(*names.IO_RATIO, self._share_of_time(lambda: network.io_ns))
-        gauge(
-            names.REQUEST_SIZE.group,
-            f"{names.REQUEST_SIZE.name}-avg",
-            names.REQUEST_SIZE.description,
-            lambda _: network.bytes_out / max(1, network.requests),
-        )
+        self._size_of_requests(names.REQUEST_SIZE, network, None)
 
     def _register_node(self, node_id: int, counters: NodeMetrics) -> None:
         tags = {_NODE_TAG: f"node-{node_id}"}
@@ -101,10 +99,7 @@ class ClientMetrics:
         self._count(names.NODE_RESPONSE, lambda: counters.responses, tags)
         self._count(names.NODE_OUTGOING_BYTE, lambda: counters.bytes_out, tags)
         self._count(names.NODE_INCOMING_BYTE, lambda: counters.bytes_in, tags)
-        group, name, description = names.NODE_REQUEST_SIZE
-        self._registry.gauge(
-            group, f"{name}-avg", description, lambda _: counters.bytes_out / max(1, counters.requests), tags
-        )
+        self._size_of_requests(names.NODE_REQUEST_SIZE, counters, tags)
         group, name, description = names.NODE_REQUEST_LATENCY
         gauge = self._registry.gauge
         gauge(
@@ -115,6 +110,16 @@ class ClientMetrics:
             tags,
         )
         gauge(group, f"{name}-max", description, lambda _: 1000 * counters.latency_max, tags)
+
+    def _size_of_requests(
+        self, row: names.AvgMax, counters: NetworkMetrics | NodeMetrics, tags: dict[str, str] | None
+    ) -> None:
+        group, name, description = row
+        gauge = self._registry.gauge
+        gauge(
+            group, f"{name}-avg", description, lambda _: counters.bytes_out / max(1, counters.requests), tags
+        )
+        gauge(group, f"{name}-max", description, lambda _: counters.request_max, tags)
 
     def _count(
         self, row: names.RateTotal, total: Callable[[], float], tags: dict[str, str] | None = None

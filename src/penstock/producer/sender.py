@@ -94,6 +94,7 @@ class Sender:
         # Ordered as drained, so that expiry finds the oldest first in each partition.
         self._in_flight: dict[Batch, None] = {}
         self._next_in_flight_expiry = FOREVER
+        self._split_topics: set[str] = set()  # whose batches were too large: told once each
         # Set by any thread, read by the I/O thread.
         self._running = True
         self._forced = False
@@ -354,11 +355,13 @@ class Sender:
             self._retry(batch, answer, now)
         elif decision.action is Action.SPLIT:
             count = self._accumulator.split(batch, self._gate.on_split)
-            log.warning(
+            log.log(
+                logging.DEBUG if batch.queue.topic in self._split_topics else logging.WARNING,
                 "a batch of %d records for %s was too large for the broker; it is sent again in %d pieces. A smaller "
                 "batch.size, or a larger message.max.bytes on the broker, avoids this.",
                 batch.record_count, batch.topic_partition, count,
             )  # fmt: skip
+            self._split_topics.add(batch.queue.topic)
             self._metrics.on_split(now)
         elif not batch.done:
             failure = error or self._error(batch, answer)
