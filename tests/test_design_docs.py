@@ -7,13 +7,16 @@ import enum
 import importlib.util
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from penstock.control import ending
 from penstock.network import states
-from penstock.producer import batch
+from penstock.producer import batch, transactions, txn_requests
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "penstock"
@@ -97,26 +100,87 @@ def drawn_transitions(diagram: str) -> set[tuple[str, str]]:
     return {(source, target) for source, target in arrows if source != "[*]"}
 
 
+Arrows = set[tuple[str, str]]
+
+
+def arrows_of(table: Mapping[Any, frozenset[Any]]) -> Arrows:
+    return {(source.name, target.name) for source, targets in table.items() for target in targets}
+
+
+def arrows_by_event(table: Mapping[Any, enum.Enum]) -> Arrows:
+    """Of a table that says which event leads from a state to the next: an arrow may stand for several events."""
+    return {(source.name, target.name) for (source, _), target in table.items()}
+
+
 @pytest.mark.parametrize(
-    ("position", "table", "first"),
-    [(0, batch.TRANSITIONS, "QUEUED"), (1, states.TRANSITIONS, "DISCONNECTED")],
-    ids=["batch", "connection"],
+    ("position", "arrows", "first"),
+    [
+        (0, arrows_of(batch.TRANSITIONS), "QUEUED"),
+        (1, arrows_of(states.TRANSITIONS), "DISCONNECTED"),
+        (2, arrows_of(transactions.TRANSITIONS), transactions.TransactionState().current.name),
+        (3, arrows_by_event(ending.TRANSITIONS), "ASKING"),
+    ],
+    ids=["batch", "connection", "transactional producer", "ending of a detached transaction"],
 )
-def test_state_diagrams_are_the_tables(
-    page: str, position: int, table: dict[enum.Enum, frozenset[enum.Enum]], first: str
-) -> None:
+def test_state_diagrams_are_the_tables(page: str, position: int, arrows: Arrows, first: str) -> None:
     diagram = fenced(section(page, "States"), "mermaid")[position]
-    assert drawn_transitions(diagram) == {
-        (source.name, target.name) for source, targets in table.items() for target in targets
-    }
+    assert drawn_transitions(diagram) == arrows
     assert f"[*] --> {first}\n" in diagram
+
+
+def test_every_state_diagram_is_checked(page: str) -> None:
+    assert len(fenced(page, "mermaid")) == 4
+
+
+def states_named(page: str, predicate: str) -> set[str]:
+    """The states in the sentence "A, B and C" that ends with those words."""
+    sentence = re.search(rf"([A-Z_, ]+ and [A-Z_]+) {predicate}", section(page, "States"))
+    assert sentence is not None
+    return set(re.findall(r"[A-Z_]+", sentence.group(1)))
 
 
 def test_final_states_of_a_batch_are_named(page: str) -> None:
     final = {state.name for state, targets in batch.TRANSITIONS.items() if not targets}
-    sentence = re.search(r"([A-Z, ]+ and [A-Z]+) are final", section(page, "States"))
+    assert states_named(page, "are final") == final
+
+
+def test_reported_states_of_an_ending_are_named(page: str) -> None:
+    reported = {state.name for state, action in ending.ACTIONS.items() if action is ending.Action.REPORT}
+    assert states_named(page, "are reported") == reported
+
+
+def test_fatal_error_follows_on_every_state_and_is_never_left(page: str) -> None:
+    assert "FATAL_ERROR can follow on every state and is never left" in section(page, "States")
+    fatal = transactions.TxnState.FATAL_ERROR
+    for state in transactions.TxnState:
+        machine = transactions.TransactionState()
+        machine.current = state
+        assert machine.can_move_to(fatal)
+    assert transactions.TRANSITIONS[fatal] == frozenset()
+
+
+# ---- transactions
+
+
+def test_the_order_of_transaction_requests_is_theirs(page: str) -> None:
+    """The page names them in the order of their priorities; two stand for several, a bump for InitProducerId."""
+    sentence = re.search(
+        r"\*\*One request at a time\*\*, in this order: (.*?)\. ", section(page, "Transactions"), re.DOTALL
+    )
     assert sentence is not None
-    assert set(re.findall(r"[A-Z]+", sentence.group(1))) == final
+    named = re.findall(r"[A-Z]\w+", sentence.group(1))
+    assert named == ["FindCoordinator", "InitProducerId", "EndTxn", "InitProducerId"]
+    manager: Any = None
+    find, end = txn_requests.FindCoordinatorRequest.priority, txn_requests.EndTxnRequest.priority
+    adds = {
+        txn_requests.AddPartitionsRequest.priority,
+        txn_requests.AddOffsetsRequest.priority,
+        txn_requests.TxnOffsetCommitRequest.priority,
+    }
+    first = txn_requests.InitProducerIdRequest(manager, bump=False).priority
+    bump = txn_requests.InitProducerIdRequest(manager, bump=True).priority
+    (add,) = adds
+    assert find < first < add < end < bump
 
 
 # ---- links

@@ -176,6 +176,9 @@ EXPECTED = {
         record-retry-total record-error-rate record-error-total record-size-avg record-size-max requests-in-flight
         metadata-age waiting-threads buffer-total-bytes buffer-available-bytes bufferpool-wait-ratio
         bufferpool-wait-time-ns-total buffer-exhausted-rate buffer-exhausted-total flush-time-ns-total
+        txn-init-time-ns-total txn-begin-time-ns-total txn-send-offsets-time-ns-total txn-commit-time-ns-total
+        txn-abort-time-ns-total successful-reauthentication-rate successful-reauthentication-total
+        failed-reauthentication-rate failed-reauthentication-total
         metadata-wait-time-ns-total connection-close-rate connection-close-total connection-creation-rate
         connection-creation-total connection-count successful-authentication-rate successful-authentication-total
         failed-authentication-rate failed-authentication-total network-io-rate network-io-total outgoing-byte-rate

@@ -3,22 +3,32 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from fix_broker import Consume
 
+from penstock import Producer
 from penstock.cli.main import build_parser
+from penstock.control import ControlClient
+from penstock.control.steps import CoordinatorKind, CoordinatorOf
 from penstock.devbroker import DevCluster
 from penstock.producer.config_keys import KEYS
+from penstock.protocol.messages import OFFSET_FETCH
+from penstock.protocol.requests import SchemaRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 ADDRESS = "localhost:9092"
+OPTIONS_OF_CONSUMERS = {"isolation.level"}  # whoever reads transactions has to set it
 
 
 def console_lines() -> list[str]:
@@ -59,8 +69,64 @@ def test_the_second_example_calls_back(
     assert json.loads(record.value or b"") == {"station": 12, "level": 3.81}
 
 
+@pytest.mark.broker
+def test_the_third_example_commits_records_and_positions_together(
+    dev_cluster: DevCluster, consume: Consume
+) -> None:
+    # A group's position needs a topic that exists, whichever example ran first.
+    with Producer(bootstrap_servers=dev_cluster.bootstrap_servers) as producer:
+        producer.partitions_for("orders")
+    run_example(EXAMPLES[2], dev_cluster)
+    (invoice,) = consume("invoices", count=1, isolation_level="read_committed")
+    (movement,) = consume("stock", count=1, isolation_level="read_committed")
+    assert (invoice.key, invoice.value) == (b"customer-7", b"two pumps: 840.00")
+    assert (movement.key, movement.value) == (b"pump", b"-2")
+    assert committed_position(dev_cluster, "billing", "orders", 0) == 1
+
+
+def committed_position(cluster: DevCluster, group: str, topic: str, partition: int) -> int:
+    topics = [{"name": topic, "partition_indexes": [partition]}]
+    body = {"groups": [{"group_id": group, "topics": topics}], "require_stable": True}
+    with ControlClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
+        answer = client.request(
+            CoordinatorOf(group, CoordinatorKind.GROUP), SchemaRequest.of(OFFSET_FETCH, body, 8, 9)
+        )
+    position: int = answer["groups"][0]["topics"][0]["partitions"][0]["committed_offset"]
+    return position
+
+
+@pytest.mark.broker
+def test_the_fourth_example_ends_a_transaction_that_was_handed_over(
+    dev_cluster: DevCluster, consume: Consume
+) -> None:
+    run_example(EXAMPLES[3], dev_cluster)
+    (record,) = consume("results", count=1, isolation_level="read_committed")
+    assert record.value == b"done by task 7"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("instead", "ending"), [('"orders"', "1 passed"), ('"elsewhere"', "1 failed")], ids=["as shown", "broken"]
+)
+def test_the_test_that_is_shown_runs_as_in_a_users_project(tmp_path: Path, instead: str, ending: str) -> None:
+    shown = EXAMPLES[4].replace('send("orders"', f"send({instead}")
+    (tmp_path / "test_shown.py").write_text(shown, encoding="utf-8")
+    # The plugin by its name: so it is that of these sources, installed or not.
+    plugins = [*("-p", "pytest_penstock"), *("-p", "no:cacheprovider")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-W", "error", *plugins, str(tmp_path)],
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ending in done.stdout, done.stdout + done.stderr
+
+
 def test_there_are_no_examples_that_nobody_runs() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 5
 
 
 @pytest.mark.parametrize("arguments", command_lines("penstock"))
@@ -85,5 +151,8 @@ def test_make_targets_exist() -> None:
 
 def test_options_that_are_named_exist() -> None:
     named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)(?:=\w+)?`", README))
-    assert named
-    assert named <= set(KEYS)
+    modules = {name for name in named if name.startswith("penstock.")}
+    assert named - modules - OPTIONS_OF_CONSUMERS
+    assert named - modules - OPTIONS_OF_CONSUMERS <= set(KEYS)
+    for name in modules:
+        importlib.import_module(name)

@@ -54,7 +54,7 @@ class Ticket(Generic[T]):
         if self._state == _GRANTED:
             return self._result  # type: ignore[return-value]  # T may itself be optional
         if self._state == _FAILED and self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # it may be raised to several who wait
         raise RuntimeError(f"no result: {self!r}")
 
     def on_done(self, callback: Callable[[Ticket[T]], None]) -> None:
@@ -83,7 +83,7 @@ class Ticket(Generic[T]):
             return True
         ended = threading.Event()
         self.on_done(lambda _: ended.set())
-        return ended.wait(timeout)
+        return ended.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
 
     def _end(self, state: int, result: T | None, error: BaseException | None) -> bool:
         with self._lock:

@@ -13,6 +13,7 @@ The type tells the caller what to do:
     |  `- DeliveryTimeoutError      no acknowledgement within delivery.timeout.ms
     |- IllegalStateError            the call is not allowed now (closed, forked, wrong order)
     |  |- ProducerClosedError
+    |  |- ProducerFailedError
     |  `- ForkedProducerError
     |- TransactionOutcomeError      a transaction has ended in another way than was asked, or nobody can tell how
     |  |- TransactionAbortedError
@@ -77,6 +78,12 @@ class IllegalStateError(KafkaError, RuntimeError):
 
 class ProducerClosedError(IllegalStateError):
     """The producer is closed, or was closed while the call waited."""
+
+
+class ProducerFailedError(IllegalStateError):
+    """An earlier error, which is its cause, has put an end to this producer."""
+
+    fatal = True
 
 
 class ForkedProducerError(IllegalStateError):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from chaos.proxy import HOST, Proxy, ProxyLoop
-
 from penstock.devbroker import DevCluster
 from penstock.devbroker.node import Node
 from penstock.devbroker.ports import free_ports

@@ -12,14 +12,12 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import TimeoutError as NotStruckError
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chaos.cluster import ProxiedCluster
 from chaos.proxy import ADD_PARTITIONS_TO_TXN, END_TXN, PRODUCE, Passing, Proxy
 from chaos.workers import WorkerProcess
-
 from penstock.control import ControlClient
 
 # The session time-out of the cluster is 4 s: a broker frozen for longer is taken for dead.
@@ -70,7 +68,9 @@ class Faults:
         self._started = time.monotonic()
         self._lock = threading.Lock()  # guards `struck`; the lanes are threads
         self._down: set[int] = set()  # written by the broker lane only
-        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        self._admin = AdminClient(
+            {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "socket.timeout.ms": 20_000}
+        )
 
     # ---- brokers: one at a time, so that two copies are always there
 
@@ -101,7 +101,7 @@ class Faults:
         pid = self._cluster.node(node_id).pid
         assert pid is not None
         self._down.add(node_id)
-        self._strike(kind, f"broker {node_id}", node_id, wanted, lambda: os.kill(pid, signal.SIGKILL))
+        self._strike(kind, f"broker {node_id}", [node_id], wanted, lambda: os.kill(pid, signal.SIGKILL))
         self._cluster.kill(node_id)  # sees it off
         stop.wait(rng.uniform(0.5, 4.0))
         self._cluster.start_node(node_id)
@@ -112,7 +112,7 @@ class Faults:
         node_id = rng.choice(sorted(self._cluster.proxies))
         self._down.add(node_id)
         self._strike(
-            "SIGSTOP", f"broker {node_id}", node_id, _is_produce, lambda: self._cluster.pause(node_id)
+            "SIGSTOP", f"broker {node_id}", [node_id], _is_produce, lambda: self._cluster.pause(node_id)
         )
         time.sleep(rng.uniform(*PAUSE_SECONDS))
         self._cluster.resume(node_id)
@@ -123,15 +123,14 @@ class Faults:
         node_id = rng.choice(sorted(self._cluster.proxies))
         self._down.add(node_id)
         node = self._cluster.node(node_id)
-        self._strike("restart", f"broker {node_id}", node_id, _is_produce, node.terminate)
+        self._strike("restart", f"broker {node_id}", [node_id], _is_produce, node.terminate)
         self._cluster.stop_node(node_id)
         self._cluster.start_node(node_id)
         self._await_recovery(node_id)
 
     def elect_leaders(self, rng: random.Random, stop: threading.Event) -> None:
         """Give the partitions back to the brokers that should lead them."""
-        from confluent_kafka import TopicPartition
-        from confluent_kafka.admin import ElectionType
+        from confluent_kafka import ElectionType, TopicPartition
 
         strayed = [
             (number, leader) for number, leader, replicas, _ in self._partitions() if leader != replicas[0]
@@ -145,9 +144,9 @@ class Faults:
         in_flight = done.wait(ARM_SECONDS)
         proxy.disarm(struck)
         partitions = [TopicPartition(self._topic, number) for number, _ in strayed]
-        self._admin.elect_leaders(ElectionType.PREFERRED, partitions, request_timeout=20).result(20)
-        moved = {number for number, leader, replicas, _ in self._partitions() if leader == replicas[0]}
-        counted = in_flight and moved.issuperset(number for number, _ in strayed)
+        self._admin.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+        moved = self._await_leaders({number for number, _ in strayed})
+        counted = in_flight and moved
         self._note("election", f"{len(strayed)} partitions, away from broker {loser}", counted)
 
     # ---- connections
@@ -155,7 +154,7 @@ class Faults:
     def cut(self, rng: random.Random, stop: threading.Event) -> None:
         """Reset all connections of a broker."""
         node_id, proxy = self._some_proxy(rng)
-        self._strike("cut", f"connections to broker {node_id}", node_id, _is_produce, proxy.cut_on_loop)
+        self._strike("cut", f"connections to broker {node_id}", [node_id], _is_produce, proxy.cut_on_loop)
 
     def half_close(self, rng: random.Random, stop: threading.Event) -> None:
         """End one direction of all connections of a broker."""
@@ -164,7 +163,7 @@ class Faults:
             action, kind = proxy.half_close_to_client_on_loop, "half-close, answers swallowed,"
         else:
             action, kind = proxy.half_close_to_broker_on_loop, "half-close, requests ended,"
-        self._strike(kind, f"connections to broker {node_id}", node_id, _is_produce, action)
+        self._strike(kind, f"connections to broker {node_id}", [node_id], _is_produce, action)
 
     def delay(self, rng: random.Random, stop: threading.Event) -> None:
         """Slow answers, for a while."""
@@ -173,7 +172,7 @@ class Faults:
         self._strike(
             f"delay by {seconds * 1000:.0f} ms",
             f"broker {node_id}",
-            node_id,
+            [node_id],
             _is_produce,
             lambda: proxy.set_delay_on_loop(seconds),
         )
@@ -183,7 +182,7 @@ class Faults:
     def stall(self, rng: random.Random, stop: threading.Event) -> None:
         """Answers are held back until the clients give up waiting; the requests have taken effect."""
         node_id, proxy = self._some_proxy(rng)
-        self._strike("stall", f"answers of broker {node_id}", node_id, _is_produce, proxy.stall_on_loop)
+        self._strike("stall", f"answers of broker {node_id}", [node_id], _is_produce, proxy.stall_on_loop)
         stop.wait(rng.uniform(1.0, 7.0))  # clients wait for 5 s
         proxy.heal()
 
@@ -197,8 +196,9 @@ class Faults:
         def is_its_record(passing: Passing) -> bool:
             return passing.api_key == PRODUCE and passing.client_id == name
 
-        node_id = rng.choice([node for node in self._cluster.proxies if node not in self._down] or [1])
-        self._strike("kill -9", f"producer {name}", node_id, is_its_record, victim.signal_kill)
+        self._strike(
+            "kill -9", f"producer {name}", list(self._cluster.proxies), is_its_record, victim.signal_kill
+        )
         victim.replace()
 
     # ---- inside
@@ -207,24 +207,29 @@ class Faults:
         self,
         kind: str,
         target: str,
-        node_id: int,
+        node_ids: Sequence[int],
         wanted: Callable[[Passing], bool],
         action: Callable[[], object],
     ) -> None:
-        """Do it as soon as such a request was passed on to the broker; when none comes, do it nevertheless."""
-        proxy = self._cluster.proxies[node_id]
-        struck = proxy.arm(wanted, lambda: _ignore(action()))
-        try:
-            struck.result(ARM_SECONDS)
-        except NotStruckError:
+        """Do it as soon as such a request was passed on to one of the brokers; when none comes, do it nevertheless."""
+        done = threading.Event()  # set on the loop alone, so that looking and doing are one step
+
+        def once() -> None:
+            if not done.is_set():
+                action()
+                done.set()
+
+        proxies = [self._cluster.proxies[node_id] for node_id in node_ids]
+        armed = [(proxy, proxy.arm(wanted, once)) for proxy in proxies]
+        counted = done.wait(ARM_SECONDS)
+        for proxy, struck in armed:
             proxy.disarm(struck)
-            if not struck.done():
-                # On the loop, as it may touch what the loop owns.
-                proxy._loop.call(action)
-                self._note(kind, target, counted=False)
-                return
-            struck.result(0)
-        self._note(kind, target, counted=True)
+            if struck.done():
+                struck.result(0)  # raises what the action raised
+        if not counted:
+            # It may have struck after the wait; then this does nothing.
+            proxies[0].call_on_loop(once)
+        self._note(kind, target, counted)
 
     def _note(self, kind: str, target: str, counted: bool) -> None:
         fault = Struck(kind, target, time.monotonic() - self._started, counted)
@@ -241,6 +246,15 @@ class Faults:
         """Number, leader, copies and copies in sync of each partition."""
         found = self._admin.list_topics(self._topic, timeout=20).topics[self._topic].partitions
         return [(number, row.leader, row.replicas, row.isrs) for number, row in sorted(found.items())]
+
+    def _await_leaders(self, wanted: set[int]) -> bool:
+        """Whether these partitions are led by the first of their copies within a few seconds."""
+        deadline = time.monotonic() + ARM_SECONDS
+        while time.monotonic() < deadline:
+            if wanted <= {n for n, leader, replicas, _ in self._partitions() if leader == replicas[0]}:
+                return True
+            time.sleep(0.1)
+        return False
 
     def _await_recovery(self, node_id: int) -> None:
         """Wait until every partition has all its copies again: the next fault must not take away the second one."""
@@ -260,7 +274,3 @@ class Faults:
 
 def _is_produce(passing: Passing) -> bool:
     return passing.api_key == PRODUCE
-
-
-def _ignore(result: object) -> None:
-    del result

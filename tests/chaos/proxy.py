@@ -15,7 +15,6 @@ import contextlib
 import socket
 import struct
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -84,6 +83,12 @@ class _Link:
         self.broker = broker
         self.waiting: dict[int, Passing] = {}
         self.swallow_answers = False
+        self.requests_ended = False
+
+    def end_requests(self) -> None:
+        self.requests_ended = True
+        with contextlib.suppress(OSError, RuntimeError):
+            self.broker.write_eof()
 
     def reset(self) -> None:
         for writer in (self.client, self.broker):
@@ -172,18 +177,16 @@ class Proxy:
 
         self._loop.call(forget)
 
-    # ---- faults; each returns how many connections it met
+    def call_on_loop(self, action: Callable[[], object]) -> None:
+        """Call `action` where armed actions are called, and wait for it."""
+        self._loop.call(action)
 
-    def cut(self) -> int:
+    # ---- faults
+
+    def cut_on_loop(self) -> None:
         """Reset every connection, on both sides."""
-        return int(self._loop.call(self.cut_on_loop))
-
-    def cut_on_loop(self) -> int:
-        """The same, from an armed action."""
-        links = list(self._links)
-        for link in links:
+        for link in list(self._links):
             link.reset()
-        return len(links)
 
     def half_close_to_client_on_loop(self) -> None:
         """End the stream towards the clients; what they sent still reaches the broker, its answers are swallowed."""
@@ -195,8 +198,7 @@ class Proxy:
     def half_close_to_broker_on_loop(self) -> None:
         """End the stream towards the broker; answers that are on their way still reach the clients."""
         for link in self._links:
-            with contextlib.suppress(OSError, RuntimeError):
-                link.broker.write_eof()
+            link.end_requests()
 
     def set_delay_on_loop(self, seconds: float) -> None:
         """Let every piece of an answer take that much longer."""
@@ -218,7 +220,7 @@ class Proxy:
     def close(self) -> None:
         """Stop listening and reset what is open."""
         self._loop.call(self._server.close)
-        self.cut()
+        self._loop.call(self.cut_on_loop)
 
     # ---- passing on
 
@@ -247,12 +249,14 @@ class Proxy:
     async def _pass_requests(self, source: asyncio.StreamReader, link: _Link) -> None:
         tap = FrameTap(_request_head_size)
         while data := await source.read(_CHUNK):
+            if link.requests_ended:
+                continue  # nobody listens any more
             begun = [self._note_request(head, link) for head in tap.feed(data)]
             link.broker.write(data)
             for passing in begun:
                 self._strike(passing)
             await link.broker.drain()
-        link.broker.write_eof()
+        link.end_requests()
 
     async def _pass_answers(self, source: asyncio.StreamReader, link: _Link) -> None:
         tap = FrameTap(_response_head_size)

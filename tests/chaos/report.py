@@ -60,11 +60,11 @@ class ChaosReport:
             f"records {found.records:,}, of {found.transactions:,} transactions among others",
             f"faults {self.counted} counted, {len(self.faults) - self.counted} not",
             *(f"    {kind}: {yes} (and {no} not counted)" for kind, (yes, no) in self.by_kind().items()),
-            f"lost {found.lost}, duplicated {found.duplicated}, reordered {found.reordered}, "
-            f"torn transactions {found.torn}, ghosts {found.ghosts}, misplaced {found.misplaced}, "
-            f"unknown {found.unknown}, failed {self.failed}",
-            f"longest stall {max(self.stalls.values(), default=0):.1f} s "
-            f"({', '.join(f'{name} {seconds:.1f}' for name, seconds in sorted(self.stalls.items()))})",
+            f"lost {found.lost}, duplicated {found.duplicated}, reordered {found.reordered}",
+            f"transactions torn {found.torn}, seen though not committed {found.ghosts}",
+            f"misplaced {found.misplaced}, unknown {found.unknown}, failed {self.failed}",
+            f"longest stall {max(self.stalls.values(), default=0):.1f} s",
+            *(f"    {name}: {seconds:.1f} s" for name, seconds in sorted(self.stalls.items())),
         ]
         if self.troubles:
             lines.append(f"errors that a transactional producer met, and got over: {len(self.troubles)}")

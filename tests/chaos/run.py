@@ -18,7 +18,6 @@ from chaos.report import ChaosReport
 from chaos.schedule import Schedule
 from chaos.worker import WorkerPlan
 from chaos.workers import WorkerProcess
-
 from penstock.control import list_transactions
 
 TOPIC = "chaos"
@@ -159,7 +158,7 @@ def _upgrade(cluster: ProxiedCluster, attempts: int = 10) -> None:
 
 
 def _await_no_open_transaction(servers: str) -> None:
-    """The processes have taken their ids anew, which ends what the killed ones had left; its markers may be under way."""
+    """Wait for the last markers; the processes have taken their ids anew, which ends what the killed ones had left."""
     deadline = time.monotonic() + _OPEN_SECONDS
     while states := {
         listing.transactional_id: listing.state

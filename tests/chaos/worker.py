@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from chaos.journal import Fate, SentNote, TransactionHistory, TransactionJournal
-
 from penstock import Producer
 from penstock.errors import KafkaError, KafkaTimeoutError
 

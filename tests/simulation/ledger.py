@@ -15,10 +15,10 @@ from penstock.types import RecordMetadata
 class TxnEnd(enum.Enum):
     """How a transaction ended, as far as the application knows."""
 
-    OPEN = "open"
+    OPEN = "open"  # no end was ever asked for
     COMMITTED = "committed"
-    ABORTED = "aborted"
-    UNKNOWN = "unknown"  # an end was asked for, and no answer came; or it was left to its time-out
+    ABORTED = "aborted"  # a commit was never asked for, or was refused and an abort followed
+    UNKNOWN = "unknown"  # a commit was asked for, and no answer came
 
 
 class Txn:
@@ -26,15 +26,17 @@ class Txn:
 
     Attributes:
         offset: the group's position that was made part of it; -1 when none was.
+        detached: it was handed over, and ended from elsewhere while others went on.
     """
 
-    __slots__ = ("end", "entries", "number", "offset")
+    __slots__ = ("detached", "end", "entries", "number", "offset")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.end = TxnEnd.OPEN
         self.entries: list[Entry] = []
         self.offset = -1
+        self.detached = False
 
 
 class Entry:

@@ -96,7 +96,7 @@ def make_plan(rng: random.Random) -> Plan:
         max_block=rng.choice((0.02, 0.3, 2.0, 20.0)),
         senders=rng.choice((1, 2, 2, 3)),
         records=records,
-        faults_at=sorted(rng.randrange(1, records) for _ in range(faults)),
+        faults_at=sorted(rng.randrange(1, RECORDS_WANTED) for _ in range(faults)),
         close_early=rng.random() < 0.25,
         close_timeout=rng.choice((0.0, 0.05, 1.0)) if rng.random() < 0.3 else float("inf"),
         think=rng.choice((0.001, 0.004, 0.02)),
@@ -136,7 +136,9 @@ def _options(rng: random.Random, mode: str, batch_size: int) -> dict[str, Any]:
     if rng.random() < 0.15:
         options["compression_type"] = rng.choice(("gzip", "snappy", "lz4", "zstd"))
     if rng.random() < 0.08:
-        options["retries"] = rng.choice((0, 1, 3))
+        options["retries"] = rng.choice((0, 1, 3)) if mode == PLAIN else rng.choice((1, 3))
+    if mode == IDEMPOTENT:
+        options["enable_idempotence"] = True
     if mode == PLAIN:
         options["enable_idempotence"] = False
         options["acks"] = rng.choice(("all", "all", "1", "0"))

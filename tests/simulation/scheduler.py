@@ -66,7 +66,10 @@ class Scheduler:
     """
 
     def __init__(
-        self, rng: random.Random, now: Callable[[], float], on_crash: Callable[[AppThread, BaseException], None]
+        self,
+        rng: random.Random,
+        now: Callable[[], float],
+        on_crash: Callable[[AppThread, BaseException], None],
     ) -> None:
         self.rng = rng
         self.interrupts = 0.0  # how many of the waits are interrupted
@@ -133,7 +136,9 @@ class Scheduler:
         item.ticket.on_done(lambda _: self._wake(thread, turn, DONE))
 
     def _alarm(self, thread: AppThread, seconds: float, answer: str) -> None:
-        heapq.heappush(self._alarms, (self._now() + seconds, next(self._numbers), thread, thread.turn, answer))
+        heapq.heappush(
+            self._alarms, (self._now() + seconds, next(self._numbers), thread, thread.turn, answer)
+        )
 
     def _wake(self, thread: AppThread, turn: int, answer: str) -> None:
         if thread.turn == turn and thread.answer is None:

@@ -246,7 +246,7 @@ class World:
         if link in self.links:
             self.links.remove(link)
         if link.session is not None:
-            link.session.close("the connection was cut")
+            _hang_up(link.session, self.clock.time)
         arrives = self.clock.time
         for frame in link.in_transit:
             api_key = int.from_bytes(frame[4:6], "big")
@@ -263,7 +263,7 @@ class World:
         self.late_arrivals += 1
         self.note("a request (API %s) of a cut connection reaches broker %s", frame[5], broker_id)
         session.feed(frame, self.clock.time)
-        session.close("nobody is there to hear the answer")
+        _hang_up(session, self.clock.time)
         self.pump()
 
     # ---- the client's backend
@@ -322,3 +322,9 @@ class World:
 
     def close(self) -> None:
         """As a Selector; there is nothing to release."""
+
+
+def _hang_up(session: Session, now: float) -> None:
+    """Nobody is there any more to hear the answers."""
+    session.close("the connection was cut")
+    session.output(now)

@@ -12,7 +12,7 @@ cdef class Delivery:
 cdef class PartitionQueue:
     cdef readonly str topic
     cdef readonly int partition
-    cdef set active
+    cdef readonly set active     # the producer's; its identity also says whose I/O thread serves this queue
     cdef set incomplete
     cdef public bint muted       # owned by the I/O thread
     cdef cython.pymutex _lock    # guards the rest

@@ -101,7 +101,8 @@ class Delivery:
         """
         metadata, error = self._wait(timeout)
         if error is not None:
-            raise error
+            # All records of a batch share it: without this its traceback would grow with every call.
+            raise error.with_traceback(None)
         return metadata
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:

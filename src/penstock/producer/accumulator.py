@@ -37,6 +37,10 @@ Steps = Generator[Ticket[Any] | str, Any, Delivery]
 _ROUNDING = 1e-6
 
 
+def _always() -> None:
+    """Records are accepted, whatever happens."""
+
+
 class TimeIsUp(Exception):
     """Thrown into waiting steps by whoever drives them when the time allowed for waiting is used up."""
 
@@ -108,6 +112,13 @@ class RecordAccumulator:
         # A queue adds itself, and its batches, under its own lock. Copies of sets are atomic.
         self._active: set[PartitionQueue] = set()
         self._incomplete: set[Batch] = set()
+        # Batches that have their outcome while a request still holds them. I/O thread only.
+        self._given_up: set[Batch] = set()
+
+    @property
+    def owner(self) -> object:
+        """What tells the I/O thread of this producer from those of others; see `delivery.on_io_thread`."""
+        return self._active
 
     # ------------------------------------------------------------------------------- application threads
 
@@ -120,6 +131,7 @@ class RecordAccumulator:
             state = self.topics.get(name)
             if state is None:
                 state = TopicState(name, self.batch_size, self.partitioner.choose)
+            state.load = None  # it speaks of the partitions that there were before
             state.queues = [self._queue_locked(name, number) for number in range(partition_count)]
             self.topics[name] = state
         return state
@@ -156,15 +168,25 @@ class RecordAccumulator:
                 return appended.delivery
 
     def append_steps(
-        self, topic: TopicState, partition: int | None, record: EncodedRecord, on_delivery: Any
+        self,
+        topic: TopicState,
+        partition: int | None,
+        record: EncodedRecord,
+        on_delivery: Any,
+        admitted: Callable[[], None] = _always,
     ) -> Steps:
         """Append, opening a new batch where needed. Yields Tickets for memory, and checkpoints by name.
+
+        Args:
+            admitted: raises when records are not accepted any more; asked after each wait, because what was allowed
+                before (a transaction was open) may have ended meanwhile.
 
         Raises:
             BufferExhaustedError: TimeIsUp was thrown in while it waited for memory.
             ProducerClosedError: the producer was closed.
         """
         while True:
+            admitted()
             delivery = self.try_append(topic, partition, record, on_delivery)
             if delivery is not None:
                 return delivery
@@ -172,6 +194,7 @@ class RecordAccumulator:
             buffer = yield from self._memory(max(self.batch_size, record.size_bound))
             try:
                 yield "second look"
+                admitted()
             except BaseException:
                 self.pool.give_back((buffer,))
                 raise
@@ -296,6 +319,10 @@ class RecordAccumulator:
         """Whether any batch has no outcome yet."""
         return bool(self._incomplete)
 
+    def may_still_be_written(self) -> bool:
+        """Whether any batch has no outcome yet, or was given up while its request is on the way."""
+        return bool(self._incomplete or self._given_up)
+
     def requeue(self, batches: Sequence[Batch]) -> None:
         """Put batches back at the head of their queue: in order, and numbered ones in the order of their numbers."""
         if batches[0].identity is ANONYMOUS:
@@ -324,22 +351,25 @@ class RecordAccumulator:
             expired.extend(queue.take_older(now - self.delivery_timeout + _ROUNDING))
         return expired
 
-    def take_unsent(self) -> list[Batch]:
-        """Take the batches out of their queues that never were on the wire."""
+    def take_unsent(self, *, also_retried: bool = False) -> list[Batch]:
+        """Take the batches out of their queues that never were on the wire; or all that wait there."""
         taken: list[Batch] = []
         for queue in self.active_queues():
-            taken.extend(queue.take_some(_never_sent))
+            taken.extend(queue.take_all() if also_retried else queue.take_some(_never_sent))
         return taken
 
     def finish(self, batch: Batch) -> None:
         """A batch has its outcome: forget it, and free its memory as soon as no request holds it."""
         self._incomplete.discard(batch)
+        if batch.request_pending:
+            self._given_up.add(batch)
         self.release(batch)
 
     def release(self, batch: Batch) -> None:
         """Return a finished batch's memory, unless a request still holds its bytes. Once; later calls do nothing."""
         if batch.request_pending or not batch.done:
             return
+        self._given_up.discard(batch)
         buffers, counted = batch.buffers, batch.counted
         batch.buffers, batch.counted, batch.wire = [], 0, None
         if buffers or counted:

@@ -97,6 +97,7 @@ def _assemble(
     registry = MetricsRegistry(config.metrics_num_samples, config.metrics_sample_window_ms)
     sender_metrics = SenderMetrics(registry)
     client_metrics = ClientMetrics(registry, network_metrics, clock.now())
+    sender_metrics.catch_up = client_metrics.catch_up
     client_metrics.register_memory(accumulator.pool)
     client_metrics.register_requests(metadata, client.in_flight_count)
     client_metrics.register_about(__version__, clock.wall_ms())
@@ -150,12 +151,12 @@ def _transactions(
     accept: Callable[[bool], None],
     rng: random.Random,
 ) -> TransactionManager:
-    def transaction_version() -> int:
+    def transaction_version() -> int | None:
         known = [
             versions for node in metadata.nodes() if (versions := client.api_versions(node.id)) is not None
         ]
         if not known:
-            return 0
+            return None
         newest = max(known, key=lambda versions: versions.finalized_features_epoch)
         return newest.finalized_features.get("transaction.version", 0)
 
@@ -166,7 +167,7 @@ def _transactions(
         config.retry_backoff_ms,
         config.retry_backoff_max_ms,
     )
-    around = Surroundings(transaction_version, accumulator.has_incomplete, accept, client.wakeup)
+    around = Surroundings(transaction_version, accumulator.may_still_be_written, accept, client.wakeup)
     return TransactionManager(settings, around, rng)
 
 

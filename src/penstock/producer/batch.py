@@ -85,6 +85,7 @@ class Batch:
         "created",
         "drained_at",
         "identity",
+        "in_doubt",
         "is_piece",
         "leader_epoch",
         "queue",
@@ -106,7 +107,7 @@ class Batch:
         self.created = created
         self.buffers = buffers
         self.counted = 0  # bytes charged to the pool beyond `buffers`
-        self.result = BatchResult(queue.topic, queue.partition)
+        self.result = BatchResult(queue.topic, queue.partition, queue.active)
         self.state = BatchState.QUEUED
         self.attempts = 0  # times it was queued again after a request
         self.retry_at = 0.0  # not before this moment, unless the leader has changed
@@ -116,6 +117,7 @@ class Batch:
         self.identity = ANONYMOUS  # what its header is to say
         self.stamped = ANONYMOUS  # what the header of `wire` says
         self.renumbered = False  # its numbers changed since it was sent last
+        self.in_doubt = False  # a request for it ended without word of whether it was written
         self.is_piece = False  # made by a split
         self.wire: memoryview | None = None  # the sealed bytes
 

@@ -24,6 +24,7 @@ def run_steps(
     clock: Clock,
     call: str,
     on_waited: Callable[[Ticket[Any], float], None] | None = None,
+    owner: object = None,
 ) -> R:
     """Run steps to their end.
 
@@ -33,6 +34,7 @@ def run_steps(
         clock: measures them.
         call: the user's call, for the error when it would have to wait on the I/O thread.
         on_waited: told what was waited for, and for how many seconds.
+        owner: whose I/O thread must not wait here.
 
     Raises:
         Whatever the steps raise; KeyboardInterrupt comes through, after the steps have given back what they held.
@@ -47,7 +49,7 @@ def run_steps(
             started = clock.now()
             try:
                 if not item.done:
-                    forbid_on_io_thread(call)
+                    forbid_on_io_thread(call, owner)
                 ended = item.wait(min(max(0.0, budget - waited), threading.TIMEOUT_MAX))
                 spent = clock.now() - started
                 waited += spent

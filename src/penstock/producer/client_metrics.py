@@ -39,6 +39,14 @@ class ClientMetrics:
         self.buffer_exhausted = registry.rate_total(*names.BUFFER_EXHAUSTED)
         self.flush_ns = registry.counter(*names.FLUSH_TIME)
         self.metadata_wait_ns = registry.counter(*names.METADATA_WAIT_TIME)
+        # By call of the producer; application threads add to them.
+        self.transaction_ns = {
+            "init_transactions": registry.counter(*names.TXN_INIT_TIME),
+            "begin_transaction": registry.counter(*names.TXN_BEGIN_TIME),
+            "send_offsets_to_transaction": registry.counter(*names.TXN_SEND_OFFSETS_TIME),
+            "commit_transaction": registry.counter(*names.TXN_COMMIT_TIME),
+            "abort_transaction": registry.counter(*names.TXN_ABORT_TIME),
+        }
         self._register_network()
 
     def register_memory(self, pool: BufferPool) -> None:
@@ -62,7 +70,7 @@ class ClientMetrics:
         self._registry.gauge(*names.START_TIME, lambda _: wall_ms)
 
     def catch_up(self, now: float) -> None:
-        """Bring the rates of counters kept elsewhere up to now."""
+        """Bring the rates of counters kept elsewhere up to now. The I/O thread does it once a second while it works."""
         with self._lock:
             for node_id, counters in list(self._network.nodes.items()):
                 if node_id >= 0 and node_id not in self._nodes:
@@ -75,7 +83,10 @@ class ClientMetrics:
         network = self._network
         self._count(names.CONNECTION_CREATION, lambda: network.connections_created)
         self._count(names.CONNECTION_CLOSE, lambda: network.connections_closed)
-        self._count(names.SUCCESSFUL_AUTHENTICATION, lambda: 0)  # plain TCP has none that could succeed
+        # Plain TCP has no authentication that could succeed, and none that could be repeated.
+        self._count(names.SUCCESSFUL_AUTHENTICATION, lambda: 0)
+        self._count(names.SUCCESSFUL_REAUTHENTICATION, lambda: 0)
+        self._count(names.FAILED_REAUTHENTICATION, lambda: 0)
         self._count(names.FAILED_AUTHENTICATION, lambda: network.authentications_failed)
         self._count(names.OUTGOING_BYTE, lambda: network.bytes_out)
         self._count(names.INCOMING_BYTE, lambda: network.bytes_in)

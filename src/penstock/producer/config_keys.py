@@ -259,7 +259,7 @@ _LOW_CLUSTER = (
     ConfigKey("metrics.sample.window.ms", _LONG, 30_000, "low", "Length of one such window.", _NOT_NEGATIVE),
     ConfigKey(
         "metrics.recording.level", _STRING, "INFO", "low",
-        "How much is measured.",
+        "How much is measured. Accepted for the sake of configurations that have it: all metrics are always recorded.",
         OneOf(("INFO", "DEBUG", "TRACE")),
     ),
 )  # fmt: skip

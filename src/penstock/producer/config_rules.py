@@ -98,9 +98,10 @@ def apply_rules(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
     _apply_partitioner(values, explicit)
     if values["batch.size"] > values["buffer.memory"]:
         _logger.warning(
-            "batch.size=%d is larger than buffer.memory=%d: no batch can get its memory",
-            values["batch.size"], values["buffer.memory"],
+            "batch.size=%d is larger than buffer.memory=%d, which is used for both", values["batch.size"],
+            values["buffer.memory"],
         )  # fmt: skip
+        values["batch.size"] = max(1, values["buffer.memory"])
 
 
 def _apply_delivery_timeout(values: dict[str, Any], explicit: AbstractSet[str]) -> None:

@@ -31,27 +31,29 @@ from penstock.types import RecordMetadata, TopicPartition
 log = logging.getLogger("penstock.producer")
 
 _thread = threading.local()
+_EVERYBODY = object()
 
 E = TypeVar("E")
 
 
-def mark_io_thread() -> None:
-    """Say that the calling thread is a producer's I/O thread: blocking calls on it would wait for themselves."""
-    _thread.is_io = True
+def mark_io_thread(owner: object = None) -> None:
+    """Say that the calling thread is the I/O thread of `owner`: what waits for that one would wait for itself."""
+    _thread.works_for = _EVERYBODY if owner is None else owner
 
 
-def on_io_thread() -> bool:
-    """Whether the calling thread is a producer's I/O thread."""
-    return getattr(_thread, "is_io", False)
+def on_io_thread(owner: object = None) -> bool:
+    """Whether the calling thread is the I/O thread of `owner`; without one, of any producer."""
+    works_for = getattr(_thread, "works_for", None)
+    return works_for is not None and (owner is None or works_for is owner or works_for is _EVERYBODY)
 
 
-def forbid_on_io_thread(call: str) -> None:
-    """Raise where a blocking call is made from a callback.
+def forbid_on_io_thread(call: str, owner: object = None) -> None:
+    """Raise where a blocking call is made from a callback of the same producer.
 
     Raises:
-        IllegalStateError: always on an I/O thread.
+        IllegalStateError: always on that I/O thread.
     """
-    if on_io_thread():
+    if on_io_thread(owner):
         raise IllegalStateError(
             f"{call} was called from a delivery callback: it would wait for the very thread it runs on. "
             "Hand the work to another thread."
@@ -68,6 +70,7 @@ class BatchResult:
         "error",
         "followers",
         "log_append_time_ms",
+        "owner",
         "partition",
         "pid",
         "pieces",
@@ -77,7 +80,8 @@ class BatchResult:
         "waiters",
     )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, owner: object = None) -> None:
+        self.owner = owner  # whose I/O thread settles it
         self.topic = topic
         self.partition = partition
         self.pid = os.getpid()  # a fork's copy will never be settled
@@ -162,14 +166,14 @@ class BatchResult:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             result, index_there = self.resolve(index)
-            if result.done or (result.settled and on_io_thread()):
+            if result.done or (result.settled and on_io_thread(result.owner)):
                 return result, index_there
             if result.pid != os.getpid():
                 raise ForkedProducerError(
                     f"the outcome of a record of {self.topic_partition} goes to the process that sent it; this is a "
                     "child of it, forked before the outcome was known"
                 )
-            forbid_on_io_thread("Delivery.result()")
+            forbid_on_io_thread("Delivery.result()", result.owner)
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return None
@@ -177,7 +181,7 @@ class BatchResult:
             result.waiters.append(released)
             try:
                 if result.still_pending():
-                    released.wait(remaining)
+                    released.wait(None if remaining is None else min(remaining, threading.TIMEOUT_MAX))
             finally:
                 _take(result.waiters, released)  # who asks again and again leaves nothing behind
 

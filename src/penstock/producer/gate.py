@@ -63,6 +63,11 @@ class Gate(Protocol):
         """Whether something is under way that a graceful close waits for."""
         ...
 
+    @property
+    def failed(self) -> bool:
+        """Whether the producer cannot go on: batches that wait to be sent again fail, too."""
+        ...
+
     def check_send(self) -> None:
         """Raise when no record can be accepted now. From any thread."""
         ...
@@ -127,6 +132,7 @@ class OpenGate:
     max_produce_version = 13
     completing = False
     busy = False
+    failed = False
 
     def __init__(self, retries: int) -> None:
         self._retries = retries

@@ -15,13 +15,13 @@ import random
 from collections.abc import Callable, Sequence
 
 from penstock._time import ExponentialBackoff
-from penstock.errors import BrokerError, KafkaError, broker_error
+from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network.exchange import ClientResponse
 from penstock.producer._send_cy import PartitionQueue
 from penstock.producer.batch import Batch, BatchIdentity
 from penstock.producer.gate import GateRequest
 from penstock.producer.numbering import Numbering
-from penstock.producer.response_policy import BatchSituation, Decision
+from penstock.producer.response_policy import Action, BatchSituation, Decision
 from penstock.producer.sequences import NO_IDENTITY, ProducerIdentity
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.protocol.requests import SchemaRequest
@@ -63,10 +63,17 @@ class IdempotentGate:
             None  # why no producer id was given; what waits fails with it, once
         )
 
+    @property
+    def failed(self) -> bool:
+        """Whether the producer cannot go on."""
+        return self._fatal is not None
+
     def check_send(self) -> None:
         """Raise after a fatal error."""
         if self._fatal is not None:
-            raise KafkaError(f"this producer cannot go on: {self._fatal}. Make a new one.") from self._fatal
+            raise ProducerFailedError(
+                f"this producer cannot go on: {self._fatal}. Close it and make a new one."
+            ) from self._fatal
 
     def before_turn(self, now: float) -> KafkaError | None:
         """Resolve what can be resolved, and raise the epoch where that is needed."""
@@ -139,7 +146,7 @@ class IdempotentGate:
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
         """By the table, and by the numbers; notes partitions that need a new epoch."""
         decision = self.numbering.decide(code, log_start_offset, batch, situation)
-        if decision.bump_epoch:
+        if decision.bump_epoch and not (decision.action is Action.FAIL and batch.in_doubt):
             self._to_restart.add(batch.queue)
         return decision
 
@@ -148,7 +155,10 @@ class IdempotentGate:
         self.numbering.on_success(batch, base_offset)
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
-        """A batch failed for good; `decide` has seen to its partition's numbers."""
+        """A batch failed for good; one that may have been written nevertheless is like one whose time is over."""
+        if batch.in_doubt and not decision.fatal:
+            self.on_expired(batch, error)
+            return
         self.numbering.book.drop(batch)
         if decision.bump_epoch:
             self._to_restart.add(batch.queue)

@@ -28,8 +28,12 @@ class Mortal(Protocol):
         """Take note that this is a copy in a child process: no locks, no sockets, no threads."""
         ...
 
-    def at_exit(self, seconds: float) -> None:
-        """Deliver what was accepted, within that time, and warn about the rest."""
+    def begin_exit(self) -> None:
+        """Accept nothing more; deliver what was accepted."""
+        ...
+
+    def end_exit(self, seconds: float) -> None:
+        """Wait that long for the deliveries, and warn about what is left."""
         ...
 
 
@@ -63,12 +67,18 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    for producer in list(_living):
-        try:
-            producer.at_exit(EXIT_FLUSH_SECONDS)
-        except Exception:
-            log.exception("a producer could not be closed at exit")
+    # All of them at once, and one time for all: a program with many producers ends as soon as one with a single one.
     deadline = time.monotonic() + EXIT_FLUSH_SECONDS
+    living = list(_living)
+    for ends in (False, True):
+        for producer in living:
+            try:
+                if ends:
+                    producer.end_exit(max(0.0, deadline - time.monotonic()))
+                else:
+                    producer.begin_exit()
+            except Exception:
+                log.exception("a producer could not be closed at exit")
     for orphan in list(_orphans):
         orphan.join(max(0.0, deadline - time.monotonic()))
         if orphan.is_alive():

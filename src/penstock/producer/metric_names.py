@@ -98,6 +98,15 @@ BUFFER_EXHAUSTED = RateTotal(
 
 # Calls that block.
 FLUSH_TIME = Count(PRODUCER_GROUP, "flush-time-ns-total", "Nanoseconds spent in flush()")
+TXN_INIT_TIME = Count(PRODUCER_GROUP, "txn-init-time-ns-total", "Nanoseconds spent in init_transactions()")
+TXN_BEGIN_TIME = Count(PRODUCER_GROUP, "txn-begin-time-ns-total", "Nanoseconds spent in begin_transaction()")
+TXN_SEND_OFFSETS_TIME = Count(
+    PRODUCER_GROUP, "txn-send-offsets-time-ns-total", "Nanoseconds spent in send_offsets_to_transaction()"
+)
+TXN_COMMIT_TIME = Count(
+    PRODUCER_GROUP, "txn-commit-time-ns-total", "Nanoseconds spent in commit_transaction()"
+)
+TXN_ABORT_TIME = Count(PRODUCER_GROUP, "txn-abort-time-ns-total", "Nanoseconds spent in abort_transaction()")
 METADATA_WAIT_TIME = Count(
     PRODUCER_GROUP, "metadata-wait-time-ns-total", "Nanoseconds that send() spent waiting for metadata"
 )
@@ -111,6 +120,12 @@ SUCCESSFUL_AUTHENTICATION = RateTotal(
 )
 FAILED_AUTHENTICATION = RateTotal(
     PRODUCER_GROUP, "failed-authentication", "Connections that a broker refused at authentication"
+)
+SUCCESSFUL_REAUTHENTICATION = RateTotal(
+    PRODUCER_GROUP, "successful-reauthentication", "Connections that authenticated anew"
+)
+FAILED_REAUTHENTICATION = RateTotal(
+    PRODUCER_GROUP, "failed-reauthentication", "Connections that could not authenticate anew"
 )
 NETWORK_IO = RateTotal(PRODUCER_GROUP, "network-io", "Reads and writes on all connections")
 OUTGOING_BYTE = RateTotal(PRODUCER_GROUP, "outgoing-byte", "Bytes sent")

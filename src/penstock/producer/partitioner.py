@@ -74,15 +74,17 @@ class BuiltInPartitioner:
         """The partition for records without key from now on. Any thread; must not lock or wait."""
         load: TopicLoad | None = topic.load
         if load is not None:
-            return (load.in_rack or load.everywhere).pick(self._rng)
+            return self._existing(topic, (load.in_rack or load.everywhere).pick(self._rng))
         snapshot = self._snapshot()
         candidates = snapshot.available_partitions(topic.name)
         if self._settings.rack is not None:
             candidates = self._in_rack(snapshot, topic.name, candidates) or candidates
         if not candidates:
             return self._rng.randrange(len(topic.queues))
-        # A snapshot may be newer than the topic's list of queues, which grows a moment later.
-        chosen = candidates[self._rng.randrange(len(candidates))]
+        return self._existing(topic, candidates[self._rng.randrange(len(candidates))])
+
+    def _existing(self, topic: TopicState, chosen: int) -> int:
+        """What was chosen by a snapshot or load table that may be older or newer than the topic's list of queues."""
         return chosen if chosen < len(topic.queues) else self._rng.randrange(len(topic.queues))
 
     def update_load(self, topic: TopicState, lengths: Sequence[tuple[int, int]], excluded: bool) -> None:

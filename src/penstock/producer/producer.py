@@ -72,6 +72,7 @@ class Producer(TransactionFace):
         self._parts = parts
         self._clock = parts.clock
         self._try_send = parts.fast_path.try_send
+        self._owner = parts.accumulator.owner
         self._max_block = parts.config.max_block_ms / 1000
         self._lock = threading.Lock()  # guards _closed against two threads that close at once
         # Set when the I/O thread has done its work. Thread.join() will not do: after Ctrl-C in it, Python 3.11 takes
@@ -83,8 +84,12 @@ class Producer(TransactionFace):
             name=f"penstock-producer-{parts.config.client_id}",
             daemon=True,
         )
+        try:
+            self._thread.start()
+        except BaseException:
+            parts.client.close()  # there is no thread that would
+            raise
         self._closed = False
-        self._thread.start()
         lifecycle.register(self)
 
     # ------------------------------------------------------------------------------------------ sending
@@ -136,7 +141,7 @@ class Producer(TransactionFace):
         self._check_process()
         steps = self._parts.send_path.steps(record, on_delivery)
         try:
-            return run_steps(steps, self._max_block, self._clock, "send()", self._note_wait)
+            return run_steps(steps, self._max_block, self._clock, "send()", self._note_wait, self._owner)
         except Exception as error:
             self._note_send_error(error)
             raise
@@ -146,7 +151,9 @@ class Producer(TransactionFace):
         self._check_open()
         ProducerRecord(topic)  # refuses what is no topic
         steps = self._parts.send_path.await_topic(topic, None)
-        snapshot = run_steps(steps, self._max_block, self._clock, "partitions_for()", self._note_wait)
+        snapshot = run_steps(
+            steps, self._max_block, self._clock, "partitions_for()", self._note_wait, self._owner
+        )
         return snapshot.topics[topic].partitions
 
     def flush(self, timeout: float | None = None) -> None:
@@ -156,7 +163,7 @@ class Producer(TransactionFace):
             KafkaTimeoutError: the time is up; the records go on.
         """
         self._check_open()
-        forbid_on_io_thread("flush()")
+        forbid_on_io_thread("flush()", self._parts.accumulator.owner)
         started = self._clock.now()
         ticket = self._parts.accumulator.flush()
         try:
@@ -184,7 +191,7 @@ class Producer(TransactionFace):
         if self._forked or getattr(self, "_lock", None) is None:
             return
         is_first = self._begin_close()
-        if on_io_thread():
+        if on_io_thread(self._parts.accumulator.owner):
             self._parts.sender.force_close()
             if is_first:
                 self._end_close()
@@ -194,11 +201,13 @@ class Producer(TransactionFace):
             self._ended.wait(_clamp(timeout))
         finally:
             # Also after Ctrl-C: what has no outcome by now fails, and the thread ends.
-            if not self._ended.is_set():
-                self._parts.sender.force_close()
-                self._ended.wait(_FORCED_END_SECONDS)
-            if is_first:
-                self._end_close()
+            try:
+                if not self._ended.is_set():
+                    self._parts.sender.force_close()
+                    self._ended.wait(_FORCED_END_SECONDS)
+            finally:
+                if is_first:
+                    self._end_close()
         if self._ended.is_set():
             self._thread.join(_FORCED_END_SECONDS)
         else:
@@ -207,16 +216,16 @@ class Producer(TransactionFace):
     def _begin_close(self) -> bool:
         """Stop accepting; False when the producer was closed before."""
         with self._lock:
-            if self._closed:
-                return False
+            is_first = not self._closed
             self._closed = True
+        # Done by every call, since Ctrl-C may have interrupted the first one anywhere; twice is harmless.
         parts = self._parts
         parts.fast_path.enabled = False
         parts.send_path.closed = True
         parts.accumulator.close()
         parts.metadata.close()
         parts.sender.initiate_close()
-        return True
+        return is_first
 
     def _end_close(self) -> None:
         lifecycle.unregister(self)
@@ -243,20 +252,24 @@ class Producer(TransactionFace):
         self._forked = True
         self._parts.fast_path.enabled = False
 
-    def at_exit(self, seconds: float) -> None:
-        """Called when the program ends without close()."""
-        if self._forked or self._closed:
+    def begin_exit(self) -> None:
+        """Called when the program ends without close(): accept nothing more, and let the I/O thread finish."""
+        if not self._forked:
+            self._begin_close()
+
+    def end_exit(self, seconds: float) -> None:
+        """Wait that long for the I/O thread, then give the rest up, with a warning."""
+        if self._forked:
             return
-        try:
-            self.flush(seconds)
-        except KafkaTimeoutError:
+        if not self._ended.wait(seconds):
             left = self._parts.accumulator.incomplete_records()
             log.warning(
-                "%r was not closed before the program ended, and %d records were given up after %s s. Call close(), or "
-                "use the producer in a with statement.",
-                self, left, seconds,
+                "%r was not closed before the program ended, and %d records were given up. Call close(), or use the "
+                "producer in a with statement.",
+                self, left,
             )  # fmt: skip
         self.close(0)
+        self._end_close()
 
     # ------------------------------------------------------------------------------------------ watching
 

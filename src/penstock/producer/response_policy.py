@@ -122,7 +122,8 @@ def decide_numbered(code: int, batch: BatchSituation, numbers: SequenceSituation
     """The same for a batch with sequence numbers, idempotent or transactional.
 
     A failure leaves a hole in the numbering. Without transactions a new epoch closes it; in a transaction the numbers
-    behind the batch move down, and the transaction must be aborted. Once retries are used up nothing is adjusted.
+    behind the batch move down, and the transaction must be aborted. Once retries are used up nothing is adjusted, but
+    where the broker said that the numbering is broken.
     """
     decision = decide(code, batch, retries)
     if batch.done or decision.action in (Action.SUCCEED, Action.SPLIT):
@@ -134,8 +135,10 @@ def decide_numbered(code: int, batch: BatchSituation, numbers: SequenceSituation
         decision = _on_out_of_order(numbers)
     elif code in _FATAL_WITH_IDENTITY:
         return decision._replace(fatal=True)
-    if decision.action is Action.FAIL and not numbers.transactional and batch.attempts < retries:
-        return decision._replace(bump_epoch=True)
+    if decision.action is Action.FAIL and not numbers.transactional:
+        # That the numbering is broken is known in these two cases; only a new epoch lets the partition go on.
+        is_broken = code in (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID)
+        return decision._replace(bump_epoch=is_broken or batch.attempts < retries)
     return decision
 
 

@@ -175,7 +175,11 @@ class SendPath:
                 return delivery
             partition = reached.partition
         callback = self._acknowledger(frozen, on_delivery)
-        return (yield from self._accumulator.append_steps(topic, partition, encoded, callback))
+        return (
+            yield from self._accumulator.append_steps(
+                topic, partition, encoded, callback, self.gate.check_send
+            )
+        )
 
     def _before_new_batch(
         self,

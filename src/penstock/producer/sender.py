@@ -39,6 +39,9 @@ log = logging.getLogger("penstock.producer")
 
 NETWORK_EXCEPTION = 13
 UNSUPPORTED_VERSION = 35
+# After these a batch may have been written: UNKNOWN_SERVER_ERROR, NOT_LEADER_OR_FOLLOWER (it lost the leadership while
+# it waited for followers), REQUEST_TIMED_OUT, NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
+_IN_DOUBT = frozenset({-1, 6, 7, NETWORK_EXCEPTION, 20, 56})
 _LEADER_MOVED = frozenset(
     {6, 74}
 )  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader
@@ -116,7 +119,7 @@ class Sender:
 
     def run(self) -> None:
         """Work until closed: the body of the I/O thread."""
-        mark_io_thread()
+        mark_io_thread(self._accumulator.owner)
         log.debug("the I/O thread starts")
         try:
             while self._running:
@@ -125,7 +128,8 @@ class Sender:
             self._accumulator.close()
             while not self._forced and (self._accumulator.has_incomplete() or self._gate.busy):
                 self._turn()
-            self._gate.begin_close()
+            if not self._forced:
+                self._gate.begin_close()
             while not self._forced and self._gate.busy:
                 self._turn()
         finally:
@@ -151,9 +155,10 @@ class Sender:
 
     def run_once(self, now: float) -> None:
         """One turn: send what is ready, then wait for the network, no longer than something will be due."""
+        self._metrics.on_turn(now)
         error = self._gate.before_turn(now)
         if error is not None:
-            for batch in self._accumulator.take_unsent():
+            for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
                 self._fail(batch, error, None, now)
         delay = self._gate_requests.maybe_send(now, self._accumulator.has_undrained())
         self._client.poll(min(delay, self._send_ready(now)), now)
@@ -297,8 +302,6 @@ class Sender:
                 )
         else:
             self._on_answer(response.body, response, batches, now)
-        for batch in batches:
-            self._after_answer(batch)
 
     def _after_answer(self, batch: Batch) -> None:
         """The request no longer holds the batch: let its partition go on, and its memory go back."""
@@ -340,8 +343,25 @@ class Sender:
     def _complete(
         self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None = None
     ) -> None:
-        """Do with a batch what its answer asks for."""
+        """Do with a batch what its answer asks for; whatever goes wrong with it, the others get their turn."""
+        try:
+            self._apply(batch, answer, now, error)
+        except Exception as cause:
+            log.exception("the answer to a batch of %s could not be handled", batch.topic_partition)
+            if batch.state is BatchState.IN_FLIGHT:
+                failure = KafkaError(
+                    f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
+                )
+                failure.__cause__ = cause
+                self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
+                self._fail(batch, failure, None, now)
+        finally:
+            self._after_answer(batch)
+
+    def _apply(self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None) -> None:
         code = answer.error_code
+        if code in _IN_DOUBT:
+            batch.in_doubt = True
         expired = batch.reached_timeout(now, self._accumulator.delivery_timeout)
         situation = BatchSituation(batch.record_count, batch.attempts, expired, batch.done)
         decision = self._gate.decide(code, answer.log_start_offset, batch, situation)

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock._metrics import MetricsRegistry, WindowedStat
 from penstock.producer import metric_names as names
 from penstock.producer.batch import Batch
+
+_CATCH_UP_SECONDS = 1.0
+
+
+def _nothing(_now: float) -> None:
+    """Nobody else counts."""
 
 
 class _TopicStats:
@@ -29,6 +35,8 @@ class SenderMetrics:
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._registry = registry
+        self.catch_up: Callable[[float], None] = _nothing  # set once, when the producer is put together
+        self._next_catch_up = 0.0
         self._topics: dict[str, _TopicStats] = {}
         self._batch_size = registry.avg_max(*names.BATCH_SIZE)
         self._splits = registry.rate_total(*names.BATCH_SPLIT)
@@ -41,6 +49,12 @@ class SenderMetrics:
         self._retries = registry.rate_total(*names.RECORD_RETRY)
         self._errors = registry.rate_total(*names.RECORD_ERROR)
         self._record_size = registry.avg_max(*names.RECORD_SIZE)
+
+    def on_turn(self, now: float) -> None:
+        """The sender takes a turn: once a second, what others count is brought up to date, so that rates are right."""
+        if now >= self._next_catch_up:
+            self._next_catch_up = now + _CATCH_UP_SECONDS
+            self.catch_up(now)
 
     def on_request(self, batches: Iterable[Batch], now: float) -> None:
         """A produce request with these batches goes out."""

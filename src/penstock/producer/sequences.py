@@ -9,7 +9,10 @@ Rules:
    those batches are kept in the order of their sequence numbers.
 3. A partition numbers new batches with the producer's current identity only when none of its batches is in flight with
    another one; until then nothing new leaves it.
-4. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request has them.
+4. The first batch of a partition under an identity travels alone until it is acknowledged. A broker without state of
+   a producer accepts any first number (Kafka 2.5 and later), so a second batch could be written although the first was
+   refused, and then neither be told from a gap nor be renumbered safely.
+5. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request has them.
 """
 
 from __future__ import annotations
@@ -96,7 +99,11 @@ class SequenceBook:
     def may_number(self, queue: PartitionQueue, identity: ProducerIdentity) -> bool:
         """Whether a new batch of the partition may be numbered now, with the producer's identity."""
         numbers = self.of(queue)
-        return queue not in self.unresolved and (numbers.identity == identity or not numbers.in_flight)
+        if queue in self.unresolved:
+            return False
+        return not numbers.in_flight or (
+            numbers.identity == identity and numbers.last_acked_sequence != _NONE
+        )
 
     def may_resend(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch that has its number may go now: retries go one at a time, the oldest first."""

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock._ticket import Ticket
-from penstock.errors import IllegalStateError, KafkaTimeoutError
+from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
+from penstock.producer.client_metrics import add_nanoseconds
 from penstock.producer.delivery import forbid_on_io_thread
 from penstock.producer.txn_manager import TransactionManager, group_metadata
 from penstock.transaction_handle import TransactionHandle
@@ -47,7 +48,7 @@ class TransactionFace:
         """
         if transactional_id is not None and not transactional_id:
             raise ValueError("transactional_id must not be empty")
-        manager = self._transactions("init_transactions")
+        manager = self._transactions("init_transactions", waits=True)
         self._finish(manager, manager.initialize(transactional_id), "init_transactions")
 
     def begin_transaction(self) -> None:
@@ -65,13 +66,12 @@ class TransactionFace:
             offsets: the next offset to be read, for each partition.
             group: the group's id or, better, with member and generation, so that a member that was replaced is refused.
         """
-        manager = self._transactions("send_offsets_to_transaction")
+        manager = self._transactions("send_offsets_to_transaction", waits=True)
+        group = group_metadata(group)
         positions = _positions(offsets)
         if not positions:
             return
-        self._finish(
-            manager, manager.send_offsets(positions, group_metadata(group)), "send_offsets_to_transaction"
-        )
+        self._finish(manager, manager.send_offsets(positions, group), "send_offsets_to_transaction")
 
     def commit_transaction(self) -> None:
         """Send what is left, and commit.
@@ -81,25 +81,38 @@ class TransactionFace:
             KafkaError: a record failed; abort the transaction.
             ProducerFencedError: another producer uses the transactional id; close this one.
         """
-        manager = self._transactions("commit_transaction")
+        manager = self._transactions("commit_transaction", waits=True)
         self._finish(manager, manager.commit(), "commit_transaction")
 
     def abort_transaction(self) -> None:
         """Drop what was not sent, and abort."""
-        manager = self._transactions("abort_transaction")
+        manager = self._transactions("abort_transaction", waits=True)
         self._finish(manager, manager.abort(), "abort_transaction")
 
     @contextmanager
     def transaction(self) -> Generator[None, None, None]:
-        """Begin a transaction, and commit it at the end of the block; when the block raises, abort and raise on."""
+        """Begin a transaction, and commit it at the end of the block.
+
+        When the block raises, or a record was not delivered so that there is no commit, it is aborted and the error
+        raised on. A commit that had no answer in time is not: call `commit_transaction` again.
+        """
         self.begin_transaction()
         try:
             yield
-        except BaseException:
-            if self._transactions("transaction").is_open:
-                self.abort_transaction()
+            self.commit_transaction()
+        except BaseException as error:
+            self._abort_after(error)
             raise
-        self.commit_transaction()
+
+    def _abort_after(self, error: BaseException) -> None:
+        """Abort what is open; where that fails, too, the first error is the one to raise, with a note."""
+        manager = self._parts.transactions
+        if manager is None or not manager.is_open:
+            return
+        try:
+            self.abort_transaction()
+        except KafkaError as failure:
+            error.add_note(f"the transaction could not be aborted either: {failure}")
 
     def detach_transaction(self) -> TransactionHandle:
         """Hand the open transaction over, to be ended from anywhere with `complete_transaction`.
@@ -111,16 +124,21 @@ class TransactionFace:
         self.flush(self._max_block)
         return manager.detach()
 
-    def _transactions(self, call: str) -> TransactionManager:
+    def _transactions(self, call: str, *, waits: bool = False) -> TransactionManager:
+        """The manager; `waits`: the call blocks, so that the I/O thread must not make it, nor begin it."""
         self._check_open()
+        if waits:
+            forbid_on_io_thread(f"{call}()", self._parts.accumulator.owner)
         manager = self._parts.transactions
         if manager is None:
             raise IllegalStateError(f"{call}() needs a transactional.id in the producer's configuration")
         return manager
 
     def _finish(self, manager: TransactionManager, ticket: Ticket[None], call: str) -> None:
-        forbid_on_io_thread(f"{call}()")
-        if not ticket.wait(self._max_block):
+        started = self._parts.clock.now()
+        ended = ticket.wait(self._max_block)
+        add_nanoseconds(self._parts.client_metrics.transaction_ns[call], self._parts.clock.now() - started)
+        if not ended:
             raise KafkaTimeoutError(
                 f"{call}() had no answer within max.block.ms; it goes on, and calling {call}() again waits for it"
             )

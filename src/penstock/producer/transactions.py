@@ -17,7 +17,9 @@ from penstock.errors import (
     IllegalStateError,
     InvalidProducerEpochError,
     KafkaError,
+    ProducerFailedError,
     ProducerFencedError,
+    TransactionAbortableError,
 )
 
 
@@ -98,15 +100,17 @@ class TransactionState:
 
         Raises:
             ProducerFencedError, InvalidProducerEpochError: as they came.
-            KafkaError: with the error as its cause.
+            TransactionAbortableError, ProducerFailedError: with the error as its cause.
         """
         if not self.has_error or self.error is None:
             return
         if isinstance(self.error, ProducerFencedError | InvalidProducerEpochError | IllegalStateError):
             raise type(self.error)(*self.error.args) from self.error
         if self.current is TxnState.FATAL_ERROR:
-            way_out = "this producer cannot go on: close it and make a new one"
-        else:
-            way_out = "call abort_transaction(), then go on"
-        error = KafkaError(f"{call} is not possible after an error ({self.error}); {way_out}")
-        raise error from self.error
+            raise ProducerFailedError(
+                f"{call} is not possible after an error ({self.error}); this producer cannot go on: close it and make "
+                "a new one"
+            ) from self.error
+        raise TransactionAbortableError(
+            f"{call} is not possible after an error ({self.error}); call abort_transaction(), then go on"
+        ) from self.error

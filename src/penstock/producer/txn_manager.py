@@ -8,9 +8,11 @@ Rules:
 1. All fields are guarded by the transaction lock. It is taken before a partition lock, never after; Tickets are
    completed outside it.
 2. One operation at a time: while its Ticket is pending, or its outcome was not fetched, only the same call may be made
-   again, and it waits for the same Ticket.
+   again, and it waits for the same Ticket. An abort alone may follow offsets whose outcome is not known.
 3. EndTxn is sent when no batch is without outcome; where nothing was added to the transaction it is not sent at all.
 4. A transaction ends with the protocol that it started with; which one the next uses is decided between the two.
+5. What may have reached the coordinator without being answered is asked again before an abort: whether there is
+   something to be ended depends on it.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ from penstock._time import ExponentialBackoff
 from penstock.errors import (
     BrokerError,
     IllegalStateError,
-    InvalidProducerEpochError,
     KafkaError,
     NetworkError,
     ProducerFencedError,
+    ProtocolError,
     TransactionAbortableError,
     TransactionAbortedError,
+    UnknownProducerIdError,
 )
 from penstock.network.exchange import ClientResponse
 from penstock.producer._send_cy import PartitionQueue
@@ -61,6 +64,9 @@ from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, Topic
 log = logging.getLogger("penstock.producer")
 
 _FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
+_INVALID_TXN_STATE = 48
+_UNKNOWN_PRODUCER_ID = 59
+_SEND_OFFSETS = "send_offsets_to_transaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +85,27 @@ class Surroundings:
     """What the manager asks of the parts around it.
 
     Attributes:
-        transaction_version: the cluster's finalized feature of that name, as the newest answer has it; 0 without.
+        transaction_version: the cluster's finalized feature of that name, as the newest answer has it; 0 without, None
+            when no broker is connected that could tell.
         has_incomplete: whether any batch has no outcome yet.
         accept: opens (True) or closes (False) the fast path of send().
         wake: wakes the I/O thread.
     """
 
-    transaction_version: Callable[[], int]
+    transaction_version: Callable[[], int | None]
     has_incomplete: Callable[[], bool]
     accept: Callable[[bool], None]
     wake: Callable[[], object]
 
 
 class _Operation:
-    """A call that waits for the coordinator."""
+    """A call that waits for the coordinator, and what it is about."""
 
-    __slots__ = ("name", "ticket")
+    __slots__ = ("about", "name", "ticket")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, about: object) -> None:
         self.name = name
+        self.about = about
         self.ticket: Ticket[None] = Ticket(f"the coordinator's answer to {name}()")
 
 
@@ -142,7 +150,6 @@ class TransactionManager:
         self._queue: list[tuple[int, int, TxnRequest]] = []  # by priority, then by age
         self._ages = itertools.count()
         self._under_way: TxnRequest | None = None
-        self._attempts = 0
         self._wanted: set[TopicPartition] = set()  # to be added (v1)
         self._added: set[TopicPartition] = set()
         self._started = False  # something was added: the coordinator knows of the transaction
@@ -154,18 +161,19 @@ class TransactionManager:
     def initialize(self, transactional_id: str | None = None) -> Ticket[None]:
         """Take over the transactional id; another one than before, if given."""
         with self._lock:
-            again = self._same_operation("init_transactions")
+            wanted = transactional_id or self._id
+            again = self._same_operation("init_transactions", wanted)
             if again is not None:
                 return again
             self._check_usable("init_transactions")
             self._state.move_to(TxnState.INITIALIZING)
-            if transactional_id is not None and transactional_id != self._id:
-                self._id = transactional_id
+            if wanted != self._id:
+                self._id = wanted
                 self._coordinators.pop(Coordinator.TRANSACTION, None)
             self._numbering.identity = NO_IDENTITY
             self._numbering.book.forget_all()
             self._push(InitProducerIdRequest(self, bump=False))
-            return self._start("init_transactions")
+            return self._start("init_transactions", wanted)
 
     def begin(self) -> None:
         """Begin a transaction; nothing is sent."""
@@ -181,7 +189,7 @@ class TransactionManager:
             self._added.clear()
             self._started = False
             self._first = _FirstWrite()
-        self._around.accept(True)
+            self._around.accept(True)
 
     def check_send(self) -> None:
         """Raise when a record cannot be part of a transaction now."""
@@ -198,10 +206,11 @@ class TransactionManager:
     ) -> Ticket[None]:
         """Make a group's offsets part of the transaction."""
         with self._lock:
-            again = self._same_operation("send_offsets_to_transaction")
+            about = (dict(offsets), group)
+            again = self._same_operation(_SEND_OFFSETS, about)
             if again is not None:
                 return again
-            self._check_usable("send_offsets_to_transaction")
+            self._check_usable(_SEND_OFFSETS)
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("send_offsets_to_transaction() needs an open transaction")
             if self.uses_v2:
@@ -210,7 +219,7 @@ class TransactionManager:
             else:
                 self._push(AddOffsetsRequest(self, offsets, group))
             self._choose_group(group.group_id)
-            return self._start("send_offsets_to_transaction")
+            return self._start(_SEND_OFFSETS, about)
 
     def commit(self) -> Ticket[None]:
         """Commit: send what is left, then end the transaction."""
@@ -222,6 +231,8 @@ class TransactionManager:
 
     def _end(self, call: str, target: TxnState, *, commit: bool) -> Ticket[None]:
         with self._lock:
+            if not commit:
+                self._give_up_offsets()
             again = self._same_operation(call)
             if again is not None:
                 return again
@@ -232,13 +243,21 @@ class TransactionManager:
             self._state.move_to(target)
             if not commit:
                 self._wanted.clear()
-                self._drop_queued((AddPartitionsRequest, AddOffsetsRequest, TxnOffsetCommitRequest))
-            request = EndTxnRequest(self, commit)
-            self._choose_protocol(at_end=True)
-            self._push(request)
+                self._drop_queued(lambda request: not request.in_doubt)
+            self._push(EndTxnRequest(self, commit))
             ticket = self._start(call)
-        self._around.accept(False)
+            self._around.accept(False)
+        self._complete()
         return ticket
+
+    def _give_up_offsets(self) -> None:
+        """Whoever waits for offsets to become part of the transaction is told that it is being aborted."""
+        operation = self._operation
+        if operation is not None and operation.name == _SEND_OFFSETS:
+            self._fail_operation(
+                TransactionAbortedError("the transaction is being aborted, and the offsets with it")
+            )
+            self._operation = None
 
     def detach(self) -> TransactionHandle:
         """Hand the open transaction over, without ending it. All its batches have their outcome."""
@@ -247,6 +266,8 @@ class TransactionManager:
             self._check_usable("detach_transaction")
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("detach_transaction() needs an open transaction")
+            if self._around.has_incomplete():
+                raise IllegalStateError("records were sent while detach_transaction() waited for the others")
             first = self._first
             handle = TransactionHandle(
                 transactional_id=self._id,
@@ -266,7 +287,7 @@ class TransactionManager:
             self._wanted.clear()
             self._added.clear()
             self._started = False
-        self._around.accept(False)
+            self._around.accept(False)
         return handle
 
     def fetched(self, ticket: Ticket[None]) -> None:
@@ -327,7 +348,8 @@ class TransactionManager:
                     TransactionAbortableError(
                         f"records of {len(gaps)} partition(s) expired, and whether they were written is not known"
                     ),
-                    bump=True,
+                    wants_bump=True,
+                    needs_bump=True,
                 )
                 for queue in gaps:
                     self._numbering.book.unresolved.pop(queue, None)
@@ -358,9 +380,9 @@ class TransactionManager:
         )
 
     def _next(self, now: float) -> TxnRequest | None:
-        if self._under_way is not None or self._state.current is TxnState.FATAL_ERROR:
-            return None
-        if self._wanted and not self._state.has_error and not self.aborting:
+        if self._under_way is not None or self._state.has_error:
+            return None  # after an error nothing is worth asking until the transaction is being aborted
+        if self._wanted and not self.aborting:
             self._push(AddPartitionsRequest(self, frozenset(self._wanted)))
             self._wanted.clear()
         while self._queue:
@@ -392,16 +414,25 @@ class TransactionManager:
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch may be sent: its partition is in the transaction, and its number fits."""
         with self._lock:
-            if self._state.has_error and batch.identity.base_sequence < 0:
-                return False
+            is_new = batch.identity.base_sequence < 0
+            if is_new and self._state.current not in (TxnState.IN_TRANSACTION, TxnState.COMMITTING):
+                return False  # in protocol v2 it would begin a transaction that nobody knows of
             if not self._numbering.may_drain(queue, batch):
                 return False
             partition = batch.topic_partition
             if self.uses_v2 or partition in self._added:
                 return True
-            if not self.aborting:
+            if not self.aborting and partition not in self._wanted and not self._is_being_added(partition):
                 self._wanted.add(partition)
+                self._around.wake()  # the request for it is made in the next turn
             return False
+
+    def _is_being_added(self, partition: TopicPartition) -> bool:
+        requests = [self._under_way, *(entry[2] for entry in self._queue)]
+        return any(
+            isinstance(request, AddPartitionsRequest) and partition in request.partitions
+            for request in requests
+        )
 
     def assign(self, batch: Batch) -> BatchIdentity:
         """Number a batch; in v2 its request adds its partition to the transaction."""
@@ -430,27 +461,41 @@ class TransactionManager:
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
         """A batch failed for good: the transaction cannot be committed any more."""
+        if batch.in_doubt and not decision.fatal:
+            # Its numbers must not be used again: what comes with them could be taken for it, and be lost.
+            self.on_expired(batch, error)
+            return
         with self._lock:
             self._numbering.book.drop(batch)
             if decision.fatal:
                 self._fatal(error)
             else:
-                if batch.identity.base_sequence >= 0 and batch.attempts < self._numbering.retries:
+                is_numbered = batch.identity.base_sequence >= 0
+                if isinstance(error, UnknownProducerIdError):
+                    # The broker has no state of this producer: the next batch has to start from 0.
+                    self._numbering.book.restart(batch.queue, self.identity, transactional=True)
+                elif is_numbered and batch.attempts < self._numbering.retries:
                     self._numbering.book.close_gap(batch)
-                self._abortable(error, bump=isinstance(error, InvalidProducerEpochError))
+                self._abortable(error, wants_bump=is_numbered)
         self._complete()
 
     def on_expired(self, batch: Batch, error: KafkaError) -> None:
         """A batch's time is over: the transaction cannot be committed any more."""
         with self._lock:
             self._numbering.on_expired(batch)
-            self._abortable(error, bump=batch.identity.base_sequence >= 0)
+            is_numbered = batch.identity.base_sequence >= 0
+            self._abortable(error, wants_bump=is_numbered, needs_bump=is_numbered)
         self._complete()
 
     def on_split(self, batch: Batch, pieces: Sequence[Batch]) -> None:
         """A batch was replaced by its pieces."""
         with self._lock:
             self._numbering.on_split(batch, pieces)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the producer cannot go on."""
+        return self._state.current is TxnState.FATAL_ERROR
 
     @property
     def busy(self) -> bool:
@@ -483,16 +528,24 @@ class TransactionManager:
         with self._lock:
             self._under_way = None
             if response.error is None:
-                if request.retry_at == 0:
-                    self._attempts = 0
-                request.on_body(response.body, response.version, now)
+                self._on_body(request, response, now)
             elif isinstance(response.error, NetworkError) or response.error.retriable:
+                request.in_doubt = True
                 self._lose_coordinator(request)
                 self._retry(request, now, None)
             else:
                 self._fatal(response.error)
         self._complete()
         self._around.wake()
+
+    def _on_body(self, request: TxnRequest, response: ClientResponse, now: float) -> None:
+        try:
+            request.on_body(response.body, response.version, now)
+        except IllegalStateError as error:
+            log.exception("the answer to %s does not fit the state of this producer", request.api.name)
+            self._fatal(error)
+        except LookupError as error:
+            self._fatal(ProtocolError(f"the answer to {request.api.name} is incomplete: {error!r}"))
 
     def _on_unreachable(self, request: TxnRequest, error: KafkaError, now: float) -> None:
         log.debug("%s cannot be sent: %s", request.api.name, error)
@@ -509,7 +562,11 @@ class TransactionManager:
         if verdict in (Verdict.RETRY, Verdict.FIND_COORDINATOR):
             self._retry(request, now, request.backoff_ms(error.code))
         elif verdict is Verdict.ABORTABLE:
-            self._abortable(error, bump=error.code == 59)
+            if self.aborting and request.finds is Coordinator.TRANSACTION:
+                self._fatal(error)  # there is nobody to tell of the abort
+                return
+            lost_state = error.code == _UNKNOWN_PRODUCER_ID
+            self._abortable(error, wants_bump=lost_state, needs_bump=lost_state)
         elif verdict is Verdict.UNINITIALIZED:
             self._state.move_to(TxnState.UNINITIALIZED)
             self._fail_operation(error)
@@ -543,11 +600,13 @@ class TransactionManager:
     ) -> None:
         """The coordinator knows of the group now."""
         self._started = True
-        self._push(TxnOffsetCommitRequest(self, offsets, group))
+        if not self.aborting:
+            self._push(TxnOffsetCommitRequest(self, offsets, group))
 
     def on_offsets_committed(self) -> None:
-        """The group's coordinator has the offsets."""
-        self._end_operation()
+        """The group's coordinator has the offsets; perhaps nobody waits for them any more."""
+        if self._operation is not None and self._operation.name == _SEND_OFFSETS:
+            self._end_operation()
 
     def on_ended(self, following: ProducerIdentity | None) -> None:
         """The transaction is over."""
@@ -555,9 +614,11 @@ class TransactionManager:
             self._numbering.identity = following
             self._numbering.book.forget_all()
             self._bump_needed = False
-        if self._bump_needed and self.can_bump_epoch:
+        self._choose_protocol(at_end=True)
+        has_identity = self.identity.valid  # not when what was aborted is the attempt to get one
+        if not has_identity or (self._bump_needed and self.can_bump_epoch):
             self._state.move_to(TxnState.INITIALIZING)
-            self._push(InitProducerIdRequest(self, bump=True))
+            self._push(InitProducerIdRequest(self, bump=has_identity))
             return
         self._become_ready()
 
@@ -573,19 +634,29 @@ class TransactionManager:
     def _choose_protocol(self, *, at_end: bool) -> None:
         """Look at the cluster's feature; going from v1 to v2 needs a new epoch, which the end of v1 does not bring."""
         before = self.uses_v2
-        self.uses_v2 = self._around.transaction_version() >= 2
+        level = self._around.transaction_version()
+        if level is not None:
+            self.uses_v2 = level >= 2
         if at_end and self.uses_v2 and not before:
             self._bump_needed = True
 
-    def _abortable(self, error: KafkaError, *, bump: bool) -> None:
-        if bump:
-            if not self.can_bump_epoch and not self.uses_v2:
+    def _abortable(self, error: KafkaError, *, wants_bump: bool, needs_bump: bool = False) -> None:
+        """The transaction must be aborted.
+
+        Args:
+            wants_bump: what the brokers have of this producer is not known, so that a new epoch is better. In protocol
+                v2 the end of the transaction brings one.
+            needs_bump: without a new epoch the producer cannot go on.
+        """
+        if not self.uses_v2:
+            if needs_bump and not self.can_bump_epoch:
                 self._fatal(error)
                 return
-            self._bump_needed = not self.uses_v2
+            self._bump_needed = self._bump_needed or (wants_bump and self.can_bump_epoch)
+        error = _for_the_transaction(error)
         if not self._state.note_abortable(error):
             return
-        self._drop_queued((EndTxnRequest,))
+        self._drop_queued(lambda request: isinstance(request, EndTxnRequest))
         self._around.accept(False)
         self._fail_operation(error)
 
@@ -596,8 +667,10 @@ class TransactionManager:
         self._fail_operation(error)
 
     def _retry(self, request: TxnRequest, now: float, wait_ms: float | None) -> None:
-        wait = self._backoff.seconds(self._attempts, self._rng) if wait_ms is None else wait_ms / 1000
-        self._attempts += 1
+        if self.aborting and isinstance(request, TxnOffsetCommitRequest):
+            return  # what it would write is dropped anyway
+        wait = self._backoff.seconds(request.attempts, self._rng) if wait_ms is None else wait_ms / 1000
+        request.attempts += 1
         request.retry_at = now + wait
         self._push(request)
 
@@ -617,27 +690,29 @@ class TransactionManager:
     def _push(self, request: TxnRequest) -> None:
         heapq.heappush(self._queue, (request.priority, next(self._ages), request))
 
-    def _drop_queued(self, kinds: tuple[type[TxnRequest], ...]) -> None:
-        self._queue = [entry for entry in self._queue if not isinstance(entry[2], kinds)]
+    def _drop_queued(self, unwanted: Callable[[TxnRequest], bool]) -> None:
+        self._queue = [entry for entry in self._queue if not unwanted(entry[2])]
         heapq.heapify(self._queue)
 
-    def _start(self, name: str) -> Ticket[None]:
-        self._operation = _Operation(name)
+    def _start(self, name: str, about: object = None) -> Ticket[None]:
+        self._operation = _Operation(name, about)
         self._around.wake()
         return self._operation.ticket
 
-    def _same_operation(self, name: str) -> Ticket[None] | None:
-        """The pending Ticket of the same call; raises when another call is pending."""
-        if self._operation is None:
+    def _same_operation(self, name: str, about: object = None) -> Ticket[None] | None:
+        """The pending Ticket of the same call; raises when another one is pending, be it in its arguments only."""
+        operation = self._operation
+        if operation is None:
             return None
-        if self._operation.name != name:
+        if (operation.name, operation.about) != (name, about):
             self._check_no_operation(name)
-        return self._operation.ticket
+        return operation.ticket
 
     def _check_no_operation(self, name: str) -> None:
         if self._operation is not None:
             raise IllegalStateError(
-                f"{name}() is not possible while the outcome of {self._operation.name}() is not known: call that again"
+                f"{name}() is not possible while the outcome of {self._operation.name}() is not known: make that call "
+                "again first"
             )
 
     def _check_usable(self, call: str) -> None:
@@ -662,6 +737,15 @@ class TransactionManager:
 
     def __repr__(self) -> str:
         return f"<TransactionManager {self._id!r}: {self._state.current.value}>"
+
+
+def _for_the_transaction(error: KafkaError) -> KafkaError:
+    """The error that calls raise: one that looks as if the call could be repeated is wrapped, for it cannot."""
+    if not error.retriable and getattr(error, "code", 0) != _INVALID_TXN_STATE:
+        return error
+    wrapped = TransactionAbortableError(f"a record was not delivered: {error}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def group_metadata(group: Any) -> ConsumerGroupMetadata:

@@ -76,12 +76,8 @@ def judge(api: str, code: int, *, can_bump: bool = False, committing: bool = Tru
         can_bump: the coordinator can give a new epoch after an abort, so that a lost producer state can be mended.
         committing: for EndTxn, whether it was a commit.
     """
-    if (
-        code == UNKNOWN_PRODUCER_ID
-        and can_bump
-        and api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn")
-    ):
-        return Verdict.ABORTABLE
+    if code == UNKNOWN_PRODUCER_ID and api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
+        return Verdict.ABORTABLE if can_bump else Verdict.FATAL
     if code == TRANSACTION_ABORTABLE and api == "EndTxn":
         # While aborting there is nothing left to fall back to.
         return Verdict.ABORTABLE if committing else Verdict.FATAL

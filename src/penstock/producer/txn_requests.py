@@ -29,6 +29,8 @@ from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, Topic
 if TYPE_CHECKING:
     from penstock.producer.txn_manager import TransactionManager
 
+_NO_ANSWER = -1  # UNKNOWN_SERVER_ERROR, for what an answer leaves out
+
 # An earlier transaction of the id is still being completed: that takes milliseconds, so the first partition of a new
 # one is tried again sooner than retry.backoff.ms.
 FIRST_PARTITION_BACKOFF_MS = 20
@@ -47,10 +49,13 @@ class TxnRequest:
     api: ClassVar[ApiSchema]
     priority: ClassVar[int]
     coordinator: ClassVar[Coordinator | None] = Coordinator.TRANSACTION
+    finds: Coordinator | None = None  # the coordinator that it looks for, if that is what it does
 
     def __init__(self, manager: TransactionManager) -> None:
         self.manager = manager
         self.retry_at = 0.0
+        self.attempts = 0  # times it was queued again
+        self.in_doubt = False  # it was sent, and whether the coordinator has seen it is not known
 
     def build(self) -> Request:
         """The request with what is known now."""
@@ -85,7 +90,7 @@ class FindCoordinatorRequest(TxnRequest):
 
     def __init__(self, manager: TransactionManager, kind: Coordinator, key: str) -> None:
         super().__init__(manager)
-        self.kind = kind
+        self.finds = self.kind = kind
         self.key = key
 
     def build(self) -> Request:
@@ -192,7 +197,12 @@ class AddPartitionsRequest(TxnRequest):
             for topic in body["results_by_topic_v3_and_below"]
             for entry in topic["results_by_partition"]
         }
-        failed = {partition: code for partition, code in codes.items() if code != 0}
+        # A partition that the answer leaves out was not added, for whatever reason.
+        failed = {
+            partition: code
+            for partition in self.partitions
+            if (code := codes.get(partition, _NO_ANSWER)) != 0
+        }
         if not failed:
             self.manager.on_partitions_added(self.partitions)
             return
@@ -281,15 +291,15 @@ class TxnOffsetCommitRequest(TxnRequest):
             "producer_epoch": self.manager.identity.epoch,
             "topics": [{"name": name, "partitions": entries} for name, entries in topics.items()],
         }
-        lowest = 0
+        # Version 5 makes the group's partition part of the transaction by itself; before, AddOffsetsToTxn did that.
+        lowest, highest = (5, 5) if self.manager.uses_v2 else (0, 4)
         if self.group.has_member:
             body |= {
                 "generation_id": self.group.generation_id,
                 "member_id": self.group.member_id,
                 "group_instance_id": self.group.group_instance_id,
             }
-            lowest = 3
-        highest = 5 if self.manager.uses_v2 else 4
+            lowest = max(3, lowest)
         return SchemaRequest.of(TXN_OFFSET_COMMIT, body, min_version=lowest, max_version=highest)
 
     def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
@@ -301,8 +311,11 @@ class TxnOffsetCommitRequest(TxnRequest):
                     self.offsets.pop(TopicPartition(topic["name"], entry["partition_index"]), None)
                 else:
                     codes.add(entry["error_code"])
-        if not codes:
+        if not codes and not self.offsets:
             self.manager.on_offsets_committed()
+            return
+        if not codes:  # some were left out: ask for those again
+            self.manager.on_verdict(self, Verdict.RETRY, broker_error(_NO_ANSWER), now)
             return
         order = [Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY]
         self.on_error(min(codes, key=lambda code: order.index(judge(self.api.name, code))), now)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Coverage-guided fuzzing of everything that reads a broker's bytes: `make fuzz` runs it where atheris is installed.
+
+The input's first byte chooses what reads the rest: frames, the header and body of an answer, record batches. Whatever
+the bytes are, only ProtocolError and its kin may come out, and a body that was read must survive being written again.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import crc32c
+
+try:
+    import atheris
+except ImportError:
+    sys.stdout.write("atheris is not installed (pip install atheris): coverage-guided fuzzing is left out\n")
+    sys.exit(0)
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+with atheris.instrument_imports(include=["penstock.protocol", "penstock.records"]):
+    from fuzz.cases import CASES, HANDSHAKES
+
+    from penstock.errors import KafkaError
+    from penstock.protocol.api_versions import NodeApiVersions
+    from penstock.protocol.codec import decode_response_body, encode_response_body
+    from penstock.protocol.framing import FrameReader, parse_response_header
+    from penstock.protocol.messages import API_VERSIONS
+    from penstock.records.format import HEADER_SIZE
+    from penstock.records.reader import read_batches
+
+READABLE = [*CASES, *HANDSHAKES]
+REQUESTS = [case.request() for case in READABLE]
+MAX_FRAME = 1_000_000
+
+
+def read_frames(data: bytes) -> None:
+    """Cut into pieces anywhere, the same frames must come out."""
+    whole = FrameReader(MAX_FRAME)
+    frames = whole.feed(data)
+    piece_size = 1 + data[0] % 7
+    pieces = FrameReader(MAX_FRAME)
+    found = []
+    for at in range(0, len(data), piece_size):
+        found += pieces.feed(data[at : at + piece_size])
+        if pieces.trouble is not None:
+            break
+    if [bytes(frame) for frame in found] != [bytes(frame) for frame in frames]:
+        raise AssertionError("frames depend on how the bytes came")
+
+
+def read_answer(data: bytes) -> None:
+    """The second byte chooses the API and version."""
+    index = data[0] % len(READABLE)
+    case = READABLE[index]
+    body = decode_response_body(case.api, case.version, data[1:])
+    if case.api is API_VERSIONS:
+        NodeApiVersions.from_response(body)
+        return
+    raw = b"".join(bytes(part) for part in encode_response_body(case.api, case.version, body))
+    if plain(decode_response_body(case.api, case.version, raw)) != plain(body):
+        raise AssertionError(f"{case}: what was read cannot be written and read again")
+    REQUESTS[index].decode_response(case.version, memoryview(data)[1:])
+
+
+def read_header(data: bytes) -> None:
+    case = READABLE[data[0] % len(READABLE)]
+    parse_response_header(case.api, case.version, data[1:])
+
+
+def read_records(data: bytes) -> None:
+    """As they are: nearly all of them are refused for their checksum."""
+    for batch in read_batches(data):
+        batch.records()
+
+
+def read_records_with_checksum(data: bytes) -> None:
+    """With length, magic and checksum put right, so that what lies behind them is read too."""
+    spoiled = bytearray(data)
+    if len(spoiled) > HEADER_SIZE:
+        struct.pack_into(">i", spoiled, 8, len(spoiled) - 12)
+        spoiled[16] = 2
+        struct.pack_into(">I", spoiled, 17, crc32c.crc32c(bytes(spoiled[21:])))
+    read_records(bytes(spoiled))
+
+
+READERS: list[Callable[[bytes], None]] = [
+    read_frames,
+    read_answer,
+    read_answer,
+    read_header,
+    read_records,
+    read_records_with_checksum,
+]
+
+
+def plain(value: object) -> object:
+    """Views as bytes, so that bodies can be compared."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def test_one_input(data: bytes) -> None:
+    """What atheris calls."""
+    if len(data) < 3:
+        return
+    try:
+        READERS[data[0] % len(READERS)](data[1:])
+    except KafkaError:
+        pass  # refused, and told so
+
+
+def main() -> None:
+    """Start from one good answer of each kind, so that mutations have something to spoil."""
+    corpus = next((Path(word) for word in sys.argv[1:] if not word.startswith("-")), None)
+    if corpus is not None:
+        corpus.mkdir(parents=True, exist_ok=True)
+        for index, case in enumerate(READABLE):
+            if index < 256:
+                (corpus / str(case)).write_bytes(bytes((1, index)) + case.answer(index)[:4000])
+    atheris.Setup(sys.argv, test_one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

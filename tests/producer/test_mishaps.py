@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accidents that must stay small: an answer that cannot be handled, an interrupt at the wrong moment, two producers."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from producer.fakes_sender import LoopbackBroker, Rig
+
+from penstock import Producer
+from penstock._ticket import Ticket
+from penstock.errors import KafkaError, RequestTimedOutError
+from penstock.producer._send_cy import TopicState
+from penstock.producer.cluster import ClusterSnapshot
+from penstock.producer.partitioner import BuiltInPartitioner, LoadTable, PartitionerSettings, TopicLoad
+
+SOON = 10.0  # seconds that a healthy test never needs
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Producer]]:
+    made: list[Producer] = []
+    with LoopbackBroker(t=3, one=1) as broker:
+
+        def make_producer(**options: Any) -> Producer:
+            defaults = {"bootstrap_servers": broker.address, "linger_ms": 0, "enable_idempotence": False}
+            made.append(Producer(**(defaults | options)))
+            return made[-1]
+
+        yield make_producer
+        for producer in made:
+            producer.close(SOON)
+
+
+def test_an_answer_that_cannot_be_handled_fails_its_batch_and_no_other(monkeypatch, caplog):
+    rig = Rig(max_in_flight_requests_per_connection=1)
+    rig.know("t", partitions=2)
+    deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
+    rig.await_request()
+    decide = rig.parts.send_path.gate.decide
+
+    def fail_for_the_first(code: int, log_start_offset: int, batch: Any, situation: Any) -> Any:
+        if batch.queue.partition == 0:
+            raise MemoryError("no room for an answer")
+        return decide(code, log_start_offset, batch, situation)
+
+    monkeypatch.setattr(rig.parts.send_path.gate, "decide", fail_for_the_first)
+    rig.answer()
+    rig.run_until(deliveries[1].done)
+    assert isinstance(deliveries[0].exception(0).__cause__, MemoryError)
+    assert deliveries[1].result(0).offset >= 0
+    assert rig.available_memory == rig.config.buffer_memory
+    assert not any(queue.muted for queue in rig.parts.accumulator.topics["t"].queues)
+    assert "could not be handled" in caplog.text
+
+
+def test_a_producer_may_be_closed_flushed_and_waited_for_in_a_callback_of_another(make):
+    first, second = make(), make(linger_ms=50)
+    second.partitions_for("t")
+    outcome: list[Any] = []
+    called = threading.Event()
+
+    def use_the_other(metadata: object, error: object) -> None:
+        try:
+            delivery = second.send("t", b"from a callback")
+            second.flush(SOON)
+            outcome.append(delivery.result(SOON))
+            kept = second.send("t", b"the last one")
+            second.close(SOON)
+            outcome.append(kept.result(0))
+        except BaseException as failure:
+            outcome.append(failure)
+        called.set()
+
+    first.send("t", b"v", on_delivery=use_the_other)
+    assert called.wait(SOON)
+    assert [getattr(metadata, "topic", metadata) for metadata in outcome] == ["t", "t"]
+
+
+def test_close_can_be_called_again_after_an_interrupt_in_its_middle(make, monkeypatch):
+    producer = make()
+    parts = producer._parts
+    with monkeypatch.context() as patched:
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(parts.metadata, "close", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close(SOON)
+    producer.close(SOON)
+    assert not producer._thread.is_alive()
+
+
+@pytest.mark.parametrize("load", [None, TopicLoad(LoadTable.of([(0, 3), (5, 0)]), None)])
+def test_the_choice_stays_within_a_topic_that_was_made_anew_with_fewer_partitions(load):
+    chooser = BuiltInPartitioner(PartitionerSettings(), lambda: ClusterSnapshot({}), random.Random(3))
+    topic = TopicState("t", 100, chooser.choose)
+    topic.queues = [object(), object()]
+    topic.load = load
+    assert {chooser.choose(topic) for _ in range(50)} == {0, 1}
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e12])
+def test_any_time_can_be_waited(make, timeout):
+    assert make().send("t", b"v").result(timeout).offset >= 0
+    granted: Ticket[int] = Ticket("something")
+    threading.Timer(0.01, granted.complete, (7,)).start()
+    assert granted.wait(timeout)
+
+
+def test_the_error_of_a_batch_does_not_collect_the_tracebacks_of_those_who_ask():
+    rig = Rig(retries=0)
+    rig.know("t")
+    delivery = rig.send("t", b"v")
+    rig.await_request()
+    rig.answer(error_code=7)
+    rig.run_until(delivery.done)
+    depths = set()
+    for _ in range(20):
+        with pytest.raises(RequestTimedOutError) as caught:
+            delivery.result(0)
+        depths.add(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(depths) == 1
+
+
+def test_rates_of_what_the_network_counts_do_not_depend_on_how_often_one_asks():
+    rig = Rig()
+    rig.know("t")
+    rig.acknowledge_all()
+    for _ in range(120):
+        rig.send("t", b"v")
+        rig.run_for(1.0)
+    assert rig.metrics()["request-rate"] == pytest.approx(1.0, rel=0.2)
+
+
+def test_a_record_that_waited_for_memory_is_refused_when_it_is_not_admitted_any_more():
+    rig = Rig(buffer_memory=400, batch_size=200)
+    rig.know("t")
+    full = [rig.send("t", bytes(60), partition=0) for _ in range(2)]
+    steps = rig.parts.accumulator.append_steps(
+        rig.parts.accumulator.topics["t"],
+        0,
+        _record(150),
+        None,
+        _refuse_from_call(2),
+    )
+    assert next(steps) == "memory"
+    ticket = next(steps)
+    assert not ticket.done
+    rig.acknowledge_all()
+    rig.run_until(lambda: ticket.done and all(delivery.done() for delivery in full))
+    assert steps.send(ticket.result) == "second look"
+    with pytest.raises(KafkaError, match="too late"):
+        next(steps)
+    assert rig.available_memory == 400
+
+
+def _record(size: int) -> Any:
+    from penstock.producer.accumulator import EncodedRecord
+
+    return EncodedRecord(1, None, bytes(size), None, size + 100)
+
+
+def _refuse_from_call(first: int) -> Callable[[], None]:
+    calls = iter(range(1, 100))
+
+    def admitted() -> None:
+        if next(calls) >= first:
+            raise KafkaError("too late")
+
+    return admitted

@@ -1,0 +1,572 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each transaction request on the wire: what it says, in which version, and what every kind of answer leads to."""
+
+from __future__ import annotations
+
+import pytest
+from network.fakes import Received
+from producer.fakes_txn import CUT, PRODUCER_ID, GateRig, offset_commit_body
+
+from penstock.errors import (
+    BrokerError,
+    KafkaError,
+    ProducerFencedError,
+    ProtocolError,
+    TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
+)
+from penstock.producer.transactions import TxnState
+from penstock.protocol.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+)
+from penstock.protocol.schema import ApiSchema
+from penstock.types import ConsumerGroupMetadata
+
+V1, V2 = 1, 2
+IN_V1 = [INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN]
+IN_V2 = [INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, END_TXN]
+FLOWS = [(V1, api) for api in IN_V1] + [(V2, api) for api in IN_V2]
+flows = pytest.mark.parametrize(
+    ("protocol", "api"),
+    [pytest.param(protocol, api, id=f"v{protocol} {api.name}") for protocol, api in FLOWS],
+)
+
+
+def rig_before(protocol: int, api: ApiSchema, **options: object) -> GateRig:
+    """A producer that will send this request as soon as `flow` is called."""
+    if api in (INIT_PRODUCER_ID, FIND_COORDINATOR):
+        rig = GateRig(protocol=protocol, transactional_id="x", reconnect_backoff_ms=0, **options)
+        rig.know("t", 2)
+    else:
+        rig = GateRig.transactional(protocol=protocol, reconnect_backoff_ms=0, **options)
+        rig.begin()
+    rig.acknowledge_all()
+    rig.log.clear()
+    return rig
+
+
+def flow(rig: GateRig, api: ApiSchema) -> None:
+    """Make the call that needs the request, to its end."""
+    if api in (INIT_PRODUCER_ID, FIND_COORDINATOR):
+        rig.init()
+    elif api in (ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT):
+        rig.send_offsets({("t", 0): 5, ("t", 1): 7})
+    else:
+        rig.send("t", b"a", partition=0)
+        rig.commit()
+
+
+def a_transaction(rig: GateRig) -> None:
+    rig.begin()
+    delivery = rig.send("t", b"next", partition=0)
+    rig.commit()
+    delivery.result(0)
+
+
+# -------------------------------------------------------------------------------------------- what is asked
+
+
+def test_the_coordinator_is_asked_for_by_the_transactional_id():
+    rig = GateRig(transactional_id="x")
+    rig.init()
+    (asked,) = rig.asked(FIND_COORDINATOR)
+    assert (asked["key_type"], asked["coordinator_keys"]) == (1, ["x"])
+
+
+def test_an_old_broker_is_asked_for_one_coordinator_at_a_time():
+    rig = GateRig(transactional_id="x", protocol=None, versions={"FindCoordinator": (0, 3)})
+    rig.init()
+    (asked,) = rig.asked(FIND_COORDINATOR)
+    assert (asked["key_type"], asked["key"]) == (1, "x")
+
+
+def test_an_identity_is_asked_for_with_the_time_out():
+    rig = GateRig(transactional_id="x", transaction_timeout_ms=5000)
+    rig.init()
+    (asked,) = rig.asked(INIT_PRODUCER_ID)
+    assert asked == {
+        "transactional_id": "x",
+        "transaction_timeout_ms": 5000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+
+
+def test_partitions_are_added_together():
+    """Requirement 64."""
+    rig = GateRig.transactional(protocol=V1, linger_ms=5)
+    rig.acknowledge_all()
+    rig.begin()
+    deliveries = [rig.send("t", b"v", partition=partition) for partition in (1, 0, 1)]
+    rig.deliver(*deliveries)
+    (asked,) = rig.asked(ADD_PARTITIONS_TO_TXN)
+    assert asked == {
+        "v3_and_below_transactional_id": "x",
+        "v3_and_below_producer_id": PRODUCER_ID,
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": [{"name": "t", "partitions": [0, 1]}],
+    }
+
+
+def test_partitions_that_come_later_are_added_later_and_none_twice():
+    """Requirement 64."""
+    rig = GateRig.transactional(protocol=V1)
+    rig.acknowledge_all()
+    rig.begin()
+    for partition in (0, 0, 1, 0, 1):
+        rig.deliver(rig.send("t", b"v", partition=partition))
+    topics = [body["v3_and_below_topics"][0]["partitions"] for body in rig.asked(ADD_PARTITIONS_TO_TXN)]
+    assert topics == [[0], [1]]
+
+
+def test_a_partition_is_asked_for_once_while_the_answer_is_under_way():
+    rig = GateRig.transactional(protocol=V1)
+    rig.acknowledge_all()
+    rig.hold(ADD_PARTITIONS_TO_TXN)
+    rig.begin()
+    delivery = rig.send("t", b"v", partition=0)
+    rig.run_until(lambda: rig.held(ADD_PARTITIONS_TO_TXN))
+    rig.send("t", b"w", partition=0)
+    rig.settle()
+    rig.release(ADD_PARTITIONS_TO_TXN)
+    rig.deliver(delivery)
+    assert len(rig.asked(ADD_PARTITIONS_TO_TXN)) == 1
+
+
+def test_offsets_go_to_the_coordinator_of_the_group():
+    """Requirement 64."""
+    rig = GateRig.transactional(2, protocol=V1)
+    rig.group_coordinator = 1
+    rig.begin()
+    rig.send_offsets({("t", 1): 7, ("t", 0): 5}, "readers")
+    (group,) = rig.asked(ADD_OFFSETS_TO_TXN)
+    assert group == {
+        "transactional_id": "x",
+        "producer_id": PRODUCER_ID,
+        "producer_epoch": 0,
+        "group_id": "readers",
+    }
+    assert [(body["key_type"], body["coordinator_keys"]) for body in rig.asked(FIND_COORDINATOR)] == [
+        (1, ["x"]),
+        (0, ["readers"]),
+    ]
+    (request,) = rig.seen(TXN_OFFSET_COMMIT, broker=1)
+    rows = [
+        (row["partition_index"], row["committed_offset"]) for row in request.body["topics"][0]["partitions"]
+    ]
+    assert rows == [(0, 5), (1, 7)]
+    assert (request.body["group_id"], request.body["generation_id"], request.body["member_id"]) == (
+        "readers",
+        -1,
+        "",
+    )
+
+
+def test_another_group_has_another_coordinator():
+    rig = GateRig.transactional(protocol=V2)
+    rig.begin()
+    for group in ("a", "a", "b"):
+        rig.send_offsets({("t", 0): 1}, group)
+    keys = [body["coordinator_keys"] for body in rig.asked(FIND_COORDINATOR)]
+    assert keys == [["x"], ["a"], ["b"]]
+
+
+@pytest.mark.parametrize(("protocol", "newest", "picked"), [(V1, 5, 4), (V2, 5, 5), (V1, 3, 3), (V1, 2, 2)])
+def test_the_version_of_the_offsets_belongs_to_the_protocol(protocol, newest, picked):
+    """Requirement 79."""
+    rig = GateRig.transactional(protocol=protocol, versions={"TxnOffsetCommit": (0, newest)})
+    rig.begin()
+    rig.send_offsets({("t", 0): 1})
+    assert rig.asked_versions(TXN_OFFSET_COMMIT) == [picked]
+
+
+def test_in_protocol_v2_older_versions_of_the_offsets_will_not_do():
+    """Requirement 79."""
+    rig = GateRig.transactional(protocol=V2, versions={"TxnOffsetCommit": (0, 4)})
+    rig.begin()
+    with pytest.raises(UnsupportedVersionError, match="TxnOffsetCommit"):
+        rig.send_offsets({("t", 0): 1})
+
+
+@pytest.mark.parametrize("code", [100, 3, 14])
+def test_offsets_of_a_topic_that_the_broker_does_not_know_yet_are_sent_again(code):
+    """Requirement 79."""
+    rig = GateRig.transactional(protocol=V2)
+    rig.script(TXN_OFFSET_COMMIT, code, code)
+    rig.begin()
+    rig.send_offsets({("t", 0): 1})
+    assert len(rig.asked(TXN_OFFSET_COMMIT)) == 3
+
+
+def test_a_member_of_the_group_is_named():
+    rig = GateRig.transactional(protocol=V2)
+    rig.begin()
+    rig.send_offsets({("t", 0): 1}, ConsumerGroupMetadata("g", 4, "member", "instance"))
+    (asked,) = rig.asked(TXN_OFFSET_COMMIT)
+    assert (asked["generation_id"], asked["member_id"], asked["group_instance_id"]) == (
+        4,
+        "member",
+        "instance",
+    )
+
+
+def test_a_member_cannot_be_named_to_an_old_broker():
+    rig = GateRig.transactional(protocol=None, versions={"TxnOffsetCommit": (0, 2)})
+    rig.begin()
+    with pytest.raises(UnsupportedVersionError, match="TxnOffsetCommit"):
+        rig.send_offsets({("t", 0): 1}, ConsumerGroupMetadata("g", 4, "member"))
+    assert rig.state is TxnState.FATAL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("protocol", "end", "produce"), [(V1, 4, 11), (V2, 5, 13), (None, 4, 11), (0, 4, 11)]
+)
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_belongs_to_the_protocol(protocol, end, produce, commit):
+    """Requirements 64 and 66."""
+    rig = GateRig.transactional(protocol=protocol)
+    rig.acknowledge_all()
+    rig.begin()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    if commit:
+        rig.commit()
+    else:
+        rig.abort()
+    (asked,) = rig.asked(END_TXN)
+    assert asked == {
+        "transactional_id": "x",
+        "producer_id": PRODUCER_ID,
+        "producer_epoch": 0,
+        "committed": commit,
+    }
+    assert rig.asked_versions(END_TXN) == [end]
+    assert rig.asked_versions(PRODUCE) == [produce]
+    assert rig.asked(PRODUCE)[0]["transactional_id"] == "x"
+
+
+# ------------------------------------------------------------------------------------------ passing failures
+
+
+@flows
+@pytest.mark.parametrize("code", [14, 51, 7, 89])
+def test_a_passing_error_is_asked_again(protocol, api, code):
+    """Requirement 69."""
+    rig = rig_before(protocol, api)
+    rig.script(api, code, code)
+    flow(rig, api)
+    assert len(rig.asked(api)) == 3
+
+
+@flows
+@pytest.mark.parametrize("code", [15, 16])
+def test_a_coordinator_that_is_elsewhere_is_found_again(protocol, api, code):
+    """Requirement 68."""
+    rig = rig_before(protocol, api, brokers=2)
+    rig.script(api, code)
+    first_search = api in (INIT_PRODUCER_ID, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT)
+    flow(rig, api)
+    assert len(rig.asked(api)) == 2
+    groups = [body["key_type"] for body in rig.asked(FIND_COORDINATOR)]
+    kind = 0 if api is TXN_OFFSET_COMMIT else 1
+    assert groups.count(kind) == (2 if first_search and api is not ADD_OFFSETS_TO_TXN else 1)
+
+
+@flows
+def test_a_request_whose_connection_breaks_is_asked_again_after_a_new_search(protocol, api):
+    """Requirement 68."""
+    rig = rig_before(protocol, api)
+    searches = len(rig.seen(FIND_COORDINATOR))
+    rig.script(api, CUT)
+    flow(rig, api)
+    assert len(rig.asked(api)) == 2
+    assert len(rig.seen(FIND_COORDINATOR)) > searches
+    assert rig.state in (TxnState.READY, TxnState.IN_TRANSACTION)
+
+
+@pytest.mark.parametrize("code", [14, 15, 7])
+def test_the_search_itself_is_repeated(code):
+    """Requirement 69."""
+    rig = rig_before(V2, FIND_COORDINATOR)
+    rig.script(FIND_COORDINATOR, code, code, CUT)
+    flow(rig, FIND_COORDINATOR)
+    assert len(rig.asked(FIND_COORDINATOR)) == 4
+
+
+def test_a_coordinator_that_has_moved_is_asked_at_its_new_place():
+    """Requirement 68."""
+    rig = GateRig.transactional(2, protocol=V2)
+    rig.acknowledge_all()
+    rig.begin()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.coordinator = 1
+    rig.script(END_TXN, 16)
+    rig.commit()
+    assert len(rig.seen(END_TXN, broker=0)) == 1
+    assert len(rig.seen(END_TXN, broker=1)) == 1
+
+
+def test_a_coordinator_that_cannot_be_reached_is_searched_for_again():
+    """Requirement 68."""
+    rig = GateRig.transactional(2, protocol=V2)
+    rig.acknowledge_all()
+    rig.begin()
+    rig.deliver(rig.send("t", b"a", partition=1))
+    listener = rig.network.listeners.pop((rig.network.names["b0"][0], 9092))
+    rig.break_connection(0)
+    rig.coordinator = 1  # the other broker has taken over
+    rig.commit()
+    assert len(rig.seen(END_TXN, broker=1)) == 1
+    assert len(rig.seen(END_TXN, broker=0)) == 0
+    assert listener
+
+
+@pytest.mark.parametrize(
+    ("partitions_before", "code", "wait"), [(False, 51, 0.02), (True, 51, 0.1), (False, 14, 0.1)]
+)
+def test_only_the_first_partitions_of_a_transaction_are_asked_for_again_soon(partitions_before, code, wait):
+    """Requirement 70."""
+    rig = GateRig.transactional(protocol=V1)
+    rig.acknowledge_all()
+    rig.begin()
+    if partitions_before:
+        rig.deliver(rig.send("t", b"before", partition=1))
+    rig.script(ADD_PARTITIONS_TO_TXN, code, code)
+    before = rig.clock.now()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    assert rig.clock.now() - before == pytest.approx(2 * wait)
+
+
+def test_the_wait_grows_with_each_attempt_of_a_request_and_not_beyond():
+    rig = GateRig(transactional_id="x", retry_backoff_ms=100, retry_backoff_max_ms=10_000)
+    rig.know("t", 2)
+    rig.script(INIT_PRODUCER_ID, 51, 51, 51)
+    before = rig.clock.now()
+    rig.init()
+    assert 0.8 * 0.7 <= rig.clock.now() - before <= 1.2 * 0.7
+    rig.acknowledge_all()
+    rig.begin()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.script(END_TXN, 51)
+    before = rig.clock.now()
+    rig.commit()
+    assert 0.08 <= rig.clock.now() - before <= 0.12  # another request, from the start
+
+
+# ------------------------------------------------------------------------------------------- lasting failures
+
+
+ABORTABLE = [
+    *[(V1, ADD_PARTITIONS_TO_TXN, code) for code in (29, 55, 120, 59, -1)],
+    *[(V1, ADD_OFFSETS_TO_TXN, code) for code in (30, 120, 59)],
+    *[
+        (protocol, TXN_OFFSET_COMMIT, code)
+        for protocol in (V1, V2)
+        for code in (30, 82, 120, 25, 22, 69, 113)
+    ],
+    *[(protocol, END_TXN, code) for protocol in (V1, V2) for code in (120, 59)],
+]
+
+
+def ids(cases: list[tuple[int, ApiSchema, int]]) -> list[object]:
+    return [pytest.param(*case, id=f"v{case[0]} {case[1].name} {case[2]}") for case in cases]
+
+
+@pytest.mark.parametrize(("protocol", "api", "code"), ids(ABORTABLE))
+def test_an_error_that_asks_for_an_abort(protocol, api, code):
+    """Requirement 69."""
+    rig = rig_before(protocol, api)
+    rig.script(api, code)
+    with pytest.raises(BrokerError) as caught:
+        flow(rig, api)
+    assert caught.value.code == code
+    assert rig.state is TxnState.ABORTABLE_ERROR
+    assert not rig.fast_path_open
+    with pytest.raises(KafkaError, match="abort_transaction"):
+        rig.manager.commit()
+    rig.abort()
+    a_transaction(rig)
+
+
+FATAL = [
+    *[(V1, ADD_PARTITIONS_TO_TXN, code) for code in (53, 48, 49, 47, 90)],
+    *[(V1, ADD_OFFSETS_TO_TXN, code) for code in (53, 48, 49, 47, 90, -1)],
+    *[(protocol, TXN_OFFSET_COMMIT, code) for protocol in (V1, V2) for code in (53, 43, 47, 90, -1)],
+    *[(protocol, END_TXN, code) for protocol in (V1, V2) for code in (53, 48, 49, 47, 90, -1)],
+    *[(V2, INIT_PRODUCER_ID, code) for code in (50, 47, 90, -1)],
+    *[(V2, FIND_COORDINATOR, code) for code in (53, 42, -1)],
+]
+
+
+@pytest.mark.parametrize(("protocol", "api", "code"), ids(FATAL))
+def test_an_error_after_which_the_producer_cannot_go_on(protocol, api, code):
+    """Requirement 69."""
+    rig = rig_before(protocol, api)
+    rig.script(api, code)
+    expected = ProducerFencedError if code in (47, 90) else BrokerError
+    with pytest.raises(expected) as caught:
+        flow(rig, api)
+    if code not in (47, 90):
+        assert caught.value.code == code
+    assert rig.state is TxnState.FATAL_ERROR
+    assert not rig.fast_path_open
+    asked = len(rig.log)
+    for call in (rig.manager.commit, rig.manager.abort, rig.manager.begin, rig.manager.initialize):
+        with pytest.raises(KafkaError) as refused:
+            call()
+        assert isinstance(refused.value, expected) or refused.value.__cause__ is caught.value
+    with pytest.raises(KafkaError):
+        rig.send("t", b"b")
+    rig.run_for(1)
+    assert len(rig.log) == asked
+
+
+@pytest.mark.parametrize("code", [31, 53])
+def test_a_refusal_to_initialize_may_be_tried_again(code):
+    """Requirement 69."""
+    rig = rig_before(V2, INIT_PRODUCER_ID)
+    rig.script(INIT_PRODUCER_ID, code)
+    with pytest.raises(BrokerError) as caught:
+        rig.init()
+    assert caught.value.code == code
+    assert rig.state is TxnState.UNINITIALIZED
+    rig.init()
+    a_transaction(rig)
+
+
+def test_an_initialization_that_must_be_aborted_is_made_again_by_the_abort():
+    """Requirement 69."""
+    rig = rig_before(V2, INIT_PRODUCER_ID)
+    rig.script(INIT_PRODUCER_ID, 120)
+    with pytest.raises(BrokerError):
+        rig.init()
+    rig.abort()
+    assert rig.state is TxnState.READY
+    a_transaction(rig)
+
+
+def test_a_group_that_may_not_be_found_is_not_searched_for_again_and_again():
+    """Requirement 69."""
+    rig = rig_before(V2, TXN_OFFSET_COMMIT)
+    rig.script(FIND_COORDINATOR, 30)
+    with pytest.raises(BrokerError) as caught:
+        flow(rig, TXN_OFFSET_COMMIT)
+    assert caught.value.code == 30
+    rig.run_for(1)
+    assert len(rig.asked(FIND_COORDINATOR)) == 1
+    rig.abort()
+    a_transaction(rig)
+
+
+@flows
+def test_no_common_version_is_fatal(protocol, api):
+    """Requirement 69."""
+    if api is INIT_PRODUCER_ID:
+        rig = GateRig(protocol=protocol, transactional_id="x", versions={api.name: (90, 91)})
+    else:
+        rig = GateRig.transactional(protocol=protocol, versions={api.name: (90, 91)})
+        rig.begin()
+    rig.cluster.topics or rig.know("t", 2)
+    rig.acknowledge_all()
+    with pytest.raises(UnsupportedVersionError, match=api.name):
+        flow(rig, api)
+    assert rig.state is TxnState.FATAL_ERROR
+
+
+def test_the_worst_answer_about_a_partition_decides():
+    rig = GateRig.transactional(protocol=V1, linger_ms=5)
+    rig.begin()
+    rig.hold(ADD_PARTITIONS_TO_TXN)
+    rig.send("t", b"a", partition=0)
+    rig.send("t", b"b", partition=1)
+    rig.run_until(lambda: rig.held(ADD_PARTITIONS_TO_TXN))
+    (request,) = rig.held(ADD_PARTITIONS_TO_TXN)
+    rig.brokers[0].answer(request, added_body(request, {0: 14, 1: 53}))
+    rig.settle()
+    with pytest.raises(KafkaError) as caught:
+        rig.manager.check_send()
+    assert isinstance(caught.value.__cause__, TransactionalIdAuthorizationError)
+
+
+def added_body(request: Received, codes: dict[int, int]) -> dict[str, object]:
+    rows = [{"partition_index": index, "partition_error_code": code} for index, code in codes.items()]
+    name = request.body["v3_and_below_topics"][0]["name"]
+    return {"results_by_topic_v3_and_below": [{"name": name, "results_by_partition": rows}]}
+
+
+def test_a_partition_that_the_answer_leaves_out_was_not_added():
+    rig = GateRig.transactional(protocol=V1)
+    rig.begin()
+    rig.hold(ADD_PARTITIONS_TO_TXN)
+    delivery = rig.send("t", b"a", partition=0)
+    rig.run_until(lambda: rig.held(ADD_PARTITIONS_TO_TXN))
+    (request,) = rig.held(ADD_PARTITIONS_TO_TXN)
+    rig.brokers[0].answer(request, {"results_by_topic_v3_and_below": []})
+    rig.settle()
+    assert rig.state is TxnState.ABORTABLE_ERROR
+    assert isinstance(delivery.exception(0), BrokerError)
+    assert rig.seen(PRODUCE) == []
+
+
+def test_an_answer_without_a_coordinator_is_fatal():
+    """Requirement 69."""
+    rig = GateRig(transactional_id="x")
+    rig.hold(FIND_COORDINATOR)
+    ticket = rig.manager.initialize()
+    rig.run_until(lambda: rig.held(FIND_COORDINATOR))
+    (request,) = rig.held(FIND_COORDINATOR)
+    rig.brokers[0].answer(request, {"coordinators": []})
+    with pytest.raises(ProtocolError, match="FindCoordinator"):
+        rig.finish(ticket)
+    assert rig.state is TxnState.FATAL_ERROR
+
+
+# --------------------------------------------------------------------------------------------- some offsets
+
+
+def held_offsets(rig: GateRig) -> Received:
+    rig.run_until(lambda: rig.held(TXN_OFFSET_COMMIT))
+    return rig.held(TXN_OFFSET_COMMIT)[0]
+
+
+def test_only_the_offsets_that_were_not_taken_are_sent_again():
+    rig = GateRig.transactional(protocol=V2)
+    rig.hold(TXN_OFFSET_COMMIT)
+    rig.begin()
+    ticket = rig.offsets_ticket({("t", 0): 5, ("t", 1): 7})
+    request = held_offsets(rig)
+    rig.brokers[0].answer(request, offset_commit_body(request, {1: 14}))
+    again = held_offsets(rig)
+    (row,) = again.body["topics"][0]["partitions"]
+    assert (row["partition_index"], row["committed_offset"]) == (1, 7)
+    assert not ticket.done
+    rig.release(TXN_OFFSET_COMMIT)
+    rig.finish(ticket)
+
+
+def test_offsets_that_the_answer_leaves_out_are_sent_again():
+    rig = GateRig.transactional(protocol=V2)
+    rig.hold(TXN_OFFSET_COMMIT)
+    rig.begin()
+    ticket = rig.offsets_ticket({("t", 0): 5})
+    rig.brokers[0].answer(held_offsets(rig), {"topics": []})
+    held_offsets(rig)
+    rig.release(TXN_OFFSET_COMMIT)
+    rig.finish(ticket)
+
+
+def test_the_worst_answer_about_an_offset_decides():
+    rig = GateRig.transactional(protocol=V2)
+    rig.hold(TXN_OFFSET_COMMIT)
+    rig.begin()
+    ticket = rig.offsets_ticket({("t", 0): 5, ("t", 1): 7})
+    request = held_offsets(rig)
+    rig.brokers[0].answer(request, offset_commit_body(request, {0: 14, 1: 25}))
+    with pytest.raises(BrokerError) as caught:
+        rig.finish(ticket)
+    assert caught.value.name == "UNKNOWN_MEMBER_ID"

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold after every seed, and a few things that must hold all the time.
+
+Each check yields sentences that say what is wrong; none is what is hoped for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.producer.accumulator import RecordAccumulator
+from penstock.producer.assembly import ProducerParts
+from penstock.records.format import HEADER_SIZE
+from penstock.testing.cluster import FakeCluster
+from penstock.types import TopicPartition
+from simulation.ledger import Entry, Ledger, Txn, TxnEnd, number_of
+from simulation.plan import PLAIN, TRANSACTIONAL, Plan
+
+Found = dict[int, list[tuple[TopicPartition, int]]]  # where each record is, by its number
+
+# A record takes a little more or less room in one batch than in another: its deltas are written as varints.
+_VARINT_SLACK = 12
+
+
+# ------------------------------------------------------------------------------------------------ at all times
+
+
+def held_locks(parts: ProducerParts) -> list[str]:
+    """The locks of the core that somebody holds; those of compiled queues cannot be seen."""
+    held = [
+        name
+        for name, owner in (
+            ("accumulator", parts.accumulator), ("pool", parts.accumulator.pool), ("metadata", parts.metadata)
+        )
+        if owner._lock.locked()
+    ]  # fmt: skip
+    if parts.transactions is not None and parts.transactions._lock._is_owned():  # type: ignore[attr-defined]
+        held.append("transactions")
+    return held
+
+
+class OpenBatches:
+    """Watches that no batch is opened behind one that is open and has room: the second look of the append.
+
+    Compares what the queues look like after each step with what they looked like before it.
+    """
+
+    def __init__(self, accumulator: RecordAccumulator) -> None:
+        self._accumulator = accumulator
+        self._open: dict[Any, tuple[Any, int]] = {}  # by queue: its only batch, while open, and its size
+
+    def look(self) -> str | None:
+        """What is wrong after a step, if anything is."""
+        before, self._open = self._open, {}
+        problem = None
+        for queue in self._accumulator._active:
+            batches = queue.batches
+            if len(batches) == 1:
+                batch, full = queue.head()
+                if not full:
+                    self._open[queue] = (batch, batch.writer.raw_size)
+            elif len(batches) == 2 and queue in before:
+                batch, size = before[queue]
+                if batch is batches[0] and batch.writer.raw_size == size and _would_fit(batch, batches[1]):
+                    problem = f"a new batch was opened for {batch.topic_partition} behind one with room"
+        return problem
+
+
+def _would_fit(batch: Any, following: Any) -> bool:
+    writer = batch.writer
+    if batch.attempts or following.attempts or writer.sealed or following.writer.sealed:
+        return False  # they were put back
+    room = min(writer.limit, len(writer.segments[0])) - writer.raw_size
+    first = following.writer.raw_size - HEADER_SIZE + _VARINT_SLACK
+    return following.record_count == 1 and writer.ratio == 1.0 and first <= room
+
+
+# ------------------------------------------------------------------------------------------------ at the end
+
+
+def check_producer(parts: ProducerParts, open_transports: int) -> Iterator[str]:
+    """A producer that was closed has given everything back."""
+    pool = parts.accumulator.pool
+    if pool.available() != pool.total:
+        yield f"{pool.total - pool.available()} bytes of buffer.memory did not come back"
+    if parts.accumulator.has_incomplete():
+        yield f"{parts.accumulator.incomplete_records()} records have no outcome after close()"
+    if parts.client.in_flight_count():
+        yield f"{parts.client.in_flight_count()} requests are still in flight after close()"
+    if open_transports:
+        yield f"{open_transports} connections are still open after close()"
+    for name in held_locks(parts):
+        yield f"the lock of {name} is held after close()"
+
+
+def check_outcomes(ledger: Ledger) -> Iterator[str]:
+    """Every accepted record has exactly one outcome, told once; a refused one has none."""
+    for entry in ledger.entries:
+        if not entry.accepted:
+            if entry.calls:
+                yield f"{entry} was refused ({entry.refused!r}), and its callback was called"
+            elif entry.refused is None:
+                yield f"{entry} was neither accepted nor refused"
+            continue
+        if entry.calls != 1:
+            yield f"the callback of {entry} was called {entry.calls} times"
+        delivery = entry.delivery
+        if delivery is None or not delivery.done():
+            yield f"the Delivery of {entry} is still open"
+        elif entry.calls and (delivery.exception(0) is None) != entry.acknowledged:
+            yield f"{entry}: the callback was told {entry.error!r}, the Delivery {delivery.exception(0)!r}"
+
+
+def find_records(cluster: FakeCluster, ledger: Ledger, problems: list[str]) -> Found:
+    """Where each record is in the logs, also those of aborted transactions."""
+    found: Found = defaultdict(list)
+    for partition in cluster.topics.partitions():
+        for batch in partition.log.batches:
+            if batch.is_control:
+                continue
+            for record in batch.records():
+                number = number_of(record.value or b"-1:")
+                if not 0 <= number < len(ledger.entries) or ledger.entries[number].value != record.value:
+                    problems.append(f"{partition.key} has a record at {record.offset} that nobody sent")
+                    continue
+                found[number].append((partition.key, record.offset))
+    return found
+
+
+def check_log(plan: Plan, ledger: Ledger, found: Found, loses: bool) -> Iterator[str]:
+    """Acknowledged records are in the log, once where that is promised; failed ones at most once, refused ones never."""
+    once = plan.mode != PLAIN
+    for entry in ledger.entries:
+        places = found.get(entry.number, [])
+        if not entry.accepted:
+            if places:
+                yield f"{entry} was refused ({entry.refused!r}), and is in the log: {places}"
+            continue
+        if once and len(places) > 1:
+            yield f"{entry} ({_told(entry)}) is in the log {len(places)} times: {places}"
+        if not entry.acknowledged or plan.acks == "0":
+            continue
+        if not places and not (plan.acks == "1" and loses):
+            yield f"{entry} was acknowledged, and is not in the log"
+        where = (TopicPartition(entry.topic, entry.partition), entry.offset)
+        if places and entry.offset >= 0 and where not in places and not loses:
+            yield f"{entry} was acknowledged at {where}, and is at {places}"
+
+
+def check_order(plan: Plan, ledger: Ledger, found: Found) -> Iterator[str]:
+    """In each partition the records of one sender are in the order in which it sent them."""
+    if not plan.ordered or plan.acks == "0":
+        return
+    last: dict[tuple[int, TopicPartition], tuple[int, Entry]] = {}
+    for entry in ledger.entries:
+        for partition, offset in found.get(entry.number, [])[:1]:
+            before = last.get((entry.sender, partition))
+            if before is not None and before[0] > offset:
+                yield f"{entry} is at {partition} {offset}, before {before[1]} which is at {before[0]}"
+            last[entry.sender, partition] = (offset, entry)
+
+
+def check_transactions(plan: Plan, cluster: FakeCluster, ledger: Ledger, found: Found) -> Iterator[str]:
+    """Who reads what is committed sees whole transactions, or nothing of them."""
+    if plan.mode != TRANSACTIONAL:
+        return
+    visible: set[int] = set()
+    for partition in cluster.topics.partitions():
+        log = partition.log
+        if log.last_stable_offset != log.log_end_offset:
+            yield f"{partition.key} has a transaction that never ended, from offset {log.last_stable_offset}"
+        visible |= {number_of(record.value or b"-1:") for record in log.records("read_committed")}
+    for txn in ledger.txns:
+        yield from _check_transaction(txn, sum(entry.number in visible for entry in txn.entries))
+    positions = cluster.groups.offsets(plan.group)
+    told = next((position.offset for position in positions.values()), -1)
+    possible = _possible_offsets(ledger)
+    if told not in possible:
+        yield f"the group is at {told}; by its transactions it can be at {sorted(possible)}"
+
+
+def _possible_offsets(ledger: Ledger) -> set[int]:
+    """Where the group can be: at the last transaction that was committed, or at one of unknown end or late commit."""
+    last, in_doubt = {-1}, set()
+    for txn in ledger.txns:
+        if txn.offset < 0:
+            continue
+        if txn.end is TxnEnd.UNKNOWN or (txn.detached and txn.end is TxnEnd.COMMITTED):
+            in_doubt.add(txn.offset)
+        elif txn.end is TxnEnd.COMMITTED:
+            last = {txn.offset}
+    return last | in_doubt
+
+
+def _check_transaction(txn: Txn, seen: int) -> Iterator[str]:
+    count = len(txn.entries)
+    told = f"transaction {txn.number} ({txn.end.value}): {seen} of its {count} records are visible"
+    if (
+        seen not in (0, count)
+        or (txn.end is TxnEnd.COMMITTED and seen != count)
+        or (txn.end in (TxnEnd.ABORTED, TxnEnd.OPEN) and seen)
+    ):
+        yield told
+    if txn.end is TxnEnd.COMMITTED:
+        failed = [entry for entry in txn.entries if not entry.acknowledged]
+        if failed:
+            yield f"transaction {txn.number} was committed although {failed[0]} failed: {failed[0].error!r}"
+
+
+def _told(entry: Entry) -> str:
+    return "acknowledged" if entry.acknowledged else f"failed: {entry.error!r}"
+
+
+def describe_threads(threads: list[Any]) -> str:
+    return ", ".join(f"{thread.name} waits for {thread.waits_for or 'nothing'}" for thread in threads)

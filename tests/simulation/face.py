@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of `Producer`, as steps in virtual time: the simulator's face of the core, beside the blocking one.
+
+Each call mirrors the method of the same name, with a yielded `Wait` where that blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+from penstock._ticket import Ticket
+from penstock.errors import KafkaTimeoutError, ProducerClosedError
+from penstock.producer._send_cy import Delivery
+from penstock.producer.accumulator import TimeIsUp
+from penstock.producer.assembly import ProducerParts
+from penstock.producer.txn_manager import TransactionManager
+from penstock.transaction_handle import TransactionHandle
+from penstock.types import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    ProducerRecord,
+    TopicPartition,
+    as_headers,
+)
+from simulation.ledger import Entry
+from simulation.scheduler import DONE, INTERRUPTED, Interrupted, Wait
+from simulation.wire import SimClock
+
+Call = Generator[Any, Any, Any]
+
+
+class Face:
+    """One producer, as an application thread of the simulator sees it.
+
+    Attributes:
+        ended: granted when the I/O thread has done its work.
+    """
+
+    def __init__(self, parts: ProducerParts, clock: SimClock, max_block: float) -> None:
+        self.parts = parts
+        self.clock = clock
+        self.max_block = max_block
+        self.closed = False
+        self.ended: Ticket[None] = Ticket("the end of the I/O thread")
+
+    # ---- records
+
+    def send(self, entry: Entry, key: bytes | None, partition: int | None, headers: Any) -> Call:
+        parts = self.parts
+        delivery = parts.fast_path.try_send(
+            entry.topic, entry.value, key, headers, partition, None, entry.on_delivery
+        )
+        if delivery is None:
+            record = ProducerRecord(entry.topic, entry.value, key, as_headers(headers), partition, None)
+            delivery = yield from self._drive(parts.send_path.steps(record, entry.on_delivery))
+        return delivery
+
+    def send_from_callback(self, entry: Entry) -> Delivery:
+        """Send on the I/O thread, where nothing may wait."""
+        record = ProducerRecord(entry.topic, entry.value, None, (), None, None)
+        steps = self.parts.send_path.steps(record, entry.on_delivery)
+        try:
+            item = next(steps)
+            while True:
+                if isinstance(item, str):
+                    item = next(steps)
+                elif item.done:
+                    item = steps.send(item.result)
+                else:
+                    item = steps.throw(KafkaTimeoutError("send() would wait on the I/O thread"))
+        except StopIteration as stop:
+            delivery: Delivery = stop.value
+            return delivery
+
+    def _drive(self, steps: Generator[Any, Any, Delivery]) -> Call:
+        waited = 0.0
+        try:
+            item = next(steps)
+            while True:
+                if isinstance(item, str):
+                    answer = yield item
+                    item = steps.throw(Interrupted()) if answer == INTERRUPTED else next(steps)
+                    continue
+                started = self.clock.time
+                answer = yield Wait(item, max(0.0, self.max_block - waited))
+                waited += self.clock.time - started
+                try:
+                    result = _after(answer, item, round(waited * 1000))
+                except BaseException as error:
+                    item = steps.throw(error)
+                else:
+                    item = steps.send(result)
+        except StopIteration as stop:
+            return stop.value
+
+    def flush(self, seconds: float) -> Call:
+        self._check_open()
+        ticket = self.parts.accumulator.flush()
+        try:
+            answer = yield Wait(ticket, seconds)
+            _check_interrupt(answer)
+            if answer != DONE:
+                raise KafkaTimeoutError("flush")
+        finally:
+            ticket.give_up()
+
+    def outcome(self, delivery: Delivery, seconds: float) -> Call:
+        """Wait for a Delivery; whether it came."""
+        ticket: Ticket[None] = Ticket("a delivery")
+        delivery.add_done_callback(lambda _: ticket.complete(None))
+        answer = yield Wait(ticket, seconds)
+        return answer == DONE
+
+    # ---- transactions
+
+    @property
+    def manager(self) -> TransactionManager:
+        manager = self.parts.transactions
+        assert manager is not None
+        return manager
+
+    def init_transactions(self, transactional_id: str | None = None) -> Call:
+        self._check_open()
+        yield from self._finish(self.manager.initialize(transactional_id), "init_transactions")
+
+    def begin_transaction(self) -> None:
+        self._check_open()
+        self.manager.begin()
+
+    def send_offsets(self, offset: int, group: str) -> Call:
+        self._check_open()
+        offsets = {TopicPartition("a", 0): OffsetAndMetadata(offset)}
+        ticket = self.manager.send_offsets(offsets, ConsumerGroupMetadata(group))
+        yield from self._finish(ticket, "send_offsets_to_transaction")
+
+    def commit_transaction(self) -> Call:
+        self._check_open()
+        yield from self._finish(self.manager.commit(), "commit_transaction")
+
+    def abort_transaction(self) -> Call:
+        self._check_open()
+        yield from self._finish(self.manager.abort(), "abort_transaction")
+
+    def detach_transaction(self) -> Generator[Any, Any, TransactionHandle]:
+        self._check_open()
+        yield from self.flush(self.max_block)
+        return self.manager.detach()
+
+    def _finish(self, ticket: Ticket[None], call: str) -> Call:
+        answer = yield Wait(ticket, self.max_block)
+        _check_interrupt(answer)
+        if answer != DONE:
+            raise KafkaTimeoutError(f"{call}() had no answer within max.block.ms")
+        self.manager.fetched(ticket)
+        return ticket.result
+
+    # ---- the end
+
+    def close(self, seconds: float) -> Call:
+        if not self.closed:
+            self.closed = True
+            parts = self.parts
+            parts.fast_path.enabled = False
+            parts.send_path.closed = True
+            yield "closing"
+            parts.accumulator.close()
+            yield "closing"
+            parts.metadata.close()
+            parts.sender.initiate_close()
+        answer = yield Wait(self.ended, seconds)
+        if answer != DONE:
+            self.parts.sender.force_close()
+            yield Wait(self.ended, math.inf)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ProducerClosedError("the producer is closed")
+
+
+def _check_interrupt(answer: str) -> None:
+    if answer == INTERRUPTED:
+        raise Interrupted
+
+
+def _after(answer: str, ticket: Ticket[Any], waited_ms: int) -> Any:
+    _check_interrupt(answer)
+    if answer != DONE:
+        raise TimeIsUp(waited_ms)
+    return ticket.result

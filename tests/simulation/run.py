@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One seed: a producer, a cluster, application threads and faults, from the first call to the last check.
+
+The real `Sender.run` is the main program. Whenever it waits for the network, the application threads run and virtual
+time passes, as the seed's random source decides; they may also run in the middle of its turn, when it writes or calls
+back. Where the producer fails for good before enough records were sent, another life begins with a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.producer import delivery as delivery_module
+from penstock.producer.assembly import ProducerParts, assemble
+from penstock.producer.config import ProducerConfig
+from penstock.protocol.messages import END_TXN, PRODUCE
+from penstock.records.reader import read_batches
+from penstock.testing.apis.context import ApiRequest
+from penstock.testing.cluster import FakeCluster
+from penstock.testing.settings import ClusterSettings
+from penstock.transaction_handle import TransactionHandle
+from simulation import checks
+from simulation.chaos import Chaos
+from simulation.face import Call, Face
+from simulation.ledger import Entry, Ledger, Txn, TxnEnd
+from simulation.plan import PLAIN, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan
+from simulation.programs import Application
+from simulation.scheduler import AppThread, Scheduler
+from simulation.tracing import broker_side
+from simulation.wire import EPOCH, SimClock, World
+
+_LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
+_MOST_TURNS = 60_000
+_MOST_LIVES = 20
+
+
+class Stuck(BaseException):
+    """Nothing will ever happen, or it never ends. No part of the producer may catch it."""
+
+
+@dataclass
+class Report:
+    """What came of a seed."""
+
+    seed: int
+    mode: str = ""
+    records: int = 0
+    faults: int = 0
+    turns: int = 0
+    lives: int = 0
+    late_arrivals: int = 0
+    virtual_seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    """One seed."""
+
+    def __init__(self, seed: int, *, traced: bool = False) -> None:
+        self.report = Report(seed)
+        self.traced = traced
+        self.plan: Plan = make_plan(_stream(seed, "plan"))
+        self.seed = seed
+        self.clock = SimClock()
+        self.cluster = self._make_cluster()
+        self.world = World(self.cluster, self.clock, _stream(seed, "network"))
+        self.world.slowest = self.plan.slowest
+        self.world.partial_writes = self.plan.partial_writes
+        self.world.may_arrive_late = self._may_arrive_late
+        self.world.poll_with = self._poll
+        self.world.on_write = self._interleave
+        self.ledger = Ledger()
+        self.ledger.on_outcome = self._on_outcome
+        self.choices = _stream(seed, "schedule")
+        self.scheduler = Scheduler(self.choices, self.clock.now, self._on_crash)
+        self.scheduler.interrupts = self.plan.interrupts
+        self.chaos = Chaos(self, _stream(seed, "faults"))
+        self.ids = 0
+        self._senders = 0
+        self._faults_at = list(reversed(self.plan.faults_at))
+        self._interleaving = False
+        self._ends_at = 0.0
+        self._said: list[str] = []
+        if traced:
+            self.world.note = self._trace
+            self.note = self._trace
+
+    def note(self, text: str, *args: Any) -> None:
+        """Say what happens; nobody listens unless the seed is traced."""
+
+    def _trace(self, text: str, *args: Any) -> None:
+        self.report.trace.append(f"{self.clock.time - 1000:9.4f}  {text % args if args else text}")
+
+    def violate(self, problem: str) -> None:
+        """Something does not hold."""
+        self.note("VIOLATION: %s", problem)
+        self.report.problems.append(problem)
+
+    def _make_cluster(self) -> FakeCluster:
+        plan = self.plan
+        cluster = FakeCluster(
+            plan.brokers,
+            release=plan.release,
+            features=plan.features,
+            settings=ClusterSettings(
+                marker_delay=plan.marker_delay, timeout_check_interval=0.5, default_replication=plan.brokers
+            ),
+            clock=lambda: self.clock.time + EPOCH,
+            rng=_stream(self.seed, "cluster"),
+        )
+        for name, partitions in plan.topics.items():
+            cluster.create_topic(name, partitions, configs={"max.message.bytes": str(plan.max_message_bytes)})
+        return cluster
+
+    def _may_arrive_late(self, api_key: int) -> bool:
+        """Whether a cluster of that release can cope with a request that comes when nobody expects it any more.
+
+        Without sequence numbers nothing is promised then. The first transaction protocol cannot tell a late EndTxn
+        from that of the next transaction, and before 3.6 the same holds for batches: brokers mended that, not clients.
+        """
+        plan = self.plan
+        if plan.mode == PLAIN:
+            return False
+        if plan.mode == TRANSACTIONAL and not plan.second_protocol:
+            return api_key == PRODUCE.key and self.cluster.release.verifies_transactions
+        return api_key in (PRODUCE.key, END_TXN.key)
+
+    # ---------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> Report:
+        report = self.report
+        report.mode = self.plan.mode
+        self.note(self.plan.describe())
+        handler = _Listener(self._on_log)
+        logger = logging.getLogger("penstock")
+        level, propagate = logger.level, logger.propagate
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG if self.traced else logging.ERROR)
+        logger.propagate = False
+        try:
+            while (
+                not report.problems and report.lives < _MOST_LIVES and self.ledger.accepted < RECORDS_WANTED
+            ):
+                report.lives += 1
+                self._live()
+            self._settle()
+            self._check()
+        except Stuck as stuck:
+            self.violate(str(stuck))
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+            delivery_module._thread.is_io = False
+        report.records = self.ledger.accepted
+        report.faults = self.chaos.happened
+        report.late_arrivals = self.world.late_arrivals
+        report.virtual_seconds = self.clock.time - 1000
+        return report
+
+    def _live(self) -> None:
+        """The life of one producer."""
+        plan = self.plan
+        self.note("a producer is made")
+        servers = ",".join(f"broker-{index}:9092" for index in range(plan.brokers))
+        config = ProducerConfig.from_user(None, plan.options | {"bootstrap_servers": servers})
+        rng = _stream(self.seed, f"producer {self.report.lives}")
+        self.parts = assemble(config, self.clock, self.world.backend(), rng)
+        self._open_batches = checks.OpenBatches(self.parts.accumulator)
+        self.face = Face(self.parts, self.clock, plan.max_block)
+        app = Application(self, self.face, _stream(self.seed, f"application {self.report.lives}"))
+        self._ends_at = self.clock.time + _LONGEST
+        if plan.mode == TRANSACTIONAL:
+            self.scheduler.spawn("transactions", app.transactions())
+        else:
+            for _ in range(plan.senders):
+                self.spawn_sender(lambda sender: app.sender(sender, -(-plan.records // plan.senders)))
+        self.scheduler.spawn("closer", app.closer())
+        self.parts.sender.run()
+        delivery_module._thread.is_io = False
+        self.note("the I/O thread has ended")
+        self.face.ended.complete(None)
+        while self.scheduler.threads:
+            if self.scheduler.runnable:
+                self.scheduler.step()
+            else:
+                self._pass_time(self._ends_at)
+        for problem in checks.check_producer(self.parts, self.world.open_transports):
+            self.violate(problem)
+
+    def _settle(self) -> None:
+        """Let everything come to rest: late requests, time-outs of transactions, markers."""
+        self.cluster.faults.clear()
+        until = self.clock.time + 60
+        while self.world.next_at() <= until:
+            self.world.woken = False
+            self.world.happen(until)
+
+    def _check(self) -> None:
+        plan, ledger, problems = self.plan, self.ledger, self.report.problems
+        found = checks.find_records(self.cluster, ledger, problems)
+        problems += checks.check_outcomes(ledger)
+        problems += checks.check_log(plan, ledger, found, self.chaos.loses)
+        problems += checks.check_order(plan, ledger, found)
+        problems += checks.check_transactions(plan, self.cluster, ledger, found)
+        if self.traced:
+            for problem in problems:
+                self.note("VIOLATION: %s", problem)
+
+    # ---------------------------------------------------------------------------------------------- who runs
+
+    def _poll(self, timeout: float) -> list[tuple[Any, int]]:
+        """The I/O thread waits: let others run, and time pass, until it has something to do."""
+        world, scheduler, clock = self.world, self.scheduler, self.clock
+        self.report.turns += 1
+        if self.report.turns > _MOST_TURNS:
+            raise Stuck(f"no end after {_MOST_TURNS} turns; {checks.describe_threads(scheduler.threads)}")
+        delivery_module._thread.is_io = False
+        until = clock.time + timeout
+        try:
+            while True:
+                if scheduler.runnable and self.choices.random() < 0.7:
+                    self._step()
+                    continue
+                ready = world.ready()
+                if ready or world.woken:
+                    world.woken = False
+                    return ready
+                if scheduler.runnable:
+                    self._step()
+                elif clock.time >= until:
+                    return []
+                else:
+                    self._pass_time(until)
+        finally:
+            delivery_module._thread.is_io = True
+
+    def _pass_time(self, until: float) -> None:
+        """Nobody can run: go on to the next moment at which something happens."""
+        alarm = self.scheduler.next_alarm()
+        target = min(until, alarm, self._ends_at)
+        happens_at = self.world.next_at()
+        if target == self._ends_at <= happens_at or target == float("inf"):
+            raise Stuck(f"nothing will ever happen; {checks.describe_threads(self.scheduler.threads)}")
+        if happens_at <= target:
+            self.world.happen(target)
+        else:
+            self.clock.time = max(self.clock.time, target)
+        self.scheduler.ring(self.clock.time)
+
+    def _step(self) -> None:
+        self.scheduler.step()
+        problem = self._open_batches.look()
+        if problem is not None:
+            self.violate(problem)
+
+    def _interleave(self) -> None:
+        """The I/O thread is in the middle of its turn: somebody else may run now."""
+        if self._interleaving or not self.scheduler.runnable or self.choices.random() < 0.7:
+            return
+        self._check_locks("in the middle of a turn")
+        self._interleaving = True
+        delivery_module._thread.is_io = False
+        try:
+            self._step()
+        finally:
+            delivery_module._thread.is_io = True
+            self._interleaving = False
+
+    def _check_locks(self, when: str) -> None:
+        held = checks.held_locks(self.parts)
+        if held:
+            self.violate(f"the lock of {held[0]} is held {when}")
+
+    def _on_crash(self, thread: AppThread, error: BaseException) -> None:
+        if isinstance(error, Stuck):
+            raise error
+        self.violate(f"{thread.name} ended with {error!r}")
+
+    def _on_log(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.violate(f"{record.getMessage()}: {record.exc_info[1]!r}")
+        elif self.traced:
+            self.note("  log: %s", record.getMessage())
+
+    # ---------------------------------------------------------------------------------------------- the application
+
+    def spawn_sender(self, program: Callable[[int], Call]) -> AppThread:
+        self._senders += 1
+        return self.scheduler.spawn(f"sender {self._senders}", program(self._senders))
+
+    def new_entry(self, sender: int, size: int) -> Entry:
+        if self._faults_at and len(self.ledger.entries) >= self._faults_at[-1]:
+            self._faults_at.pop()
+            self.chaos.strike()
+        return self.ledger.new_entry(sender, size)
+
+    def on_accepted(self, entry: Entry, delivery: Any) -> None:
+        self.ledger.accept(entry, delivery)
+        self.note("%s is accepted%s", entry, "" if entry.txn is None else f", transaction {entry.txn.number}")
+
+    def on_refused(self, entry: Entry, error: BaseException) -> None:
+        entry.refused = error
+        self.note("%s is refused: %r", entry, error)
+
+    def _on_outcome(self, entry: Entry) -> None:
+        if self.traced:
+            where = f"{entry.topic}-{entry.partition} {entry.offset}"
+            self.note("%s: %s", entry, where if entry.error is None else f"failed, {entry.error!r}")
+        self._check_locks("while a callback runs")
+        if self.plan.mode != TRANSACTIONAL and self.choices.random() < 0.01:
+            self._send_from_callback(entry)
+        self._interleave()
+
+    def _send_from_callback(self, cause: Entry) -> None:
+        entry = self.ledger.new_entry(-1, 20)
+        entry.topic = cause.topic
+        try:
+            self.on_accepted(entry, self.face.send_from_callback(entry))
+        except Exception as error:
+            self.on_refused(entry, error)
+
+    def check_flushed(self, waiting: list[Entry]) -> None:
+        for entry in waiting:
+            if not entry.calls:
+                self.violate(f"flush() returned, and {entry} has no outcome")
+
+    def take_handle(self, txn: Txn, handle: TransactionHandle) -> None:
+        """Another process ends the detached transaction, after a while."""
+        self.note("transaction %s is detached: %s", txn.number, handle)
+        if not handle.empty:
+            self.world.after(
+                self.choices.random() * 0.5, self._end_handle, txn, handle, self.choices.random() < 0.7
+            )
+
+    def _end_handle(self, txn: Txn, handle: TransactionHandle, commit: bool) -> None:
+        coordinator = self.cluster.transactions
+        end = coordinator.end_v2 if handle.end_txn_version >= 5 else coordinator.end_v1
+        producer = (handle.producer_id, handle.producer_epoch)
+        answer = end(handle.transactional_id, producer, commit=commit, now=self.clock.time)
+        self.note("transaction %s is ended from elsewhere: commit=%s, %s", txn.number, commit, answer)
+        if answer.code == 0:
+            txn.end = TxnEnd.COMMITTED if commit else TxnEnd.ABORTED
+        else:
+            txn.end = TxnEnd.OPEN  # it took too long, and was aborted
+        self.world.pump()
+
+    def holds_written_batch(self, request: ApiRequest) -> bool:
+        """Whether the log has one of the request's batches already."""
+        topics = self.cluster.topics
+        for row in request.body["topic_data"]:
+            topic = topics.by_name(row["name"]) if row["name"] else topics.by_id(row["topic_id"])
+            for part in row["partition_data"]:
+                partition = None if topic is None else topics.partition(topic.name, part["index"])
+                if partition is None:
+                    continue
+                (batch,) = read_batches(part["records"])
+                identity = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+                for known in partition.log.batches:
+                    if (known.producer_id, known.producer_epoch, known.base_sequence) == identity:
+                        return True
+        return False
+
+
+class _Listener(logging.Handler):
+    """Hands log records to a function."""
+
+    def __init__(self, tell: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record)
+
+
+def _stream(seed: int, name: str) -> random.Random:
+    """A random source of its own for each part, so that one part's choices do not shift another's."""
+    return random.Random(f"{seed} {name}")
+
+
+def simulate(seed: int, *, traced: bool = False) -> Report:
+    """Run one seed."""
+    simulation = Simulation(seed, traced=traced)
+    with broker_side(simulation.note) if traced else nullcontext():
+        return simulation.run()
+
+
+__all__ = ["ProducerParts", "Report", "Simulation", "simulate"]
