@@ -245,3 +245,50 @@ def test_librdkafka_commits_and_aborts(release: str) -> None:
         assert client.failed == []
         del client
         assert all_values(kafka) == [b"%04d" % index for index in (*range(10), *range(20, 30))]
+
+
+# ------------------------------------------------------------------------------------------------ aiokafka
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["2.4", "3.9", "4.3"])
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:aiokafka")
+def test_aiokafka_produces(release: str, idempotent: bool) -> None:
+    import asyncio
+
+    aiokafka = pytest.importorskip("aiokafka")
+
+    async def send(servers: str) -> None:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, enable_idempotence=idempotent)
+        await producer.start()
+        try:
+            await asyncio.gather(*[await producer.send("t", b"%04d" % index) for index in range(50)])
+        finally:
+            await producer.stop()
+
+    with FakeKafka(topics={"t": 3}, release=release) as kafka:
+        asyncio.run(asyncio.wait_for(send(kafka.bootstrap_servers), TIMEOUT))
+        assert all_values(kafka) == [b"%04d" % index for index in range(50)]
+
+
+# ------------------------------------------------------------------------------------------------ our own guarantees
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["2.8", "3.9", "4.3"])
+def test_our_producer_commits_aborts_and_does_not_duplicate(release: str) -> None:
+    with FakeKafka(brokers=2, topics={"t": 3}, release=release) as kafka:
+        kafka.add_fault(Fault(api=PRODUCE, cut="after"))
+        with Producer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="x") as producer:
+            producer.init_transactions()
+            for start, commits in ((0, True), (10, False), (20, True)):
+                producer.begin_transaction()
+                for index in range(start, start + 10):
+                    producer.send("t", b"%04d" % index)
+                producer.flush(TIMEOUT)
+                if commits:
+                    producer.commit_transaction()
+                else:
+                    producer.abort_transaction()
+        assert all_values(kafka) == [b"%04d" % index for index in (*range(10), *range(20, 30))]
