@@ -144,10 +144,14 @@ class GateRig(TransactionCalls):
                 broker.rules[api.key] = self._rule(broker, api)
 
     @classmethod
-    def transactional(cls, brokers: int = 1, *, protocol: int | None = 2, **options: Any) -> GateRig:
-        """A rig with a transactional id that knows topic t of two partitions, and is initialized."""
-        rig = cls(brokers, protocol=protocol, transactional_id="x", **options)
-        rig.know("t", 2)
+    def transactional(cls, *, protocol: int | None = 2, **options: Any) -> GateRig:
+        """A rig that is initialized: broker 0 leads the two partitions of topic t, broker 1 coordinates.
+
+        So the coordinator answers while produce requests wait; on one connection answers come in order.
+        """
+        rig = cls(2, protocol=protocol, transactional_id="x", **options)
+        rig.coordinator = rig.group_coordinator = 1
+        rig.know("t", leaders=[0, 0])
         rig.init()
         return rig
 

@@ -9,6 +9,7 @@ import random
 
 import pytest
 from network.fakes import Received
+from producer.fakes_core import encoded
 from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of, numbers
 from producer.test_idempotence import some_fault
 from producer.test_response_policy import FAIL, RETRY, RETRY_AND_REFRESH, cases
@@ -124,7 +125,7 @@ def test_the_flow_of_the_second_protocol():
 def test_what_is_committed_can_be_read_and_what_is_aborted_cannot(release, level):
     """Requirement 64."""
     features = {"transaction.version": level} if release >= "4" else None
-    rig = ClusterRig(3, {"t": 3}, release=release, features=features, transactional_id="x")
+    rig = ClusterRig(3, {"t": 3, "in": 1}, release=release, features=features, transactional_id="x")
     rig.init()
     for number in range(4):
         rig.begin()
@@ -313,7 +314,9 @@ def test_the_protocol_stays_while_no_broker_is_connected():
 
 
 def uninitialized() -> GateRig:
-    return GateRig(transactional_id="x")
+    rig = GateRig(transactional_id="x")
+    rig.know("t", 2)
+    return rig
 
 
 @pytest.mark.parametrize("call", ["begin", "commit", "abort", "detach", "check_send"])
@@ -365,9 +368,8 @@ def test_records_are_refused_outside_a_transaction():
 def test_a_record_that_slipped_in_too_late_begins_no_transaction_of_its_own():
     rig = GateRig.transactional(protocol=V2)
     a_transaction(rig)
-    rig.parts.fast_path.enabled = True  # as if a thread had looked before the commit
-    late = rig.send("t", b"late", partition=0)
-    rig.parts.fast_path.enabled = False
+    topic = rig.parts.accumulator.topic("t", 2)  # as if a thread had looked before the commit
+    late = rig.drive(rig.parts.accumulator.append_steps(topic, 0, encoded(b"late"), None))
     rig.run_for(1)
     assert rig.waiting() == []
     rig.acknowledge_all()
@@ -507,23 +509,14 @@ def test_a_transaction_may_be_aborted_while_its_offsets_have_no_answer(protocol)
 def test_offsets_whose_answer_comes_late_do_not_end_an_abort():
     rig = opened()
     rig.hold(TXN_OFFSET_COMMIT, END_TXN)
-    offsets = rig.offsets_ticket({("t", 0): 5})
     request = in_flight(rig)
+    offsets = rig.offsets_ticket({("t", 0): 5})
     rig.run_until(lambda: rig.held(TXN_OFFSET_COMMIT))
-    # The record fails while the offsets are under way; on the same connection, so their answer comes first.
-    rig.manager._abortable(InvalidRecordError("no"), wants_bump=False)
-    rig.manager._complete()
+    rig.answer(request, error_code=87)
     with pytest.raises(InvalidRecordError):
         rig.finish(offsets)
     ticket = rig.manager.abort()
-    rig.brokers[0].waiting.remove(request)
-    rig.brokers[0].waiting.insert(0, request)
-    order = sorted(rig.brokers[0].waiting, key=lambda waiting: waiting.correlation_id)
-    for waiting in order:
-        if waiting.api is PRODUCE:
-            rig.answer(waiting)
-        else:
-            rig.release(TXN_OFFSET_COMMIT)
+    rig.release(TXN_OFFSET_COMMIT)
     rig.run_until(lambda: rig.held(END_TXN))
     assert not ticket.done
     rig.release(END_TXN)
@@ -1014,7 +1007,6 @@ def test_a_detached_transaction_is_a_value(protocol):
     rig.send("t", b"a", partition=1)
     rig.await_request()
     rig.answer(base_offset=7)
-    rig.deliver(delivery := rig.send("t", b"b", partition=1), seconds=1) if False else None
     handle = rig.manager.detach()
     assert (handle.transactional_id, handle.producer_id, handle.producer_epoch) == ("x", PRODUCER_ID, 0)
     assert (handle.topic, handle.partition, handle.offset, handle.record_count) == ("t", 1, 7, 1)
@@ -1100,7 +1092,7 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
         )  # refused before the transaction before has ended: see the coordinator's rules
     rig = ClusterRig(
         3,
-        {"t": 3},
+        {"t": 3, "in": 1},
         seed=seed,
         release=release,
         features={"transaction.version": level} if release >= "4" else None,
