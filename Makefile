@@ -49,6 +49,18 @@ test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
 	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m 'not broker or core' $(PYTEST_ARGS)
 
+.PHONY: chaos
+chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producers for MINUTES=10; SEED=n, PROTOCOL=v1|v2|both
+	PYTHONPATH=tests $(PY) -m chaos --minutes $(or $(MINUTES),10) --protocol $(or $(PROTOCOL),both) \
+	  $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+.PHONY: fuzz
+fuzz: build ## spoiled answers of brokers, for longer than the tests do; FUZZ_SECONDS=60 of them guided by coverage
+	PENSTOCK_FUZZ_EFFORT=10 $(PY) -m pytest tests/fuzz tests/network/test_fuzz_responses.py --timeout 900 $(PYTEST_ARGS)
+	@mkdir -p build/fuzz
+	PYTHONPATH=tests $(PY) tests/fuzz/atheris_responses.py -max_total_time=$(or $(FUZZ_SECONDS),60) -timeout=10 \
+	  -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/corpus
+
 .PHONY: check
 check: lint types layers wheel ## everything that is not a test: style, types, layers, the wheel
 

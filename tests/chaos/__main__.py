@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         "--protocol", choices=("v1", "v2", "both"), default="both", help="of the transactions"
     )
     parser.add_argument(
-        "--rate", type=float, default=9000.0, help="records per second, all processes together"
+        "--rate", type=float, default=10_500.0, help="records per second, all processes together"
     )
     parser.add_argument("--min-faults", type=int, default=0, help="fail when fewer faults counted")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")

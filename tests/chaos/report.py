@@ -10,6 +10,10 @@ from dataclasses import asdict, dataclass
 from chaos.check import Findings
 from chaos.faults import Struck
 
+# A broker is taken for dead after 4 s, a request is given up after 5 s, and faults come on top of each other. What
+# takes longer than this has not recovered by itself.
+MAX_STALL_SECONDS = 45.0
+
 
 @dataclass(frozen=True)
 class ChaosReport:
@@ -19,6 +23,7 @@ class ChaosReport:
         failed: records whose delivery failed, and was reported so.
         stalls: the longest time without an acknowledgement, by process; of a transactional one, its longest
             transaction.
+        median_transaction: seconds from begin to end, of those that ended in the process that began them.
         troubles: errors that transactional processes met and got over.
     """
 
@@ -29,6 +34,7 @@ class ChaosReport:
     findings: Findings
     failed: int
     stalls: dict[str, float]
+    median_transaction: float
     troubles: list[str]
 
     @property
@@ -36,8 +42,12 @@ class ChaosReport:
         return sum(fault.counted for fault in self.faults)
 
     @property
+    def longest_stall(self) -> float:
+        return max(self.stalls.values(), default=0.0)
+
+    @property
     def passed(self) -> bool:
-        return self.findings.faultless and self.failed == 0
+        return self.findings.faultless and self.failed == 0 and self.longest_stall <= MAX_STALL_SECONDS
 
     def by_kind(self) -> dict[str, tuple[int, int]]:
         """Faults of each kind: counted, and not."""
@@ -63,7 +73,7 @@ class ChaosReport:
             f"lost {found.lost}, duplicated {found.duplicated}, reordered {found.reordered}",
             f"transactions torn {found.torn}, seen though not committed {found.ghosts}",
             f"misplaced {found.misplaced}, unknown {found.unknown}, failed {self.failed}",
-            f"longest stall {max(self.stalls.values(), default=0):.1f} s",
+            f"longest stall {self.longest_stall:.1f} s, half of the transactions took {self.median_transaction:.2f} s",
             *(f"    {name}: {seconds:.1f} s" for name, seconds in sorted(self.stalls.items())),
         ]
         if self.troubles:

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from chaos.check import Checker, Findings, read_committed
 from chaos.cluster import ProxiedCluster
 from chaos.faults import Faults
-from chaos.journal import SentNote, TransactionHistory
+from chaos.journal import Fate, SentNote, TransactionHistory
 from chaos.report import ChaosReport
 from chaos.schedule import Schedule
 from chaos.worker import WorkerPlan
@@ -40,7 +39,7 @@ class ChaosPlan:
     seconds: float
     seed: int
     protocol: str = "both"
-    rate: float = 9000.0
+    rate: float = 10_500.0
     plain: int = 3
     transactional: int = 2
 
@@ -70,12 +69,11 @@ def run_chaos(plan: ChaosPlan, log: Callable[[str], None]) -> ChaosReport:
         WorkerFailed: a producer process broke; its standard error is in the text.
         TimeoutError, RuntimeError: the cluster did not recover from a fault, or could not be read back.
     """
-    folder = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
-    try:
-        with ProxiedCluster() as cluster:
-            return _run(plan, cluster, folder, log)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with ProxiedCluster() as cluster:
+        # Beside the brokers' data, which goes away with the cluster, also when this process is killed.
+        folder = cluster.data_dir / "journals"
+        folder.mkdir()
+        return _run(plan, cluster, folder, log)
 
 
 def _run(plan: ChaosPlan, cluster: ProxiedCluster, folder: Path, log: Callable[[str], None]) -> ChaosReport:
@@ -111,9 +109,15 @@ def _run(plan: ChaosPlan, cluster: ProxiedCluster, folder: Path, log: Callable[[
         findings=findings,
         failed=sum(len(numbers) for note in plain.values() for numbers in note.failed.values()),
         stalls=stalls,
+        median_transaction=_median_transaction(transactional),
         troubles=[text for history in transactional.values() for text in history.troubles]
         + [f"{count} x {text}" for note in plain.values() for text, count in note.errors.items()],
     )
+
+
+def _median_transaction(histories: dict[str, TransactionHistory]) -> float:
+    notes = (note for history in histories.values() for note in history.transactions.values())
+    return median([note.seconds for note in notes if note.fate in (Fate.COMMITTED, Fate.ABORTED)] or [0.0])
 
 
 def _make_faults(
@@ -133,7 +137,7 @@ def _make_faults(
             if now >= upgrade_at:
                 upgrade_at = float("inf")
                 _upgrade(cluster)
-                log(f"{now - started:6.1f} s  transaction.version is 2 from now on")
+                log(f"{time.monotonic() - started:6.1f} s  transaction.version is 2 from now on")
             schedule.check()
             for worker in workers:
                 if worker not in faults.victims:

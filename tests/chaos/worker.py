@@ -28,6 +28,7 @@ from penstock.errors import KafkaError, KafkaTimeoutError
 VALUE_BYTES = 100
 FLUSH_SECONDS = 150.0
 _NO_OFFSET = -1
+_MOST_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,14 @@ class Pace:
         self._given = 0
 
     def wait(self, stop: threading.Event) -> int:
-        """The number of records that are due now, at least one; waits until there is one, or for the stop."""
+        """The number of records to be sent now, at least one; waits until one is due, or for the stop."""
         while True:
             due = int((time.monotonic() - self._started) * self._rate) - self._given
             if due > 0 or stop.is_set():
-                self._given += max(due, 1)
-                return max(due, 1)
+                # Not all at once after a stall: the stop must be seen, and the journal kept.
+                share = min(max(due, 1), _MOST_AT_ONCE)
+                self._given += share
+                return share
             stop.wait(0.01)
 
 
@@ -117,7 +120,7 @@ class PlainWorker:
         with Producer(**self._plan.options()) as producer:
             turn = 0
             while not stop.is_set():
-                for _ in range(min(pace.wait(stop), 500)):
+                for _ in range(pace.wait(stop)):
                     self._send(producer, turn % self._plan.partitions)
                     turn += 1
             producer.flush(FLUSH_SECONDS)

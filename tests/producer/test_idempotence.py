@@ -16,6 +16,7 @@ from penstock.errors import (
     InvalidRecordError,
     KafkaError,
     MessageTooLargeError,
+    NotEnoughReplicasError,
     ProducerClosedError,
     RequestTimedOutError,
     UnsupportedVersionError,
@@ -587,11 +588,10 @@ def test_without_retries_left_the_numbers_stay():
     rig = GateRig(retries=1)
     warm(rig)
     delivery = rig.send("t", b"a")
-    rig.await_request()
-    rig.answer(error_code=7)
-    rig.await_request()
-    rig.answer(error_code=7)
-    assert isinstance(delivery.exception(0), RequestTimedOutError)
+    for _ in range(2):
+        rig.await_request()
+        rig.answer(error_code=19)
+    assert isinstance(delivery.exception(0), NotEnoughReplicasError)
     (request,) = flight(rig, b"b")
     assert arrived(request)[1:] == (0, 2, [b"b"])
     # The broker never had the first one: the numbering is broken, and mended with a new epoch.
@@ -599,6 +599,18 @@ def test_without_retries_left_the_numbers_stay():
     rig.await_request()
     rig.answer(error_code=45)
     assert arrived(flight(rig, b"c")[0])[1:] == (1, 0, [b"c"])
+
+
+def test_a_batch_in_doubt_without_retries_left_is_like_one_that_expired():
+    """Requirement 55."""
+    rig = GateRig(retries=1)
+    warm(rig)
+    delivery = rig.send("t", b"a")
+    for _ in range(2):
+        rig.await_request()
+        rig.answer(error_code=7)
+    assert isinstance(delivery.exception(0), RequestTimedOutError)
+    assert arrived(flight(rig, b"b")[0])[1:] == (1, 0, [b"b"])
 
 
 # -------------------------------------------------------------------------------------- a validating cluster

@@ -416,6 +416,15 @@ def test_a_group_may_be_given_in_two_ways():
     assert group_metadata(ConsumerGroupMetadata("g", 3, "m")).generation_id == 3
 
 
+def test_a_request_that_cannot_be_written_does_not_hold_up_the_rest():
+    rig = opened()
+    with pytest.raises(KafkaError, match="TxnOffsetCommit could not be sent"):
+        rig.send_offsets({("t", 0): 2**70})  # more than fits
+    assert rig.state is TxnState.FATAL_ERROR
+    rig.parts.sender.initiate_close()
+    rig.run_to_end()
+
+
 # ------------------------------------------------------------------------------------------- one at a time
 
 
@@ -1127,7 +1136,8 @@ def test_a_newer_producer_fences_the_older_one(protocol):
     rig.init()
     rig.begin()
     rig.deliver(rig.send("t", b"a", partition=0))
-    rig.kafka.fence("x", rig.clock.now())
+    for _ in range(2):  # the first call ends what is open, the second one takes over
+        rig.kafka.transactions.init_producer_id("x", 60_000, None, rig.clock.now())
     rig.send("t", b"b", partition=0)
     with pytest.raises(KafkaError):
         rig.commit()
@@ -1141,3 +1151,19 @@ def test_a_newer_producer_fences_the_older_one(protocol):
         rig.manager.begin()
     rig.run_for(1)
     assert rig.values() == []
+
+
+def test_a_transaction_that_took_too_long_can_be_aborted_in_the_second_protocol():
+    rig = ClusterRig(1, transactional_id="x", transaction_timeout_ms=1000)
+    rig.init()
+    rig.begin()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.run_for(30)  # the coordinator has aborted it
+    rig.send("t", b"b", partition=0)
+    with pytest.raises(KafkaError):
+        rig.commit()
+    rig.abort()
+    rig.begin()
+    rig.send("t", b"c", partition=0)
+    rig.commit()
+    assert rig.values() == [b"c"]

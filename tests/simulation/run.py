@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,7 +157,6 @@ class Simulation:
             logger.removeHandler(handler)
             logger.setLevel(level)
             logger.propagate = propagate
-            delivery_module._thread.is_io = False
         report.records = self.ledger.accepted
         report.faults = self.chaos.happened
         report.late_arrivals = self.world.late_arrivals
@@ -182,8 +181,8 @@ class Simulation:
             for _ in range(plan.senders):
                 self.spawn_sender(lambda sender: app.sender(sender, -(-plan.records // plan.senders)))
         self.scheduler.spawn("closer", app.closer())
-        self.parts.sender.run()
-        delivery_module._thread.is_io = False
+        with _application_side():  # what run() says of this thread does not outlast it
+            self.parts.sender.run()
         self.note("the I/O thread has ended")
         self.face.ended.complete(None)
         while self.scheduler.threads:
@@ -221,9 +220,8 @@ class Simulation:
         self.report.turns += 1
         if self.report.turns > _MOST_TURNS:
             raise Stuck(f"no end after {_MOST_TURNS} turns; {checks.describe_threads(scheduler.threads)}")
-        delivery_module._thread.is_io = False
         until = clock.time + timeout
-        try:
+        with _application_side():
             while True:
                 if scheduler.runnable and self.choices.random() < 0.7:
                     self._step()
@@ -238,8 +236,6 @@ class Simulation:
                     return []
                 else:
                     self._pass_time(until)
-        finally:
-            delivery_module._thread.is_io = True
 
     def _pass_time(self, until: float) -> None:
         """Nobody can run: go on to the next moment at which something happens."""
@@ -266,12 +262,9 @@ class Simulation:
             return
         self._check_locks("in the middle of a turn")
         self._interleaving = True
-        delivery_module._thread.is_io = False
-        try:
+        with _application_side():
             self._step()
-        finally:
-            delivery_module._thread.is_io = True
-            self._interleaving = False
+        self._interleaving = False
 
     def _check_locks(self, when: str) -> None:
         held = checks.held_locks(self.parts)
@@ -377,6 +370,19 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._tell(record)
+
+
+@contextmanager
+def _application_side() -> Iterator[None]:
+    """One thread plays all: inside the block it is not the I/O thread, whatever it was and becomes there."""
+    marks = vars(delivery_module._thread)
+    before = dict(marks)
+    marks.clear()
+    try:
+        yield
+    finally:
+        marks.clear()
+        marks.update(before)
 
 
 def _stream(seed: int, name: str) -> random.Random:

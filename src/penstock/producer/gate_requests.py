@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, NetworkError
 from penstock.network.client import NetworkClient
 from penstock.network.exchange import ClientRequest, ClientResponse
 from penstock.producer.gate import Gate, GateRequest
 from penstock.types import Node
+
+log = logging.getLogger("penstock.producer")
 
 
 class GateRequests:
@@ -43,14 +47,22 @@ class GateRequests:
             return self._maybe_give_up(waiting, None, now)
         if self._client.ready(node, now):
             self._waiting = None
-            self._client.send(
-                ClientRequest(
-                    node, waiting.request, self._timeout, lambda response: _tell(waiting, response)
-                ),
-                now,
-            )
-            return FOREVER
+            return self._send(waiting, node, now)
         return self._maybe_give_up(waiting, node, now)
+
+    def _send(self, waiting: GateRequest, node: Node, now: float) -> float:
+        asked = ClientRequest(node, waiting.request, self._timeout, lambda response: _tell(waiting, response))
+        try:
+            self._client.send(asked, now)
+        except Exception as cause:
+            # No answer will ever come: without one the gate would wait for ever, and with it everything else.
+            log.exception("%s could not be sent to %s", waiting.request.api.name, node)
+            failed = ClientResponse(asked, -1, now)
+            failed.error = KafkaError(f"{waiting.request.api.name} could not be sent: {cause!r}")
+            failed.error.__cause__ = cause
+            _tell(waiting, failed)
+            return 0.0
+        return FOREVER
 
     def _maybe_give_up(self, waiting: GateRequest, node: Node | None, now: float) -> float:
         """A node that cannot be reached is reported, once it is known: the coordinator may be elsewhere by now."""

@@ -54,7 +54,6 @@ class IdempotentGate:
         self._backoff = backoff
         self._rng = rng
         self._accept = accept
-        self._to_restart: set[PartitionQueue] = set()  # partitions that need a new epoch
         self._asking = False
         self._attempts = 0
         self._ask_at = 0.0
@@ -77,8 +76,10 @@ class IdempotentGate:
 
     def before_turn(self, now: float) -> KafkaError | None:
         """Resolve what can be resolved, and raise the epoch where that is needed."""
-        self._to_restart.update(self.numbering.book.resolve())
-        if self._to_restart and self.numbering.identity.valid:
+        book = self.numbering.book
+        for queue in book.resolve():
+            book.mark_broken(queue, book.of(queue).next)
+        if book.broken and self.numbering.identity.valid and book.restartable():
             self._raise_epoch()
         if self._fatal is not None:
             return self._fatal
@@ -91,14 +92,13 @@ class IdempotentGate:
             self.numbering.identity = NO_IDENTITY  # a new id is asked for, and the partitions wait for it
             return
         raised = ProducerIdentity(identity.producer_id, identity.epoch + 1)
-        log.info("producer id %d goes on with epoch %d for %d partition(s)", *raised, len(self._to_restart))
+        log.info("producer id %d goes on with epoch %d for %d partition(s)", *raised, len(self.numbering.book.restartable()))
         self._take_identity(raised)
 
     def _take_identity(self, identity: ProducerIdentity) -> None:
         self.numbering.identity = identity
-        for queue in self._to_restart:
+        for queue in self.numbering.book.restartable():
             self.numbering.book.restart(queue, identity, transactional=False)
-        self._to_restart.clear()
 
     def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
         """InitProducerId, when there is something to send and no id yet."""
@@ -136,8 +136,8 @@ class IdempotentGate:
             self._refused = error
 
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Whether the batch can have its number now; not while its partition waits for a new epoch."""
-        return queue not in self._to_restart and self.numbering.may_drain(queue, batch)
+        """Whether the batch can have its number now, or may be sent again with the one it has."""
+        return self.numbering.book.may_resend_broken(queue, batch) and self.numbering.may_drain(queue, batch)
 
     def assign(self, batch: Batch) -> BatchIdentity:
         """Number a batch at its first drain."""
@@ -147,7 +147,7 @@ class IdempotentGate:
         """By the table, and by the numbers; notes partitions that need a new epoch."""
         decision = self.numbering.decide(code, log_start_offset, batch, situation)
         if decision.bump_epoch and not (decision.action is Action.FAIL and batch.in_doubt):
-            self._to_restart.add(batch.queue)
+            self.numbering.book.mark_broken(batch.queue, batch.identity.base_sequence)
         return decision
 
     def on_success(self, batch: Batch, base_offset: int) -> None:
@@ -160,8 +160,8 @@ class IdempotentGate:
             self.on_expired(batch, error)
             return
         self.numbering.book.drop(batch)
-        if decision.bump_epoch:
-            self._to_restart.add(batch.queue)
+        if decision.bump_epoch and batch.identity.base_sequence >= 0:
+            self.numbering.book.mark_broken(batch.queue, batch.identity.base_sequence)
         if decision.fatal:
             self._fatal = error
             self._accept(False)

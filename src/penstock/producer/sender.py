@@ -146,10 +146,11 @@ class Sender:
 
     def _shut_down(self) -> None:
         self._accumulator.close()
+        # Before the records are given up: nobody who waits for them may take their end for a success.
+        self._gate.close(ProducerClosedError("the producer was closed before the coordinator answered"))
         error = ProducerClosedError("the producer was closed before the record was acknowledged")
         if self._accumulator.has_incomplete():
             self._accumulator.abort_all(error)
-        self._gate.close(ProducerClosedError("the producer was closed before the coordinator answered"))
         self._metadata.close()
         self._client.close()
 

@@ -88,6 +88,8 @@ class SequenceBook:
         self._partitions: dict[PartitionQueue, PartitionNumbers] = {}
         # Partitions where an expired batch may or may not have been written, with the sequence number behind it.
         self.unresolved: dict[PartitionQueue, int] = {}
+        # Partitions to be numbered anew, with the first number that is known to be missing at the broker.
+        self.broken: dict[PartitionQueue, int] = {}
 
     def of(self, queue: PartitionQueue) -> PartitionNumbers:
         """The numbering of a partition."""
@@ -158,10 +160,33 @@ class SequenceBook:
                 gaps.append(queue)
         return gaps
 
+    def mark_broken(self, queue: PartitionQueue, missing: int) -> None:
+        """A batch with that number is not at the broker and will not come: what is behind it needs other numbers."""
+        known = self.broken.get(queue)
+        if known is None or _is_later(known, missing):
+            self.broken[queue] = missing
+
+    def restartable(self) -> list[PartitionQueue]:
+        """The broken partitions that can be numbered anew.
+
+        What is in flight before the missing number may have been written and not answered: under other numbers it would
+        be written twice. It is sent again as it was, and the rest waits for it.
+        """
+        return [queue for queue, missing in self.broken.items() if not self._in_flight_before(queue, missing)]
+
+    def may_resend_broken(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Whether a batch of a partition that may be broken keeps its numbers when it is sent again."""
+        missing = self.broken.get(queue)
+        return missing is None or (batch.identity.base_sequence >= 0 and _is_later(missing, batch.identity.base_sequence))
+
+    def _in_flight_before(self, queue: PartitionQueue, sequence: int) -> bool:
+        return any(_is_later(sequence, batch.identity.base_sequence) for batch in self.of(queue).in_flight)
+
     def restart(self, queue: PartitionQueue, identity: ProducerIdentity, transactional: bool) -> None:
         """Number a partition from 0 again."""
         self.of(queue).restart(identity, transactional)
         self.unresolved.pop(queue, None)
+        self.broken.pop(queue, None)
 
     def close_gap(self, batch: Batch) -> None:
         """A batch failed for good and was not written: move the numbers behind it down by its records."""
@@ -189,6 +214,7 @@ class SequenceBook:
         """Start anew: every partition begins at 0 with whatever identity comes next."""
         self._partitions.clear()
         self.unresolved.clear()
+        self.broken.clear()
 
 
 def comes_before(queued: Batch, batch: Batch) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from types import NoneType
 from typing import Any
 
 from penstock._ticket import Ticket
@@ -19,6 +20,10 @@ from penstock.producer.delivery import forbid_on_io_thread
 from penstock.producer.txn_manager import TransactionManager, group_metadata
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+_LARGEST_OFFSET = 2**63 - 1
+# Of the topic, the partition, the offset, its metadata and its leader epoch.
+_OFFSET_KINDS: tuple[type | tuple[type, ...], ...] = (str, int, int, (str, NoneType), int)
 
 
 class TransactionFace:
@@ -149,8 +154,12 @@ class TransactionFace:
 def _positions(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
     positions = {}
     for partition, offset in offsets.items():
+        place = TopicPartition(*partition)
         position = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if position.offset < 0:
-            raise ValueError(f"the offset of {partition} must be a number from 0 on, not {position.offset!r}")
-        positions[TopicPartition(*partition)] = position
+        for value, kinds in zip((*place, *position), _OFFSET_KINDS, strict=True):
+            if not isinstance(value, kinds):
+                raise TypeError(f"{value!r} is out of place in the offset {partition!r}: {offset!r}")
+        if not 0 <= position.offset <= _LARGEST_OFFSET:
+            raise ValueError(f"the offset of {place} must be a number from 0 on, not {position.offset!r}")
+        positions[place] = position
     return positions

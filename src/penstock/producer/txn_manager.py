@@ -515,8 +515,9 @@ class TransactionManager:
                 self._operation = None
 
     def close(self, error: KafkaError) -> None:
-        """The producer has closed: whoever waits is told."""
+        """The producer has closed: whoever waits is told, and an open transaction cannot be ended any more."""
         with self._lock:
+            self._state.move_to(TxnState.FATAL_ERROR, error)
             self._queue.clear()
             operation, self._operation = self._operation, None
         if operation is not None:

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes planted on purpose, to see whether the simulator would find them. Each is a switch; none touches the sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
+
+from penstock.producer.accumulator import RecordAccumulator
+from penstock.producer.batch import ANONYMOUS, Batch
+from penstock.producer.buffer_pool import BufferPool
+from penstock.producer.delivery import BatchResult
+from penstock.producer.idempotence import IdempotentGate
+from penstock.producer.sender import Sender
+
+Patch = AbstractContextManager[Any]
+
+
+def _around(owner: type, method: str, replacement: Callable[..., Any]) -> Patch:
+    """Replace a method by a function that gets the original one first."""
+    original = getattr(owner, method)
+
+    def changed(*args: Any, **options: Any) -> Any:
+        return replacement(original, *args, **options)
+
+    return mock.patch.object(owner, method, changed)
+
+
+def sequence_not_rewound() -> Patch:
+    """A batch that is sent again takes the next number instead of its own."""
+
+    def retry(original: Any, sender: Sender, batch: Batch, *args: Any) -> None:
+        original(sender, batch, *args)
+        numbering = getattr(sender._gate, "numbering", None) or getattr(sender._gate, "_numbering", None)
+        if numbering is not None:
+            numbering.book.drop(batch)
+            batch.identity = ANONYMOUS
+
+    return _around(Sender, "_retry", retry)
+
+
+def batch_freed_in_flight() -> Patch:
+    """The memory of a batch goes back although a request still holds its bytes."""
+
+    def release(original: Any, accumulator: RecordAccumulator, batch: Batch) -> None:
+        pending, batch.request_pending = batch.request_pending, False
+        original(accumulator, batch)
+        batch.request_pending = pending
+
+    return _around(RecordAccumulator, "release", release)
+
+
+def callback_called_twice() -> Patch:
+    """The first callback of a batch that failed is called once more."""
+
+    def settle(original: Any, result: BatchResult, *args: Any, **options: Any) -> None:
+        callbacks = list(result.callbacks)
+        original(result, *args, **options)
+        if result.error is not None and callbacks:
+            delivery, callback = callbacks[0]
+            callback(*delivery.outcome())
+
+    return _around(BatchResult, "settle", settle)
+
+
+def muting_forgotten() -> Patch:
+    """With one request in flight, a partition is not muted while its batch is on the way."""
+
+    def enter_flight(original: Any, sender: Sender, batches: list[Batch]) -> None:
+        original(sender, batches)
+        for batch in batches:
+            batch.queue.muted = False
+
+    return _around(Sender, "_enter_flight", enter_flight)
+
+
+def epoch_renumbers_too_much() -> Patch:
+    """A new epoch starts every partition anew, also those whose numbering is sound."""
+
+    def take_identity(original: Any, gate: IdempotentGate, identity: Any) -> None:
+        original(gate, identity)
+        for queue in list(gate.numbering.book._partitions):
+            gate.numbering.book.restart(queue, identity, transactional=False)
+
+    return _around(IdempotentGate, "_take_identity", take_identity)
+
+
+def end_sent_too_early() -> Patch:
+    """EndTxn does not wait for batches that are in flight."""
+
+    def may_still_be_written(_: Any, accumulator: RecordAccumulator) -> bool:
+        return accumulator.has_undrained()
+
+    return _around(RecordAccumulator, "may_still_be_written", may_still_be_written)
+
+
+def given_up_ticket_loses_memory() -> Patch:
+    """Memory that was granted in the very moment in which its waiter gave up is forgotten."""
+    return _around(BufferPool, "_give_back_granted", lambda *_: None)
+
+
+def second_look_left_out() -> Patch:
+    """Whoever waited for memory opens a new batch, also when another thread has opened one meanwhile."""
+
+    def append(original: Any, accumulator: RecordAccumulator, topic: Any, partition: Any, *rest: Any) -> Any:
+        if rest[-1] is not None:
+            queue, _ = accumulator._queue(topic, partition)
+            queue.take_some(lambda batch: False)  # closes the open batch
+        return original(accumulator, topic, partition, *rest)
+
+    return _around(RecordAccumulator, "_append", append)
+
+
+BUGS: dict[str, Callable[[], Patch]] = {
+    bug.__name__.replace("_", "-"): bug
+    for bug in (
+        sequence_not_rewound,
+        batch_freed_in_flight,
+        callback_called_twice,
+        muting_forgotten,
+        epoch_renumbers_too_much,
+        end_sent_too_early,
+        given_up_ticket_loses_memory,
+        second_look_left_out,
+    )
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Run the block with a bug, or without."""
+    if name is None:
+        yield
+        return
+    with BUGS[name]():
+        yield
