@@ -61,6 +61,11 @@ fuzz: build ## spoiled answers of brokers, for longer than the tests do; FUZZ_SE
 	PYTHONPATH=tests $(PY) tests/fuzz/atheris_responses.py -max_total_time=$(or $(FUZZ_SECONDS),60) -timeout=10 \
 	  -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/corpus
 
+# A seed decides everything that happens in a run; a failing one is replayed exactly by its number.
+.PHONY: simulate
+simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one
+	@cd tests && ../$(PY) -m simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
+
 .PHONY: check
 check: lint types layers wheel ## everything that is not a test: style, types, layers, the wheel
 

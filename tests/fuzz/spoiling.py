@@ -25,6 +25,8 @@ from penstock.types import ProducerRecord
 
 TOPIC = "t"
 PARTITIONS = 3
+# A frame that answers nothing that was ever asked.
+NONSENSE = b"\0\0\0\5\xff\xff\xff\xff\xff"
 Spoil = Callable[[bytes], bytes]
 
 
@@ -33,6 +35,7 @@ class SpoilingNetwork:
 
     Attributes:
         spoil: takes a whole frame, size and all, and gives what the client shall read instead.
+        swallow: says whether the next request is thrown away and answered with nonsense, having had no effect.
     """
 
     def __init__(self, brokers: int = 2, **cluster: Any) -> None:
@@ -40,6 +43,7 @@ class SpoilingNetwork:
         self.cluster = FakeCluster(brokers, clock=self.network.clock.now, rng=random.Random(5), **cluster)
         self.cluster.create_topic(TOPIC, PARTITIONS)
         self.spoil: Spoil = bytes
+        self.swallow: Callable[[], bool] = lambda: False
         for node_id, node in self.cluster.nodes.items():
             self.network.listen(
                 node.host, node.port, lambda peer, node_id=node_id: self._accept(peer, node_id)
@@ -51,6 +55,10 @@ class SpoilingNetwork:
         def on_data(_: Peer) -> None:
             data = bytes(peer.received)
             peer.received.clear()
+            if self.swallow():
+                session.close("the request was swallowed")
+                peer.send(NONSENSE)
+                return
             session.feed(data, self.network.clock.now())
             self._pump(peer, session)
 
@@ -72,7 +80,11 @@ class SpoilingNetwork:
 
 
 class SpoiledProducer:
-    """The producer, and the few calls that a test makes of it; waiting is taking turns in virtual time."""
+    """The producer, and the few calls that a test makes of it; waiting is taking turns in virtual time.
+
+    Attributes:
+        offsets: partition and offset of each record that was acknowledged; the test adds to it.
+    """
 
     def __init__(self, around: SpoilingNetwork, **options: Any) -> None:
         self.network = around.network
@@ -88,6 +100,7 @@ class SpoiledProducer:
         }
         self.config = ProducerConfig.from_user(None, given | options)
         self.parts = assemble(self.config, self.clock, self.network.backend(), random.Random(3))
+        self.offsets: set[tuple[int, int]] = set()
         self._alarm = 0.0
 
     def send(self, value: bytes, partition: int, on_delivery: Any = None) -> Delivery:

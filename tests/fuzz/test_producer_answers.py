@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import KafkaError
+from penstock.types import RecordMetadata
 
 quick = settings(max_examples=40 * EFFORT, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 RECORDS = 60
@@ -43,11 +44,15 @@ def send_all(producer: SpoiledProducer, mark: str) -> tuple[list[KafkaError | No
     """Send to all partitions; the outcomes as they were told, and how many records were accepted."""
     told: list[KafkaError | None] = []
     accepted = 0
+
+    def on_delivery(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        told.append(error)
+        if error is None and metadata is not None:
+            producer.offsets.add((metadata.partition, metadata.offset))
+
     for number in range(RECORDS):
         try:
-            producer.send(
-                b"%s %d" % (mark.encode(), number), number % PARTITIONS, lambda _, e: told.append(e)
-            )
+            producer.send(b"%s %d" % (mark.encode(), number), number % PARTITIONS, on_delivery)
         except KafkaError:
             continue
         accepted += 1
@@ -77,6 +82,7 @@ def test_answers_that_cannot_be_read_cost_no_record(seed: int, share: float, in_
     around = SpoilingNetwork()
     rng = random.Random(seed)
     around.spoil = lambda frame: unreadable(frame, rng) if rng.random() < share else frame
+    around.swallow = lambda: rng.random() < share / 2
     producer = SpoiledProducer(
         around,
         max_in_flight_requests_per_connection=in_flight,
@@ -84,10 +90,15 @@ def test_answers_that_cannot_be_read_cost_no_record(seed: int, share: float, in_
         delivery_timeout_ms=10_000_000,
     )
     told, accepted = send_all(producer, "a")
-    around.spoil = bytes
+    around.spoil, around.swallow = bytes, lambda: False
     producer.run_until(lambda: len(told) == accepted, 400)
     assert told == [None] * RECORDS
     assert read_back(around) == as_sent("a")
+    assert producer.offsets == {
+        (number, record.offset)
+        for number in range(PARTITIONS)
+        for record in around.cluster.records(TOPIC, number)
+    }
     assert producer.memory_is_back
     producer.close()
 
@@ -151,10 +162,11 @@ def test_transactions_are_whole_or_nothing_when_answers_cannot_be_read(
     around = SpoilingNetwork(features={"transaction.version": level})
     rng = random.Random(seed)
     around.spoil = lambda frame: unreadable(frame, rng) if rng.random() < share else frame
+    around.swallow = lambda: rng.random() < share / 2
     transactions = Transactions(around)
     for mark in ("one", "two", "three"):
         transactions.run(mark, commit=mark != "two")
-    around.spoil = bytes
+    around.spoil, around.swallow = bytes, lambda: False
     transactions.close()  # the next producer takes the id, which ends what is open
     transactions.run("last", commit=True)
     assert "last" in transactions.committed

@@ -32,9 +32,9 @@ seeds = st.integers(0, 2**20)
 case_ids = pytest.mark.parametrize("case", CASES, ids=str)
 
 
-def ask(case: Case) -> tuple[Harness, Received, FakeTransport]:
+def ask(case: Case, **options: Any) -> tuple[Harness, Received, FakeTransport]:
     """A client that has sent the request, the request as the broker has it, and the client's end of the connection."""
-    h = Harness(request_timeout_ms=30_000)
+    h = Harness(request_timeout_ms=30_000, **options)
     h.connect()
     h.send(request=case.request())
     h.poll_until(lambda: h.brokers[0].waiting)
@@ -237,6 +237,18 @@ def test_what_was_answered_before_the_nonsense_counts(changes: list[Mutation], p
     requests[0].peer.send(b"".join(frames))
     h.poll_until(lambda: len(h.ended) == 3, timeout=31.0, turns=5)
     assert [response.error is None for response in h.ended] == [True] * position + [False] * (3 - position)
+
+
+@pytest.mark.parametrize("size", [-(2**31), -1, 0, 3, 100_000_001, 2**31 - 1])
+def test_a_size_that_no_answer_has_drops_the_connection_at_once(size: int) -> None:
+    h, request, transport = ask(CASES[0], max_response_bytes=100_000_000)
+    request.peer.send(struct.pack(">ii", size, request.correlation_id))
+    before = h.now
+    h.poll()
+    (response,) = h.ended
+    assert h.now == before
+    assert f"a response of {size} bytes announced" in str(response.error)
+    assert_dropped(h, transport, response.error)
 
 
 def test_unasked_answers_drop_the_connection() -> None:

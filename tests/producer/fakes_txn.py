@@ -22,7 +22,8 @@ from penstock.producer.assembly import assemble
 from penstock.producer.config import ProducerConfig
 from penstock.producer.sequences import ProducerIdentity
 from penstock.producer.transactions import TxnState
-from penstock.producer.txn_manager import TransactionManager, group_metadata
+from penstock.producer.txn_manager import TransactionManager
+from penstock.producer.txn_parts import group_metadata
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,

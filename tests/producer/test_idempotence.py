@@ -237,6 +237,23 @@ def test_after_a_batch_was_refused_the_next_are_numbered_anew(compression):
     assert len(rig.asked(INIT_PRODUCER_ID)) == 1  # the epoch was raised without asking anybody
 
 
+def test_a_batch_before_the_refused_one_is_settled_first_with_its_old_numbers():
+    """Requirement 53."""
+    rig, first, second = moved_in_between()
+    behind = rig.send("t", b"c", partition=0)
+    third = rig.await_request(1, 2)
+    rig.answer(second, broker=1, error_code=87)
+    rig.answer(third, broker=1, error_code=45)
+    rig.run_for(0.5)
+    assert rig.waiting(1) == []  # what is behind the gap waits
+    rig.answer(first, error_code=7)  # perhaps it was written
+    seen = []
+    while not behind.done():
+        seen.append(arrived(rig.await_request(1))[1:])
+        rig.answer(broker=1)
+    assert seen == [(0, 1, [b"a"]), (1, 0, [b"c"])]
+
+
 def test_out_of_order_with_nothing_before_it_raises_the_epoch():
     """Requirement 54."""
     rig = GateRig()
@@ -246,6 +263,16 @@ def test_out_of_order_with_nothing_before_it_raises_the_epoch():
     assert arrived(rig.await_request()) == (PRODUCER_ID, 1, 0, [b"a"])
     rig.answer()
     assert arrived(flight(rig, b"b")[0]) == (PRODUCER_ID, 1, 1, [b"b"])
+
+
+def test_out_of_order_again_with_the_new_number_raises_the_epoch_again():
+    """Requirement 54."""
+    rig = GateRig()
+    warm(rig)
+    flight(rig, b"a")
+    for epoch in (1, 2, 3):
+        rig.answer(error_code=45)
+        assert arrived(rig.await_request()) == (PRODUCER_ID, epoch, 0, [b"a"])
 
 
 def test_out_of_order_behind_a_batch_in_flight_does_not_raise_the_epoch():

@@ -228,6 +228,25 @@ def test_a_gap_that_nothing_in_flight_can_close_is_told(queue):
     assert book.unresolved == {}
 
 
+def test_what_may_have_been_written_before_a_missing_batch_keeps_its_numbers(queue):
+    """Requirement 53."""
+    book = SequenceBook()
+    before, missing, behind = numbered(book, queue, 1, 2, 1)
+    book.drop(missing)
+    book.mark_broken(queue, 1)
+    book.mark_broken(queue, 3)  # the earlier one is what counts
+    assert book.restartable() == []
+    assert book.may_resend_broken(queue, before)
+    assert not book.may_resend_broken(queue, behind)
+    assert not book.may_resend_broken(queue, batch_of(queue))
+    book.acknowledge(before, 0)
+    assert book.restartable() == [queue]
+    book.restart(queue, NEW, transactional=False)
+    assert book.restartable() == []
+    assert book.may_resend_broken(queue, behind)
+    assert bases(behind) == [0]
+
+
 def test_a_failed_batch_lowers_the_numbers_behind_it(queue):
     """Requirement 53."""
     book = SequenceBook()

@@ -31,7 +31,7 @@ from penstock.errors import (
 )
 from penstock.producer.sequences import ProducerIdentity
 from penstock.producer.transactions import TxnState
-from penstock.producer.txn_manager import group_metadata
+from penstock.producer.txn_parts import group_metadata
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -305,7 +305,10 @@ def test_the_protocol_stays_while_no_broker_is_connected():
     rig.deliver(rig.send("t", b"a", partition=0))
     rig.commit()
     rig.begin()
-    rig.break_connection()
+    for host in ("b0", "b1"):
+        del rig.network.listeners[rig.network.names[host][0], 9092]
+    for broker in (0, 1):
+        rig.break_connection(broker)
     rig.commit()  # of nothing: no broker is asked
     assert rig.manager.uses_v2
 
@@ -530,6 +533,18 @@ def test_offsets_whose_answer_comes_late_do_not_end_an_abort():
     assert not ticket.done
     rig.release(END_TXN)
     rig.finish(ticket)
+
+
+def test_offsets_that_are_refused_after_an_abort_do_not_hold_it_up():
+    rig = opened()
+    rig.hold(TXN_OFFSET_COMMIT)
+    rig.offsets_ticket({("t", 0): 5})
+    rig.run_until(lambda: rig.held(TXN_OFFSET_COMMIT))
+    ticket = rig.manager.abort()
+    rig.script(TXN_OFFSET_COMMIT, 14)
+    rig.release(TXN_OFFSET_COMMIT)
+    rig.finish(ticket)
+    assert rig.names() == ["InitProducerId", "TxnOffsetCommit", "EndTxn"]
 
 
 def test_offsets_are_not_tried_again_once_the_transaction_is_aborted():
@@ -1028,6 +1043,7 @@ def test_a_detached_transaction_is_a_value(protocol):
         rig.manager.begin()
     rig.init("another")
     assert rig.asked(INIT_PRODUCER_ID)[-1]["transactional_id"] == "another"
+    assert [body["coordinator_keys"] for body in rig.asked(FIND_COORDINATOR)] == [["x"], ["another"]]
     assert "EndTxn" not in rig.names()
     a_transaction(rig)
     assert rig.asked(END_TXN)[-1]["transactional_id"] == "another"

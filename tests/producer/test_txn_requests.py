@@ -194,6 +194,15 @@ def test_in_protocol_v2_older_versions_of_the_offsets_will_not_do():
         rig.send_offsets({("t", 0): 1})
 
 
+def test_in_protocol_v2_older_versions_of_the_end_will_not_do():
+    rig = GateRig.transactional(protocol=V2, versions={"EndTxn": (0, 4)})
+    rig.acknowledge_all()
+    rig.begin()
+    rig.send("t", b"a", partition=0)
+    with pytest.raises(UnsupportedVersionError, match="EndTxn"):
+        rig.commit()
+
+
 @pytest.mark.parametrize("code", [100, 3, 14])
 def test_offsets_of_a_topic_that_the_broker_does_not_know_yet_are_sent_again(code):
     """Requirement 79."""

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs seeds: many of them on all cores, or one with its trace.
 
-    python -m simulation --seeds 10000          from a start chosen at random, and printed
-    python -m simulation --seeds 100 --start 7  from a known start
-    python -m simulation --seed 7               one seed, with everything that happened
-    python -m simulation --bugs                 how soon each planted bug is found
+python -m simulation --seeds 10000          from a start chosen at random, and printed
+python -m simulation --seeds 100 --start 7  from a known start
+python -m simulation --seed 7               one seed, with everything that happened
+python -m simulation --bugs                 how soon each planted bug is found
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import os
 import random
 import sys
@@ -19,17 +20,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from penstock import _compiled
 from simulation import coverage
 from simulation.bugs import BUGS, planted
 from simulation.plan import RECORDS_WANTED
 from simulation.run import Report, simulate
 
-from penstock import _compiled
-
 _CHUNK = 50  # seeds that a worker takes at once
 _HANGS_AFTER = 120  # real seconds for one seed; a lock that is taken twice would hang for ever
 _LIMIT = 2000  # seeds within which a planted bug must be found
 _FAULTS_WANTED = 3
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -38,7 +44,7 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])
-    print(f"penstock: {_compiled.describe()}")
+    say(f"penstock: {_compiled.describe()}")
     if arguments.seed is not None:
         return _replay(arguments.seed, arguments.bug)
     start = random.SystemRandom().randrange(10**9) if arguments.start is None else arguments.start
@@ -61,10 +67,10 @@ def _arguments() -> argparse.Namespace:
 def _replay(seed: int, bug: str | None) -> int:
     with planted(bug):
         report = simulate(seed, traced=True)
-    print("\n".join(report.trace))
-    print(f"\nseed {seed}: {_summary(report)}")
+    say("\n".join(report.trace))
+    say(f"\nseed {seed}: {_summary(report)}")
     for problem in report.problems:
-        print(f"  {problem}")
+        say(f"  {problem}")
     return 1 if report.problems else 0
 
 
@@ -81,11 +87,14 @@ def _summary(report: Report) -> str:
 def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Rows]:
     rows: coverage.Rows = Counter()
     reports = []
+    # Collecting while a seed runs finds nothing that could not wait for the end of the chunk.
+    gc.disable()
     with coverage.counted(rows), planted(bug):
         for seed in seeds:
             faulthandler.dump_traceback_later(_HANGS_AFTER, exit=True)
             reports.append(simulate(seed))
     faulthandler.cancel_dump_traceback_later()
+    gc.collect()
     return reports, rows
 
 
@@ -95,7 +104,7 @@ def _chunks(start: int, count: int) -> Iterator[range]:
 
 
 def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
-    print(f"{count} seeds from {start}, {jobs} at a time", flush=True)
+    say(f"{count} seeds from {start}, {jobs} at a time")
     began = time.monotonic()
     rows: coverage.Rows = Counter()
     totals = _Totals()
@@ -106,13 +115,15 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
             rows.update(used)
             totals.add(reports)
     seconds = time.monotonic() - began
-    print("\n".join(coverage.describe(rows)))
-    print(totals.describe())
-    print(f"{seconds:.0f} s, {seconds * jobs / count * 1000:.0f} ms a seed and core")
+    say("\n".join(coverage.describe(rows)))
+    say(totals.describe())
+    say(f"{seconds:.0f} s, {seconds * jobs / count * 1000:.0f} ms a seed and core")
     if totals.failed:
-        print(f"FAILED: {len(totals.failed)} of {count} seeds; see one with: make simulate SEED={totals.failed[0]}")
+        say(
+            f"FAILED: {len(totals.failed)} of {count} seeds; see one with: make simulate SEED={totals.failed[0]}"
+        )
         return 1
-    print(f"all {count} seeds hold")
+    say(f"all {count} seeds hold")
     return 0
 
 
@@ -134,7 +145,7 @@ class _Totals:
                 self.small.append(report.seed)
             if report.problems:
                 self.failed.append(report.seed)
-                print(f"seed {report.seed} FAILS ({report.mode}): {report.problems[0]}", flush=True)
+                say(f"seed {report.seed} FAILS ({report.mode}): {report.problems[0]}")
 
     def describe(self) -> str:
         modes = ", ".join(f"{count} {mode}" for mode, count in sorted(self.modes.items()))
@@ -157,16 +168,19 @@ def find_bug(name: str, start: int, limit: int = _LIMIT) -> Report | None:
 
 
 def _find_bugs(start: int, jobs: int) -> int:
-    print(f"planted bugs, from seed {start}")
+    say(f"planted bugs, from seed {start}")
     hidden = 0
     with ProcessPoolExecutor(jobs) as pool:
         for name, future in [(name, pool.submit(find_bug, name, start)) for name in BUGS]:
             report = future.result()
             if report is None:
                 hidden += 1
-                print(f"  {name}: NOT FOUND in {_LIMIT} seeds")
+                say(f"  {name}: NOT FOUND in {_LIMIT} seeds")
             else:
-                print(f"  {name}: seed {report.seed}, number {report.seed - start + 1}: {report.problems[0]}", flush=True)
+                say(
+                    f"  {name}: seed {report.seed}, number {report.seed - start + 1}: {report.problems[0]}",
+                    flush=True,
+                )
     return 1 if hidden else 0
 
 

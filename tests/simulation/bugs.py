@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes planted on purpose, to see whether the simulator would find them. Each is a switch; none touches the sources."""
+"""Mistakes planted on purpose, to see whether the simulator finds them. Each is a switch; none touches the sources."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def find_records(cluster: FakeCluster, ledger: Ledger, problems: list[str]) -> F
 
 
 def check_log(plan: Plan, ledger: Ledger, found: Found, loses: bool) -> Iterator[str]:
-    """Acknowledged records are in the log, once where that is promised; failed ones at most once, refused ones never."""
+    """Acknowledged records are in the log, once where that is promised; failed ones at most once, refused never."""
     once = plan.mode != PLAIN
     for entry in ledger.entries:
         places = found.get(entry.number, [])

@@ -87,7 +87,9 @@ def _all_moves() -> Iterator[tuple[str, str]]:
 
 def _all_verdicts() -> Iterator[tuple[str, str]]:
     for api, verdicts in txn_policy.VERDICTS.items():
-        yield from ((TRANSACTION_ERRORS, f"{api} {_name(code)}: {verdict.name}") for code, verdict in verdicts.items())
+        yield from (
+            (TRANSACTION_ERRORS, f"{api} {_name(code)}: {verdict.name}") for code, verdict in verdicts.items()
+        )
 
 
 def describe(rows: Rows) -> list[str]:
@@ -97,7 +99,9 @@ def describe(rows: Rows) -> list[str]:
     for table in (BATCHES, CONNECTIONS, TRANSACTIONS, PRODUCE_ERRORS, TRANSACTION_ERRORS):
         used = sorted((row, count) for (name, row), count in rows.items() if name == table)
         missed = sorted(row for name, row in known if name == table and not rows[name, row])
-        lines.append(f"{table}: {len(used)} rows used" + (f", {len(missed)} of the table not used" if missed else ""))
+        lines.append(
+            f"{table}: {len(used)} rows used" + (f", {len(missed)} of the table not used" if missed else "")
+        )
         lines += [f"  {count:>9}  {row}" for row, count in used]
         lines += [f"          -  {row}" for row in missed]
     return lines

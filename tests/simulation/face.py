@@ -172,7 +172,8 @@ class Face:
         answer = yield Wait(self.ended, seconds)
         if answer != DONE:
             self.parts.sender.force_close()
-            yield Wait(self.ended, math.inf)
+            while not self.ended.done:
+                yield Wait(self.ended, math.inf)
 
     def _check_open(self) -> None:
         if self.closed:

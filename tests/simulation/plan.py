@@ -66,8 +66,8 @@ class Plan:
         options = " ".join(f"{name}={value}" for name, value in self.options.items())
         topics = ", ".join(f"{name}: {count}" for name, count in self.topics.items())
         return (
-            f"{self.mode} producer, Kafka {self.release} {self.features or ''}, {self.brokers} brokers, partitions {topics}, "
-            f"{self.records} records by {self.senders} sender(s)\n  {options}"
+            f"{self.mode} producer, Kafka {self.release} {self.features or ''}, {self.brokers} brokers, "
+            f"partitions {topics}, {self.records} records by {self.senders} sender(s)\n  {options}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError, ProducerClosedError
@@ -13,7 +14,7 @@ from penstock.transaction_handle import TransactionHandle
 from simulation.face import Call, Face
 from simulation.ledger import Entry, Txn, TxnEnd
 from simulation.plan import RECORDS_WANTED
-from simulation.scheduler import Interrupted, Sleep, Wait
+from simulation.scheduler import AppThread, Interrupted, Sleep, Wait
 
 if TYPE_CHECKING:
     from simulation.run import Simulation
@@ -121,8 +122,7 @@ class Application:
             sim.spawn_sender(lambda sender: self.sender(sender, -(-count // helpers), txn))
             for _ in range(helpers)
         ]
-        for thread in threads:
-            yield Wait(thread.ended, math.inf)
+        yield from _join(threads)
         try:
             if rng.random() < 0.2:
                 yield from self._insist("send_offsets", txn.number + 1, self.plan.group)
@@ -205,10 +205,16 @@ class Application:
             while sim.ledger.accepted < RECORDS_WANTED and any(not thread.ended.done for thread in others):
                 yield Sleep(0.02)
         else:
-            for thread in others:
-                yield Wait(thread.ended, math.inf)
+            yield from _join(others)
         if self.rng.random() < 0.5:
             yield Sleep(self.rng.random() * 0.2)
         sim.note("close(%s)", plan.close_timeout)
         yield from self.face.close(plan.close_timeout)
         sim.note("closed")
+
+
+def _join(threads: Sequence[AppThread]) -> Call:
+    """Wait until they have ended, whatever interrupts."""
+    for thread in threads:
+        while not thread.ended.done:
+            yield Wait(thread.ended, math.inf)

@@ -35,7 +35,7 @@ from simulation.tracing import broker_side
 from simulation.wire import EPOCH, SimClock, World
 
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
-_MOST_TURNS = 60_000
+_MOST_TURNS = 20_000
 _MOST_LIVES = 20
 
 

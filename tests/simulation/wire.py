@@ -250,7 +250,7 @@ class World:
         arrives = self.clock.time
         for frame in link.in_transit:
             api_key = int.from_bytes(frame[4:6], "big")
-            if not self.may_arrive_late(api_key) or self.rng.random() < 0.5:
+            if not self.may_arrive_late(api_key) or self.rng.random() < 0.25:
                 break  # it is lost, and so is what is behind it
             arrives += self.latency() if self.rng.random() < 0.5 else self.rng.random() * 3
             self.at(arrives, self._arrive_late, link.broker_id, frame)

@@ -31,7 +31,8 @@ from penstock.producer.sealing import Sealer
 from penstock.producer.send_path import Placement, SendPath
 from penstock.producer.sender import Sender, SenderSettings
 from penstock.producer.sender_metrics import SenderMetrics
-from penstock.producer.txn_manager import Surroundings, TransactionManager, TransactionSettings
+from penstock.producer.txn_manager import TransactionManager
+from penstock.producer.txn_parts import Surroundings, TransactionSettings
 from penstock.records.compression import codec
 from penstock.serializers import BytesSerializer
 from penstock.types import Node

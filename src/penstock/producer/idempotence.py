@@ -92,7 +92,8 @@ class IdempotentGate:
             self.numbering.identity = NO_IDENTITY  # a new id is asked for, and the partitions wait for it
             return
         raised = ProducerIdentity(identity.producer_id, identity.epoch + 1)
-        log.info("producer id %d goes on with epoch %d for %d partition(s)", *raised, len(self.numbering.book.restartable()))
+        count = len(self.numbering.book.restartable())
+        log.info("producer id %d goes on with epoch %d for %d partition(s)", *raised, count)
         self._take_identity(raised)
 
     def _take_identity(self, identity: ProducerIdentity) -> None:

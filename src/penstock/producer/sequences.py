@@ -177,7 +177,8 @@ class SequenceBook:
     def may_resend_broken(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch of a partition that may be broken keeps its numbers when it is sent again."""
         missing = self.broken.get(queue)
-        return missing is None or (batch.identity.base_sequence >= 0 and _is_later(missing, batch.identity.base_sequence))
+        base = batch.identity.base_sequence
+        return missing is None or (base >= 0 and _is_later(missing, base))
 
     def _in_flight_before(self, queue: PartitionQueue, sequence: int) -> bool:
         return any(_is_later(sequence, batch.identity.base_sequence) for batch in self.of(queue).in_flight)

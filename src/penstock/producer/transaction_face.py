@@ -17,7 +17,8 @@ from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.client_metrics import add_nanoseconds
 from penstock.producer.delivery import forbid_on_io_thread
-from penstock.producer.txn_manager import TransactionManager, group_metadata
+from penstock.producer.txn_manager import TransactionManager
+from penstock.producer.txn_parts import group_metadata
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 

@@ -18,13 +18,9 @@ Rules:
 from __future__ import annotations
 
 import heapq
-import itertools
 import logging
 import random
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from penstock._ticket import Ticket
 from penstock._time import ExponentialBackoff
@@ -47,7 +43,9 @@ from penstock.producer.numbering import Numbering
 from penstock.producer.response_policy import BatchSituation, Decision
 from penstock.producer.sequences import NO_IDENTITY, ProducerIdentity
 from penstock.producer.transactions import TransactionState, TxnState
+from penstock.producer.txn_parts import FirstWrite, Surroundings, TransactionSettings, for_the_transaction
 from penstock.producer.txn_policy import Verdict
+from penstock.producer.txn_queue import RequestQueue
 from penstock.producer.txn_requests import (
     AddOffsetsRequest,
     AddPartitionsRequest,
@@ -59,69 +57,16 @@ from penstock.producer.txn_requests import (
     TxnRequest,
 )
 from penstock.transaction_handle import TransactionHandle
-from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
+from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("penstock.producer")
 
 _FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
-_INVALID_TXN_STATE = 48
 _UNKNOWN_PRODUCER_ID = 59
 _SEND_OFFSETS = "send_offsets_to_transaction"
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
-    """The options that matter to transactions."""
-
-    transactional_id: str
-    timeout_ms: int
-    retries: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the manager asks of the parts around it.
-
-    Attributes:
-        transaction_version: the cluster's finalized feature of that name, as the newest answer has it; 0 without, None
-            when no broker is connected that could tell.
-        has_incomplete: whether any batch has no outcome yet.
-        accept: opens (True) or closes (False) the fast path of send().
-        wake: wakes the I/O thread.
-    """
-
-    transaction_version: Callable[[], int | None]
-    has_incomplete: Callable[[], bool]
-    accept: Callable[[bool], None]
-    wake: Callable[[], object]
-
-
-class _Operation:
-    """A call that waits for the coordinator, and what it is about."""
-
-    __slots__ = ("about", "name", "ticket")
-
-    def __init__(self, name: str, about: object) -> None:
-        self.name = name
-        self.about = about
-        self.ticket: Ticket[None] = Ticket(f"the coordinator's answer to {name}()")
-
-
-class _FirstWrite:
-    """Where the first acknowledged batch of a transaction is, and how many records there are."""
-
-    __slots__ = ("offset", "partition", "records", "topic")
-
-    def __init__(self) -> None:
-        self.topic: str | None = None
-        self.partition = -1
-        self.offset = -1
-        self.records = 0
-
-
-class TransactionManager:
+class TransactionManager(RequestQueue):
     """Runs the transactions of one producer.
 
     Args:
@@ -137,24 +82,18 @@ class TransactionManager:
         self._around = around
         self._rng = rng
         self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        self._lock = threading.RLock()  # guards all below
+        super().__init__(around.wake)
+        # All below is guarded by the transaction lock.
         self._id = settings.transactional_id
         self._state = TransactionState()
-        self._operation: _Operation | None = None
         self._numbering = Numbering(settings.retries, transactional=True)
         self.uses_v2 = False
         self.can_bump_epoch = False
         self._bump_needed = False
-        self._coordinators: dict[Coordinator, Node | None] = {}
-        self._group_id: str | None = None
-        self._queue: list[tuple[int, int, TxnRequest]] = []  # by priority, then by age
-        self._ages = itertools.count()
-        self._under_way: TxnRequest | None = None
         self._wanted: set[TopicPartition] = set()  # to be added (v1)
         self._added: set[TopicPartition] = set()
         self._started = False  # something was added: the coordinator knows of the transaction
-        self._first = _FirstWrite()
-        self._done: list[Callable[[], object]] = []  # Tickets to be completed once the lock is free
+        self._first = FirstWrite()
 
     # ------------------------------------------------------------------------------- application threads
 
@@ -188,7 +127,7 @@ class TransactionManager:
             self._wanted.clear()
             self._added.clear()
             self._started = False
-            self._first = _FirstWrite()
+            self._first = FirstWrite()
             self._around.accept(True)
 
     def check_send(self) -> None:
@@ -289,12 +228,6 @@ class TransactionManager:
             self._started = False
             self._around.accept(False)
         return handle
-
-    def fetched(self, ticket: Ticket[None]) -> None:
-        """The caller has seen the outcome of an operation: the next one may start."""
-        with self._lock:
-            if self._operation is not None and self._operation.ticket is ticket:
-                self._operation = None
 
     @property
     def is_open(self) -> bool:
@@ -403,14 +336,6 @@ class TransactionManager:
             return request
         return None
 
-    def seconds_to_request(self, now: float) -> float:
-        """When the request at the head may be tried again."""
-        with self._lock:
-            if self._under_way is not None or not self._queue:
-                return float("inf")
-            retry_at = self._queue[0][2].retry_at
-            return retry_at - now if retry_at > now else float("inf")
-
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch may be sent: its partition is in the transaction, and its number fits."""
         with self._lock:
@@ -426,13 +351,6 @@ class TransactionManager:
                 self._wanted.add(partition)
                 self._around.wake()  # the request for it is made in the next turn
             return False
-
-    def _is_being_added(self, partition: TopicPartition) -> bool:
-        requests = [self._under_way, *(entry[2] for entry in self._queue)]
-        return any(
-            isinstance(request, AddPartitionsRequest) and partition in request.partitions
-            for request in requests
-        )
 
     def assign(self, batch: Batch) -> BatchIdentity:
         """Number a batch; in v2 its request adds its partition to the transaction."""
@@ -497,22 +415,11 @@ class TransactionManager:
         """Whether the producer cannot go on."""
         return self._state.current is TxnState.FATAL_ERROR
 
-    @property
-    def busy(self) -> bool:
-        """Whether an operation waits for the coordinator."""
-        with self._lock:
-            return self._operation is not None and not self._operation.ticket.done
-
     def begin_close(self) -> None:
         """Abort a transaction that was left open."""
         if self.is_open:
             self._drop_operation()
             self.abort()
-
-    def _drop_operation(self) -> None:
-        with self._lock:
-            if self._operation is not None and self._operation.ticket.done:
-                self._operation = None
 
     def close(self, error: KafkaError) -> None:
         """The producer has closed: whoever waits is told, and an open transaction cannot be ended any more."""
@@ -577,10 +484,6 @@ class TransactionManager:
             )
         else:
             self._fatal(error)
-
-    def set_coordinator(self, kind: Coordinator, node: Node) -> None:
-        """A coordinator was found."""
-        self._coordinators[kind] = node
 
     def on_initialized(self, identity: ProducerIdentity, version: int) -> None:
         """InitProducerId was answered."""
@@ -654,7 +557,7 @@ class TransactionManager:
                 self._fatal(error)
                 return
             self._bump_needed = self._bump_needed or (wants_bump and self.can_bump_epoch)
-        error = _for_the_transaction(error)
+        error = for_the_transaction(error)
         if not self._state.note_abortable(error):
             return
         self._drop_queued(lambda request: isinstance(request, EndTxnRequest))
@@ -675,94 +578,12 @@ class TransactionManager:
         request.retry_at = now + wait
         self._push(request)
 
-    def _lose_coordinator(self, request: TxnRequest) -> None:
-        if request.coordinator is not None:
-            self._coordinators[request.coordinator] = None
-
     def _finder(self, kind: Coordinator) -> FindCoordinatorRequest:
         key = self._id if kind is Coordinator.TRANSACTION else self._group_id or ""
         return FindCoordinatorRequest(self, kind, key)
 
-    def _choose_group(self, group_id: str) -> None:
-        if group_id != self._group_id:
-            self._group_id = group_id
-            self._coordinators.pop(Coordinator.GROUP, None)
-
-    def _push(self, request: TxnRequest) -> None:
-        heapq.heappush(self._queue, (request.priority, next(self._ages), request))
-
-    def _drop_queued(self, unwanted: Callable[[TxnRequest], bool]) -> None:
-        self._queue = [entry for entry in self._queue if not unwanted(entry[2])]
-        heapq.heapify(self._queue)
-
-    def _start(self, name: str, about: object = None) -> Ticket[None]:
-        self._operation = _Operation(name, about)
-        self._around.wake()
-        return self._operation.ticket
-
-    def _same_operation(self, name: str, about: object = None) -> Ticket[None] | None:
-        """The pending Ticket of the same call; raises when another one is pending, be it in its arguments only."""
-        operation = self._operation
-        if operation is None:
-            return None
-        if (operation.name, operation.about) != (name, about):
-            self._check_no_operation(name)
-        return operation.ticket
-
-    def _check_no_operation(self, name: str) -> None:
-        if self._operation is not None:
-            raise IllegalStateError(
-                f"{name}() is not possible while the outcome of {self._operation.name}() is not known: make that call "
-                "again first"
-            )
-
     def _check_usable(self, call: str) -> None:
         self._state.raise_error(f"{call}()")
 
-    def _end_operation(self) -> None:
-        operation = self._operation
-        if operation is not None:
-            self._done.append(lambda: operation.ticket.complete(None))
-
-    def _fail_operation(self, error: KafkaError) -> None:
-        operation = self._operation
-        if operation is not None:
-            self._done.append(lambda: operation.ticket.fail(error))
-
-    def _complete(self) -> None:
-        """Complete Tickets, outside the lock."""
-        with self._lock:
-            done, self._done = self._done, []
-        for complete in done:
-            complete()
-
     def __repr__(self) -> str:
         return f"<TransactionManager {self._id!r}: {self._state.current.value}>"
-
-
-def _for_the_transaction(error: KafkaError) -> KafkaError:
-    """The error that calls raise: one that looks as if the call could be repeated is wrapped, for it cannot."""
-    if not error.retriable and getattr(error, "code", 0) != _INVALID_TXN_STATE:
-        return error
-    wrapped = TransactionAbortableError(f"a record was not delivered: {error}")
-    wrapped.__cause__ = error
-    return wrapped
-
-
-def group_metadata(group: Any) -> ConsumerGroupMetadata:
-    """A group given as its id, or with member and generation.
-
-    Raises:
-        TypeError, ValueError: it is neither, or a generation comes without a member.
-    """
-    if isinstance(group, str):
-        group = ConsumerGroupMetadata(group)
-    if not isinstance(group, ConsumerGroupMetadata):
-        raise TypeError(f"group must be a group id or a ConsumerGroupMetadata, not {type(group).__name__}")
-    if not group.group_id:
-        raise ValueError("the group id must not be empty")
-    if group.generation_id > 0 and not group.member_id:
-        raise ValueError(
-            f"generation {group.generation_id} of group {group.group_id!r} comes without a member id"
-        )
-    return group

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small values around the TransactionManager: its settings, its surroundings, and what it is given and raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import KafkaError, TransactionAbortableError
+from penstock.types import ConsumerGroupMetadata
+
+_INVALID_TXN_STATE = 48
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """The options that matter to transactions."""
+
+    transactional_id: str
+    timeout_ms: int
+    retries: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the manager asks of the parts around it.
+
+    Attributes:
+        transaction_version: the cluster's finalized feature of that name, as the newest answer has it; 0 without, None
+            when no broker is connected that could tell.
+        has_incomplete: whether any batch has no outcome yet.
+        accept: opens (True) or closes (False) the fast path of send().
+        wake: wakes the I/O thread.
+    """
+
+    transaction_version: Callable[[], int | None]
+    has_incomplete: Callable[[], bool]
+    accept: Callable[[bool], None]
+    wake: Callable[[], object]
+
+
+class FirstWrite:
+    """Where the first acknowledged batch of a transaction is, and how many records there are."""
+
+    __slots__ = ("offset", "partition", "records", "topic")
+
+    def __init__(self) -> None:
+        self.topic: str | None = None
+        self.partition = -1
+        self.offset = -1
+        self.records = 0
+
+
+def for_the_transaction(error: KafkaError) -> KafkaError:
+    """The error that calls raise: one that looks as if the call could be repeated is wrapped, for it cannot."""
+    if not error.retriable and getattr(error, "code", 0) != _INVALID_TXN_STATE:
+        return error
+    wrapped = TransactionAbortableError(f"a record was not delivered: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def group_metadata(group: Any) -> ConsumerGroupMetadata:
+    """A group given as its id, or with member and generation.
+
+    Raises:
+        TypeError, ValueError: it is neither, or a generation comes without a member.
+    """
+    if isinstance(group, str):
+        group = ConsumerGroupMetadata(group)
+    if not isinstance(group, ConsumerGroupMetadata):
+        raise TypeError(f"group must be a group id or a ConsumerGroupMetadata, not {type(group).__name__}")
+    if not group.group_id:
+        raise ValueError("the group id must not be empty")
+    if group.generation_id > 0 and not group.member_id:
+        raise ValueError(
+            f"generation {group.generation_id} of group {group.group_id!r} comes without a member id"
+        )
+    return group
