@@ -113,11 +113,16 @@ class ProxyLoop:
 
     def call(self, action: Callable[..., Any], *args: Any) -> Any:
         """Call a function on the loop and wait for its result."""
+        called: Future[Any] = Future()
 
-        async def work() -> Any:
-            return action(*args)
+        def work() -> None:
+            try:
+                called.set_result(action(*args))
+            except BaseException as error:
+                called.set_exception(error)
 
-        return self.run(work())
+        self.loop.call_soon_threadsafe(work)
+        return called.result(10)
 
     def close(self) -> None:
         """End every task and the thread."""
@@ -127,6 +132,9 @@ class ProxyLoop:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            # Aborted transports close their sockets in a later turn of the loop.
+            for _ in range(10):
+                await asyncio.sleep(0)
 
         self.run(cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -185,7 +193,8 @@ class Proxy:
 
     def cut_on_loop(self) -> None:
         """Reset every connection, on both sides."""
-        for link in list(self._links):
+        links, self._links = self._links, set()
+        for link in links:
             link.reset()
 
     def half_close_to_client_on_loop(self) -> None:
@@ -230,6 +239,9 @@ class Proxy:
         except OSError:
             client_out.transport.abort()  # the broker is down
             return
+        except asyncio.CancelledError:
+            client_out.transport.abort()
+            raise
         link = _Link(client_out, broker_out)
         self._links.add(link)
         pumps = [

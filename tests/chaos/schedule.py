@@ -77,8 +77,10 @@ class Schedule:
         self.check()
 
     def abandon(self) -> None:
-        """Make no more faults; whatever is under way ends by itself."""
+        """The run has failed: make no more faults, and wait for those under way, as they use the cluster."""
         self._stop.set()
+        for lane in self._lanes:
+            lane.thread.join(60)
 
     def _run(self, lane: Lane, rng: random.Random) -> None:
         bag: list[Fault] = []

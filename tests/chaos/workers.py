@@ -62,7 +62,12 @@ class WorkerProcess:
             raise WorkerFailed(f"{self.plan.name} ended with {code}: {self.complaints()[-2000:]}")
 
     def begin_stop(self) -> None:
-        """Ask it to settle and leave."""
+        """Ask it to settle and leave.
+
+        Raises:
+            WorkerFailed: it has left before.
+        """
+        self.check()
         assert self._process.stdin is not None
         self._process.stdin.write(b"stop\n")
         self._process.stdin.flush()

@@ -159,11 +159,11 @@ class _Totals:
 
 def find_bug(name: str, start: int, limit: int = _LIMIT) -> Report | None:
     """The first seed in which a planted bug shows itself; None when it stays hidden."""
-    with planted(name):
-        for seed in range(start, start + limit):
+    for seed in range(start, start + limit):
+        with planted(name):
             report = simulate(seed)
-            if report.problems:
-                return report
+        if report.problems and not simulate(seed).problems:
+            return report
     return None
 
 
@@ -177,10 +177,7 @@ def _find_bugs(start: int, jobs: int) -> int:
                 hidden += 1
                 say(f"  {name}: NOT FOUND in {_LIMIT} seeds")
             else:
-                say(
-                    f"  {name}: seed {report.seed}, number {report.seed - start + 1}: {report.problems[0]}",
-                    flush=True,
-                )
+                say(f"  {name}: seed {report.seed}, number {report.seed - start + 1}: {report.problems[0]}")
     return 1 if hidden else 0
 
 

@@ -26,7 +26,7 @@ from penstock.protocol.schema import ApiSchema
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.faults import Fault
 from penstock.testing.topics import Partition
-from simulation.plan import PLAIN, RECORDS_WANTED, TRANSACTIONAL
+from simulation.plan import PLAIN, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from simulation.run import Simulation
@@ -44,15 +44,15 @@ _TRANSACTION_ERRORS: dict[ApiSchema, tuple[int, ...]] = {
     TXN_OFFSET_COMMIT: (3, 7, 14, 15, 16, 22, 25, 30, 120),
     END_TXN: (14, 15, 16, 51),
 }
-# Once such an error is out, the producer cannot go on: only when there were records enough.
+# After such an error the producer cannot go on, and another one takes its place.
 _FATAL_ERRORS: dict[ApiSchema, tuple[int, ...]] = {
     PRODUCE: (31, 53),
-    FIND_COORDINATOR: (53,),
-    INIT_PRODUCER_ID: (53, 31, 50),
-    ADD_PARTITIONS_TO_TXN: (48, 49, 53),
-    ADD_OFFSETS_TO_TXN: (48, 49, 53),
-    TXN_OFFSET_COMMIT: (43, 53),
-    END_TXN: (48, 53),
+    FIND_COORDINATOR: (30, 53, 120),
+    INIT_PRODUCER_ID: (31, 47, 50, 53, 90, 120),
+    ADD_PARTITIONS_TO_TXN: (47, 48, 49, 53, 55),
+    ADD_OFFSETS_TO_TXN: (47, 48, 49, 53, 90),
+    TXN_OFFSET_COMMIT: (43, 53, 69, 82, 90, 113),
+    END_TXN: (48, 49, 53),
 }
 
 
@@ -79,7 +79,7 @@ class Chaos:
         if sim.plan.mode == TRANSACTIONAL:
             self.kinds += [
                 self.move_coordinator, self.transaction_error, self.transaction_error, self.transaction_error,
-                self.fatal,
+                self.fatal, self.upgrade,
             ]  # fmt: skip
 
     def strike(self) -> None:
@@ -176,9 +176,7 @@ class Chaos:
         self.cluster.faults.add(Fault(api=api, error=code, times=self.rng.randint(1, 2)))
         return f"error {code} for a coming {api.name}"
 
-    def fatal(self) -> str | None:
-        if self.sim.ledger.accepted < RECORDS_WANTED:
-            return None
+    def fatal(self) -> str:
         if self.rng.random() < 0.4:
             for txn in list(self.cluster.transactions):
                 self.cluster.fence(txn.transactional_id, self.world.clock.time)
@@ -263,6 +261,14 @@ class Chaos:
         self.cluster.move_transaction_coordinator(transactional_id, to)
         self.cluster.move_group_coordinator(self.sim.plan.group, self.rng.choice(sorted(self.cluster.live)))
         return f"broker {to} coordinates {transactional_id}"
+
+    def upgrade(self) -> str | None:
+        name = "transaction.version"
+        if self.cluster.features.get(name, 2) >= 2 or not self.cluster.release.features:
+            return None
+        self.cluster.set_feature(name, 2)
+        self.cluster.drop_connections()  # clients learn of it when they connect again
+        return "the cluster goes over to the second transaction protocol"
 
     def _partition(self) -> Partition:
         return self.rng.choice(list(self.cluster.topics.partitions()))

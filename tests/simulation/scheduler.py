@@ -38,6 +38,7 @@ class Interrupted(BaseException):
 
 # How a wait ended.
 DONE, TIME_IS_UP, INTERRUPTED = "done", "time is up", "interrupted"
+OVERSLEPT = "overslept"  # not an answer: an alarm for one who has its answer
 
 
 class AppThread:
@@ -93,7 +94,12 @@ class Scheduler:
         """Wake those whose time is up."""
         while self._alarms and self._alarms[0][0] <= now:
             _, _, thread, turn, answer = heapq.heappop(self._alarms)
-            self._wake(thread, turn, answer)
+            if answer == OVERSLEPT:
+                self.runnable.append(thread)
+            elif answer == TIME_IS_UP and self.rng.random() < 0.4:
+                self._oversleep(thread, turn)
+            else:
+                self._wake(thread, turn, answer)
 
     def step(self) -> None:
         """Let one of the runnable threads run until it yields."""
@@ -144,6 +150,12 @@ class Scheduler:
         if thread.turn == turn and thread.answer is None:
             thread.answer = answer
             self.runnable.append(thread)
+
+    def _oversleep(self, thread: AppThread, turn: int) -> None:
+        """Its time is up, but it comes to run only later: what it waited for may be granted meanwhile."""
+        if thread.turn == turn and thread.answer is None:
+            thread.answer = TIME_IS_UP
+            self._alarm(thread, self.rng.random() * 0.03, OVERSLEPT)
 
     def _end(self, thread: AppThread) -> None:
         self.threads.remove(thread)

@@ -239,7 +239,11 @@ class World:
         link.broken = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
 
     def sever(self, link: Link) -> None:
-        """Nothing travels on this link any more; but what was on its way may arrive late, in order."""
+        """Nothing travels on this link any more; but one request that was on its way may arrive, perhaps late.
+
+        Not more than one: a broker takes up the next request of a connection when it has answered the one before, and
+        finds out then that nobody is there.
+        """
         if link.severed:
             return
         link.severed = True
@@ -247,13 +251,13 @@ class World:
             self.links.remove(link)
         if link.session is not None:
             _hang_up(link.session, self.clock.time)
-        arrives = self.clock.time
-        for frame in link.in_transit:
-            api_key = int.from_bytes(frame[4:6], "big")
-            if not self.may_arrive_late(api_key) or self.rng.random() < 0.25:
-                break  # it is lost, and so is what is behind it
-            arrives += self.latency() if self.rng.random() < 0.5 else self.rng.random() * 3
-            self.at(arrives, self._arrive_late, link.broker_id, frame)
+        if not link.in_transit:
+            return
+        frame = link.in_transit[0]
+        api_key = int.from_bytes(frame[4:6], "big")
+        if self.may_arrive_late(api_key) and self.rng.random() < 0.7:
+            delay = self.latency() if self.rng.random() < 0.4 else self.rng.random() * 3
+            self.after(delay, self._arrive_late, link.broker_id, frame)
 
     def _arrive_late(self, broker_id: int, frame: bytes) -> None:
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import logging
 import os
 import sys
@@ -65,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     debug = bool(getattr(args, "debug", False))
     logging.basicConfig(
-        level=logging.DEBUG if debug else logging.ERROR,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        level=logging.DEBUG if debug else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s" if debug else "penstock: %(message)s",
     )
     try:
         return int(args.func(args))
@@ -95,14 +94,28 @@ def build_parser() -> argparse.ArgumentParser:
         "--version", action=_ShowVersion, nargs=0, help="show the version and what runs, and exit"
     )
     add_debug_argument(parser)
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=AnyOrderParser)
     for name in _COMMANDS:
-        if importlib.util.find_spec(f"penstock.cli.{name}") is None:
-            continue
         importlib.import_module(f"penstock.cli.{name}").add_parser(subparsers)
     for subparser in subparsers.choices.values():
         add_debug_argument(subparser)
     return parser
+
+
+class AnyOrderParser(argparse.ArgumentParser):
+    """Takes options before, between and behind the other arguments: `produce TOPIC --format json FILE`."""
+
+    _within = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As the base class does, for arguments in any order; it calls this method again, and then itself."""
+        if self._within or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._within = False
 
 
 def add_debug_argument(parser: argparse.ArgumentParser) -> None:

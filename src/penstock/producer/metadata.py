@@ -281,7 +281,11 @@ class ProducerMetadata:
             if any(not self._topics.is_new(topic) for topic in self._waiters.topics):
                 self._schedule.request()  # rule 4; new topics are asked for anyway
         for topic in news:
-            logger.warning("metadata of topic %s: %s", topic, answer.errors[topic])
+            error = answer.errors[topic]
+            # A topic that is being created is not there yet, and a leader is being elected: that is no news. If it
+            # stays so, the time-out says it.
+            level = logging.DEBUG if isinstance(error, InvalidMetadataError) else logging.WARNING
+            logger.log(level, "metadata of topic %s: %s", topic, error)
         try:
             self._tell_listeners(answer.snapshot)
         finally:

@@ -126,16 +126,29 @@ class Sender:
                 self._turn()
             # A producer that was forgotten without close() could not do this itself: a finalizer must take no lock.
             self._accumulator.close()
-            while not self._forced and (self._accumulator.has_incomplete() or self._gate.busy):
-                self._turn()
+            while not self._forced and self._accumulator.has_incomplete():
+                self._turn()  # comes to an end: delivery.timeout.ms is over some time
+            self._finish_gate()
             if not self._forced:
                 self._gate.begin_close()
-            while not self._forced and self._gate.busy:
-                self._turn()
+            self._finish_gate()
         finally:
             # Also when the thread dies of an error: nobody may wait for records that nobody will send.
             self._shut_down()
         log.debug("the I/O thread ends")
+
+    def _finish_gate(self) -> None:
+        """Let the gate end what is under way. A coordinator that does not answer is not waited for without end."""
+        deadline = self._clock.now() + self._settings.request_timeout_ms / 1000
+        while not self._forced and self._gate.busy:
+            if self._clock.now() >= deadline:
+                log.warning(
+                    "no answer of the transaction coordinator for request.timeout.ms: the producer closes without it, "
+                    "and an open transaction is aborted when its time-out is over"
+                )
+                self._forced = True
+                return
+            self._turn()
 
     def _turn(self) -> None:
         try:

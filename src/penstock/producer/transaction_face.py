@@ -140,14 +140,22 @@ class TransactionFace:
             raise IllegalStateError(f"{call}() needs a transactional.id in the producer's configuration")
         return manager
 
+    def _no_answer(self, call: str) -> KafkaTimeoutError:
+        """The error of a call whose time is up, with what is known to stand in the way."""
+        cause = self._parts.metadata.explain_timeout("", None, 0).__cause__
+        why = f" The last trouble: {cause}." if cause is not None else ""
+        error = KafkaTimeoutError(
+            f"{call}() had no answer within max.block.ms.{why} It goes on, and calling {call}() again waits for it"
+        )
+        error.__cause__ = cause
+        return error
+
     def _finish(self, manager: TransactionManager, ticket: Ticket[None], call: str) -> None:
         started = self._parts.clock.now()
         ended = ticket.wait(self._max_block)
         add_nanoseconds(self._parts.client_metrics.transaction_ns[call], self._parts.clock.now() - started)
         if not ended:
-            raise KafkaTimeoutError(
-                f"{call}() had no answer within max.block.ms; it goes on, and calling {call}() again waits for it"
-            )
+            raise self._no_answer(call)
         manager.fetched(ticket)
         return ticket.result
 
