@@ -84,9 +84,10 @@ def _summary(report: Report) -> str:
 # ------------------------------------------------------------------------------------------------ many
 
 
-def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Rows]:
+def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Rows, float]:
     rows: coverage.Rows = Counter()
     reports = []
+    began = time.process_time()
     # Collecting while a seed runs finds nothing that could not wait for the end of the chunk.
     gc.disable()
     with coverage.counted(rows), planted(bug):
@@ -95,7 +96,7 @@ def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Ro
             reports.append(simulate(seed))
     faulthandler.cancel_dump_traceback_later()
     gc.collect()
-    return reports, rows
+    return reports, rows, time.process_time() - began
 
 
 def _chunks(start: int, count: int) -> Iterator[range]:
@@ -108,16 +109,18 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     began = time.monotonic()
     rows: coverage.Rows = Counter()
     totals = _Totals()
+    busy = 0.0
     with ProcessPoolExecutor(jobs) as pool:
         work = [pool.submit(_run_chunk, chunk, bug) for chunk in _chunks(start, count)]
         for future in as_completed(work):
-            reports, used = future.result()
+            reports, used, spent = future.result()
+            busy += spent
             rows.update(used)
             totals.add(reports)
     seconds = time.monotonic() - began
     say("\n".join(coverage.describe(rows)))
     say(totals.describe())
-    say(f"{seconds:.0f} s, {seconds * jobs / count * 1000:.0f} ms a seed and core")
+    say(f"{seconds:.0f} s in all, {busy / count * 1000:.0f} ms of processor time a seed")
     if totals.failed:
         say(
             f"FAILED: {len(totals.failed)} of {count} seeds; see one with: make simulate SEED={totals.failed[0]}"

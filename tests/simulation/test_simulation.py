@@ -14,7 +14,16 @@ pytestmark = pytest.mark.slow
 FIRST = 1_000
 SEEDS = 60
 # Where each planted bug shows itself soon; `python -m simulation --bugs` looks for it from a random start.
-CAUGHT_AT: dict[str, int] = {}
+CAUGHT_AT: dict[str, int] = {
+    "sequence-not-rewound": 10,
+    "batch-freed-in-flight": 29,
+    "callback-called-twice": 1,
+    "muting-forgotten": 584,
+    "epoch-renumbers-too-much": 32,
+    "end-sent-too-early": 3,
+    "given-up-ticket-loses-memory": 20,
+    "second-look-left-out": 2,
+}
 
 
 @pytest.mark.parametrize("chunk", range(6))
