@@ -76,6 +76,8 @@ class Chaos:
             self.move_leader, self.move_leader, self.stop_broker, self.restart_broker, self.hold_replication,
             self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr, self.refuse_records,
         ]  # fmt: skip
+        if sim.plan.mode == PLAIN:
+            self.kinds += [self.move_leader] * 6
         if sim.plan.mode == TRANSACTIONAL:
             self.kinds += [
                 self.move_coordinator, self.transaction_error, self.transaction_error, self.transaction_error,

@@ -143,6 +143,8 @@ def _options(rng: random.Random, mode: str, batch_size: int) -> dict[str, Any]:
         options["enable_idempotence"] = False
         options["acks"] = rng.choice(("all", "all", "1", "0"))
         options["max_in_flight_requests_per_connection"] = rng.choice((1, 1, 1, 5))
+        # Where nothing but muting keeps the order, leaders must be seen to move while a request is on its way.
+        options["metadata_max_age_ms"] = rng.choice((40, 100, 500))
     if mode == TRANSACTIONAL:
         options["transactional_id"] = "t-0"
         options["transaction_timeout_ms"] = rng.choice((1500, 20_000, 20_000))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.producer import delivery as delivery_module
-from penstock.producer.assembly import ProducerParts, assemble
+from penstock.producer.assembly import assemble
 from penstock.producer.config import ProducerConfig
 from penstock.protocol.messages import END_TXN, PRODUCE
 from penstock.records.reader import read_batches
@@ -86,7 +86,6 @@ class Simulation:
         self._faults_at = list(reversed(self.plan.faults_at))
         self._interleaving = False
         self._ends_at = 0.0
-        self._said: list[str] = []
         if traced:
             self.world.note = self._trace
             self.note = self._trace
@@ -395,6 +394,3 @@ def simulate(seed: int, *, traced: bool = False) -> Report:
     simulation = Simulation(seed, traced=traced)
     with broker_side(simulation.note) if traced else nullcontext():
         return simulation.run()
-
-
-__all__ = ["ProducerParts", "Report", "Simulation", "simulate"]

@@ -13,16 +13,12 @@ pytestmark = pytest.mark.slow
 
 FIRST = 1_000
 SEEDS = 60
-# Where each planted bug shows itself soon; `python -m simulation --bugs` looks for it from a random start.
-CAUGHT_AT: dict[str, int] = {
-    "sequence-not-rewound": 10,
-    "batch-freed-in-flight": 29,
-    "callback-called-twice": 1,
-    "muting-forgotten": 584,
-    "epoch-renumbers-too-much": 32,
-    "end-sent-too-early": 3,
-    "given-up-ticket-loses-memory": 20,
-    "second-look-left-out": 2,
+# Seeds in which a planted bug shows itself soon. A change of the producer shifts what happens in a seed, so there are
+# several; when none is left, `python -m simulation --bugs` finds others.
+SOON = range(FIRST, FIRST + 30)
+RARE = {
+    "muting-forgotten": (1356, 1437, 1563, 1651, 2079, 2083, 2099, 2152, 2169, 2249),
+    "epoch-renumbers-too-much": (1084, 1218, 1232, 1276, 1336, 1342, 1353, 1365, 1409, 1555),
 }
 
 
@@ -52,6 +48,9 @@ def test_a_trace_changes_nothing():
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug):
+    assert any(_shows(bug, seed) and not simulate(seed).problems for seed in RARE.get(bug, SOON))
+
+
+def _shows(bug, seed):
     with planted(bug):
-        assert simulate(CAUGHT_AT[bug]).problems
-    assert not simulate(CAUGHT_AT[bug]).problems
+        return bool(simulate(seed).problems)

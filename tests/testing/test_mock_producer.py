@@ -33,7 +33,7 @@ from penstock.testing.mock_producer import MockProducer
 from penstock.types import Header, ProducerRecord, RecordMetadata, TopicPartition
 
 # Called by the package itself, at a fork and when the program ends.
-_NOT_FOR_USERS = {"after_fork_in_child", "at_exit"}
+_NOT_FOR_USERS = {"after_fork_in_child", "begin_exit", "end_exit"}
 
 ORDERS_0 = TopicPartition("orders", 0)
 
