@@ -153,7 +153,7 @@ class _Totals:
     def describe(self) -> str:
         modes = ", ".join(f"{count} {mode}" for mode, count in sorted(self.modes.items()))
         sums = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.sums.items())
-        small = f"; {len(self.small)} seeds stayed below {RECORDS_WANTED} records or {_FAULTS_WANTED} faults"
+        small = f"; below {RECORDS_WANTED} records or {_FAULTS_WANTED} faults: seeds {self.small[:10]}"
         return f"{modes}: {sums}{small if self.small else ''}"
 
 

@@ -36,7 +36,7 @@ from simulation.wire import EPOCH, SimClock, World
 
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
 _MOST_TURNS = 20_000
-_MOST_LIVES = 20
+_MOST_LIVES = 60
 
 
 class Stuck(BaseException):
