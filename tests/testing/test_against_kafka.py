@@ -46,6 +46,8 @@ PATIENCE = (
     Code.CONCURRENT_TRANSACTIONS,
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.COORDINATOR_LOAD_IN_PROGRESS,
+    # For a moment a broker is named as coordinator before it has read the log that makes it one.
+    Code.NOT_COORDINATOR,
     Code.UNKNOWN_TOPIC_OR_PARTITION,
     Code.NOT_LEADER_OR_FOLLOWER,
 )
