@@ -63,10 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     print(report.table(results))
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "latest.json").write_text(report.as_json(results), encoding="utf-8")
-    (args.out / "latest.svg").write_text(chart.svg(results), encoding="utf-8")
-    print(f"\nwritten: {args.out / 'latest.json'}, {args.out / 'latest.svg'}")
+    if results.runs:  # a study alone does not replace what the contenders showed
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "latest.json").write_text(report.as_json(results), encoding="utf-8")
+        (args.out / "latest.svg").write_text(chart.svg(results), encoding="utf-8")
+        print(f"\nwritten: {args.out / 'latest.json'}, {args.out / 'latest.svg'}")
     return 0 if not results.failures and all(run.complete for run in results.runs) else 1
 
 

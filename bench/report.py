@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 
 from bench.bars import BARS
-from bench.figures import LATENCY, Figure, Row, Verdict, judge, ratios, rows
+from bench.figures import LATENCY, Figure, Row, judge, ratios, rows
 from bench.model import Case, Results
 
 _NOTES = """\
@@ -28,7 +28,7 @@ def _lines(results: Results) -> Iterator[str]:
     found = rows(results)
     for case in results.cases:
         yield from _case(results, case, [row for row in found if row.case == case.name])
-    yield from _verdicts([judge(results, bar) for bar in BARS])
+    yield from _verdicts(results)
     yield ""
     yield from results.notes
     for name, why in results.skipped.items():
@@ -69,10 +69,13 @@ def _figures(row: Row) -> str:
     return f"  {rate:>20}  {spread(row.cpu_us):>20}  {row.peak_rss >> 20:>7}"
 
 
-def _verdicts(verdicts: list[Verdict]) -> Iterator[str]:
-    width = max(len(verdict.bar.what) for verdict in verdicts)
+def _verdicts(results: Results) -> Iterator[str]:
+    verdicts = [judge(results, bar) for bar in BARS]
+    ran = {case.name for case in results.cases} | {one.case for one in results.samples}
+    shown = [one for one in verdicts if one.bar.ours[0] in ran]
+    width = max((len(verdict.bar.what) for verdict in shown), default=24)
     yield f"\n{'what Penstock must reach':<{width}}  {'measured':>22}  {'bar':>9}  {'aim':>9}"
-    for verdict in verdicts:
+    for verdict in shown:
         bar = verdict.bar
         sign = ">=" if bar.more_is_better else "<="
         measured = spread(verdict.figure) if verdict.figure else "-"
@@ -80,11 +83,9 @@ def _verdicts(verdicts: list[Verdict]) -> Iterator[str]:
         against = f" ({verdict.other})" if verdict.other and len(bar.against) > 1 else ""
         bar_text, aim_text = (f"{sign}{value:g} {bar.unit}" for value in (bar.bar, bar.aim))
         yield f"{bar.what:<{width}}  {measured:>22}  {bar_text:>9}  {aim_text:>9}  {word}{against}"
-    passed, measured_count = (
-        sum(verdict.word == "passes" for verdict in verdicts),
-        sum(verdict.figure is not None for verdict in verdicts),
-    )
-    yield f"{passed} of {measured_count} measured bars are reached, {len(verdicts)} there are"
+    words = [verdict.word for verdict in verdicts]
+    passed, short, unknown = (words.count(word) for word in ("passes", "falls short", "not measured"))
+    yield f"of {len(words)} bars {passed} are reached, {short} are not, {unknown} were not measured"
 
 
 def spread(figure: Figure) -> str:
