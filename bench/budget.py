@@ -15,7 +15,7 @@ CLOCK_SECONDS = 3.0  # of one run, where there is time
 SHORTEST_SECONDS = 1.0
 LATENCY_SECONDS = 5.0  # a longer one: 5,000 records are few for a percentile
 LATENCY_WARM_UP_SECONDS = 2.0
-WARM_UP_SHARE = 4  # the first round is so many times shorter
+WARM_UP_SHARE = 2  # the first round is so many times shorter
 TOPIC_SECONDS = 1.0  # to make a topic and remove it
 
 

@@ -131,7 +131,7 @@ def judge(results: Results, bar: Bar) -> Verdict:
         if not rivals:
             return Verdict(bar, None, "", "not measured")
         best = (max if bar.more_is_better else min)(
-            rivals, key=lambda entry: _typical(results, entry, bar.measure) or 0.0
+            rivals, key=lambda entry: _typical(results, entry, bar.measure)
         )
         figure, other = compare(results, bar.ours, best, bar.measure), best[1]
     if figure is None:
@@ -139,10 +139,9 @@ def judge(results: Results, bar: Bar) -> Verdict:
     return Verdict(bar, figure, other, "passes" if _reaches(bar, figure.median, bar.bar) else "falls short")
 
 
-def _typical(results: Results, entry: Entry, measure: str) -> float | None:
-    """The median; None when there is none, or when it is nothing: Java says 0 ms of what takes less than one."""
-    values = results.values(*entry, measure)
-    return median(values.values()) or None if values else None
+def _typical(results: Results, entry: Entry, measure: str) -> float:
+    """The median; 0 when there is none, or when it tells nothing: Java says 0 ms of what takes less than one."""
+    return median(results.values(*entry, measure).values() or [0.0])
 
 
 def _reaches(bar: Bar, value: float, mark: float) -> bool:

@@ -80,7 +80,7 @@ def test_everybody_sends_for_the_same_time_however_fast(stage: Stage) -> None:
 
 def test_the_number_of_records_can_be_given(stage: Stage) -> None:
     run(a_plan(rounds=1, records=4000))
-    assert {(number, records) for number, _, records in stage.calls} == {(0, 1000), (1, 4000)}
+    assert {(number, records) for number, _, records in stage.calls} == {(0, 2000), (1, 4000)}
 
 
 def test_who_fails_fails_alone_and_once(stage: Stage) -> None:
