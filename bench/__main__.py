@@ -15,7 +15,7 @@ from bench.cases import all_cases
 from bench.contenders import all_contenders
 from bench.machine import describe_machine
 from bench.model import BenchError, Results
-from bench.runner import Tell, run_groups
+from bench.runner import Tell, last_line, run_groups
 from bench.studies import Context, Study, all_studies
 from penstock.devbroker import DevBrokerError, DevCluster
 
@@ -79,19 +79,27 @@ def measure(choice: _Choice, cluster: DevCluster, args: argparse.Namespace, tell
     results = Results(plan.cases, plan.contenders, skipped=dict(choice.skipped), machine=describe_machine())
     _announce(choice, plan, args.minutes, tell)
     deadline = started + 60 * args.minutes
-    run_groups(plan, cluster, results, tell, deadline)
-    for study in choice.studies:
-        if not study.only_by_name and time.monotonic() + 0.7 * study.seconds(plan) > deadline:
-            results.skipped[study.name] = "there was no time left for it"
-            continue
-        tell(f"\n{study.name}: {study.title}; about {minutes(study.seconds(plan))}")
-        try:
-            study.run(Context(plan, cluster, results, tell, args.out, args.record))
-        except (BenchError, DevBrokerError, OSError, ValueError) as error:
-            results.failures[study.name, "penstock"] = str(error)
-            tell(f"  FAILED: {error}")
+    try:
+        run_groups(plan, cluster, results, tell, deadline)
+        _run_studies(choice.studies, Context(plan, cluster, results, tell, args.out, args.record), deadline)
+    except KeyboardInterrupt:
+        results.notes.append("INTERRUPTED: rounds and cases are missing")
     results.notes.append(f"all took {minutes(time.monotonic() - started)} minutes")
     return results
+
+
+def _run_studies(studies: list[Study], context: Context, deadline: float) -> None:
+    for study in studies:
+        expected = study.seconds(context.plan)
+        if not study.only_by_name and time.monotonic() + 0.7 * expected > deadline:
+            context.results.skipped[study.name] = "there was no time left for it"
+            continue
+        context.tell(f"\n{study.name}: {study.title}; about {minutes(expected)}")
+        try:
+            study.run(context)
+        except Exception as error:  # it is this study's figure that is missing, and no other
+            context.results.failures[study.name, "penstock"] = last_line(error)
+            context.tell(f"  FAILED: {error}")
 
 
 def _announce(choice: _Choice, plan: Plan, limit: float, tell: Tell) -> None:

@@ -31,6 +31,10 @@ def _lines(results: Results) -> Iterator[str]:
     yield from _verdicts(results)
     yield ""
     yield from results.notes
+    known = {case.name for case in results.cases}
+    for (name, _), why in results.failures.items():
+        if name not in known:
+            yield f"failed: {name}: {why}"
     for name, why in results.skipped.items():
         yield f"left out: {name}: {why}"
     yield "\n" + ", ".join(f"{name} {value}" for name, value in results.machine.items())
@@ -46,13 +50,14 @@ def _case(results: Results, case: Case, found: list[Row]) -> Iterator[str]:
     if not found and not failures:
         return
     yield f"\n{case.name}: {case.title}"
-    width = max([len(row.title) for row in found] + [len(name) for name in failures])
+    titles = {row.contender: row.contender if case.rate else row.title for row in found}
+    width = max(map(len, [*titles.values(), *failures]))
     if case.rate:
         yield f"  {'':<{width}}" + "".join(f"  {f'{name}, ms':>20}" for name in LATENCY)
     else:
         yield f"  {'':<{width}}  {'M records/s':>20}  {'CPU us/record':>20}  {'RSS MiB':>7}"
     for row in found:
-        yield f"  {row.title:<{width}}{_figures(row)}" + (
+        yield f"  {titles[row.contender]:<{width}}{_figures(row)}" + (
             f"  NOT VALID: {row.lost:,} records lost or doubled" if row.lost else ""
         )
     for name, why in failures.items():

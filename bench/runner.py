@@ -28,7 +28,7 @@ from bench.budget import (
 )
 from bench.counting import count_records, create_topic, delete_topics
 from bench.machine import OthersWatch
-from bench.model import BenchError, Case, Contender, Job, Results, Run
+from bench.model import Case, Contender, Job, Results, Run
 from bench.process import run_measured
 from bench.values import make_values
 from penstock.devbroker import DevCluster
@@ -89,8 +89,8 @@ class GroupRunner:
         sized = dataclasses.replace(job, records=records, warm_up_records=warm_up)
         try:
             run = run_once(sized, contender, number)
-        except (BenchError, OSError, ValueError) as error:
-            self._results.failures[case.name, contender.name] = _last_line(error)
+        except Exception as error:  # whatever it is, it is this contender's row, and the others go on
+            self._results.failures[case.name, contender.name] = last_line(error)
             self._tell(f"  {case.name:<14} {contender.name:<16} FAILED: {error}")
             return
         key = (case.name, contender.name)
@@ -121,7 +121,11 @@ def run_groups(plan: Plan, cluster: DevCluster, results: Results, tell: Tell, de
             results.skipped[name] = "there was no time left for it"
             continue
         tell(f"\n{name}: about {minutes(expected)} of {minutes(deadline - time.monotonic())} left")
-        GroupRunner(plan, cluster, results, tell).run(name, entries)
+        try:
+            GroupRunner(plan, cluster, results, tell).run(name, entries)
+        except Exception as error:  # no topic, say: the next group may have more luck
+            results.skipped[name] = f"failed: {last_line(error)}"
+            tell(f"  FAILED: {error}")
 
 
 def run_once(job: Job, contender: Contender, number: int) -> Run:
@@ -162,7 +166,8 @@ def _line(run: Run) -> str:
     return f"  {what:<8} {run.case:<14} {run.contender:<16} {run.seconds:5.1f} s  {figures}{lost}"
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """What an error says in the end: of a program's traceback, its last line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

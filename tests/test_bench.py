@@ -68,8 +68,10 @@ def test_who_lost_a_record_is_compared_with_nobody(results: Results) -> None:
 
 def test_who_failed_once_is_compared_with_nobody(results: Results) -> None:
     results.failures["default", "java"] = "out of memory"
+    results.failures["endurance", "penstock"] = "out of time"
     assert ratios(results) == []
     assert "failed: out of memory" in report.table(results)
+    assert "failed: endurance: out of time" in report.table(results)
 
 
 def test_the_report_has_every_figure(results: Results) -> None:

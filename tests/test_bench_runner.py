@@ -91,6 +91,21 @@ def test_who_fails_fails_alone_and_once(stage: Stage) -> None:
     assert {run.contender for run in results.runs} == {"penstock", "confluent"}
 
 
+def test_a_group_that_cannot_be_prepared_costs_no_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create_topic(server: str, name: str, *_: object) -> None:
+        if name == "bench-pure":
+            raise BenchError("no topic")
+
+    monkeypatch.setattr(runner, "create_topic", create_topic)
+    stage.rates |= {"penstock-pure": 1e5}
+    contenders = [CONTENDERS["penstock"], CONTENDERS["penstock-pure"]]
+    results = run(Plan([CASES["pure"], CASES["default"]], contenders, rounds=1))
+    assert results.skipped == {"pure": "failed: no topic"}
+    assert [run.case for run in results.runs] == ["default"]
+
+
 def test_large_records_begin_with_few(stage: Stage) -> None:
     run(Plan([CASES["size-10k"]], [CONTENDERS["penstock"]], rounds=1))
     assert stage.calls[0][2] * 10_000 < 200e6
