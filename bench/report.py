@@ -78,7 +78,9 @@ def _verdicts(results: Results) -> Iterator[str]:
     verdicts = [judge(results, bar) for bar in BARS]
     ran = {case.name for case in results.cases} | {one.case for one in results.samples}
     shown = [one for one in verdicts if one.bar.ours[0] in ran]
-    width = max((len(verdict.bar.what) for verdict in shown), default=24)
+    if not shown:
+        return
+    width = max(len(verdict.bar.what) for verdict in shown)
     yield f"\n{'what Penstock must reach':<{width}}  {'measured':>22}  {'bar':>9}  {'aim':>9}"
     for verdict in shown:
         bar = verdict.bar
