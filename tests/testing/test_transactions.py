@@ -102,6 +102,20 @@ def test_init_while_open_fences_and_takes_two_epochs(version: int) -> None:
 
 
 @both
+def test_a_marker_that_is_lost_with_its_leader_is_written_again(version: int) -> None:
+    room = Room(version)
+    room.write()
+    room.cluster.hold_replication("t", 0)
+    assert room.end(True)[0] == 0
+    assert room.wire.describe()["transaction_state"] == "PrepareCommit"
+    room.cluster.restart_broker(0, lose_unreplicated=True)
+    room.cluster.resume_replication("t", 0)
+    assert room.committed() == 0
+    room.cluster.tick(room.wire.now + 1)
+    assert room.committed() == 1
+
+
+@both
 def test_commit_after_the_time_out(version: int) -> None:
     room = Room(version)
     room.write()

@@ -20,7 +20,7 @@ from penstock.testing.settings import ClusterSettings
 from penstock.testing.transaction_state import LAST_EPOCH, NO_EPOCH, NO_ID, Transaction, TxnState
 from penstock.types import TopicPartition
 
-_MARKER_RETRY_SECONDS: Final = 0.1  # when a partition has no leader
+_MARKER_RETRY_SECONDS: Final = 0.1  # when a partition has no leader, or no follower has the marker yet
 
 
 class ProducerIdentity(NamedTuple):
@@ -32,7 +32,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class MarkerWriter(Protocol):
-    """Writes one marker; False while the partition has no leader."""
+    """Writes one marker; False while the partition has no leader, or its followers do not have the marker."""
 
     def __call__(self, partition: TopicPartition, transaction: Transaction, *, commit: bool) -> bool:
         """Write it."""
