@@ -36,6 +36,16 @@ _RETRIABLE = (2, 3, 5, 6, 7, 19, 56, 72, 74, 89)
 _FAILING = (1, 17, 29, 32, 42, 87)
 _TRANSACTION_APIS = (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
 _ANY_API = (PRODUCE, PRODUCE, PRODUCE, METADATA, API_VERSIONS, FIND_COORDINATOR, *_TRANSACTION_APIS)
+# Of the others, which have no list, random bytes may be an answer that can be read, and nobody is safe from lies.
+_UNREADABLE = (
+    PRODUCE,
+    PRODUCE,
+    PRODUCE,
+    METADATA,
+    FIND_COORDINATOR,
+    ADD_PARTITIONS_TO_TXN,
+    TXN_OFFSET_COMMIT,
+)
 _TRANSACTION_ERRORS: dict[ApiSchema, tuple[int, ...]] = {
     FIND_COORDINATOR: (15, 14, 7),
     INIT_PRODUCER_ID: (14, 15, 16, 51, 7),
@@ -72,9 +82,10 @@ class Chaos:
         self.happened = 0
         self.loses = False
         self.kinds: list[Callable[[], str | None]] = [
-            self.cut, self.cut, self.request_fault, self.request_fault, self.produce_error, self.produce_error,
-            self.move_leader, self.move_leader, self.stop_broker, self.restart_broker, self.hold_replication,
-            self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr, self.refuse_records,
+            self.cut, self.cut_busy, self.cut_busy, self.request_fault, self.request_fault, self.produce_error,
+            self.produce_error, self.move_leader, self.move_leader, self.stop_broker, self.restart_broker,
+            self.hold_replication, self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr,
+            self.refuse_records,
         ]  # fmt: skip
         if sim.plan.mode == PLAIN:
             self.kinds += [self.move_leader] * 6
@@ -105,6 +116,14 @@ class Chaos:
             self.world.cut(link)
         return f"cut {len(links)} connection(s)"
 
+    def cut_busy(self) -> str:
+        """Cut a connection at the moment at which the most is lost."""
+        count = min(
+            self.rng.choice((1, 2, 2, 3)), self.sim.plan.options["max_in_flight_requests_per_connection"]
+        )
+        self.world.cut_when_under_way = count
+        return f"the next connection with {count} request(s) on their way will be cut"
+
     def request_fault(self) -> str:
         rng = self.rng
         api = rng.choice(_ANY_API)
@@ -113,7 +132,8 @@ class Chaos:
             fault = Fault(api=api, truncate=rng.randrange(1, 30), skip=rng.randrange(3))
         elif kind == "garbage":
             # An answer that cannot be read is none: the connection ends, and what it answered is in doubt.
-            fault = Fault(api=api, truncate=rng.randrange(8, 20), delay=0.01, skip=rng.randrange(3))
+            api = rng.choice(_UNREADABLE)
+            fault = Fault(api=api, garbage=True, skip=rng.randrange(3))
         else:
             fault = Fault(api=api, cut="before" if kind == "before" else "after", skip=rng.randrange(3))
         self.cluster.faults.add(fault)
@@ -277,9 +297,6 @@ class Chaos:
 
     def _note_loss(self, partition: Partition) -> None:
         log = partition.log
-        if any(batch.is_control and batch.last_offset >= log.high_watermark for batch in log.batches[-20:]):
-            # A coordinator writes its markers until the followers have them; the fake one writes them once.
-            log.resume_replication()
         if log.high_watermark < log.log_end_offset:
             self.loses = True
 

@@ -18,8 +18,6 @@ from typing import Any
 from penstock.producer import delivery as delivery_module
 from penstock.producer.assembly import assemble
 from penstock.producer.config import ProducerConfig
-from penstock.protocol.messages import END_TXN, PRODUCE
-from penstock.records.reader import read_batches
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
@@ -27,8 +25,9 @@ from penstock.transaction_handle import TransactionHandle
 from simulation import checks
 from simulation.chaos import Chaos
 from simulation.face import Call, Face
+from simulation.late import LateRequests, batches_of
 from simulation.ledger import Entry, Ledger, Txn, TxnEnd
-from simulation.plan import PLAIN, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan
+from simulation.plan import IDEMPOTENT, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan
 from simulation.programs import Application
 from simulation.scheduler import AppThread, Scheduler
 from simulation.tracing import broker_side
@@ -69,10 +68,10 @@ class Simulation:
         self.seed = seed
         self.clock = SimClock()
         self.cluster = self._make_cluster()
-        self.world = World(self.cluster, self.clock, _stream(seed, "network"))
+        self.late = LateRequests(self.cluster)
+        self.world = World(self.cluster, self.clock, _stream(seed, "network"), self.late)
         self.world.slowest = self.plan.slowest
         self.world.partial_writes = self.plan.partial_writes
-        self.world.may_arrive_late = self._may_arrive_late
         self.world.poll_with = self._poll
         self.world.on_write = self._interleave
         self.ledger = Ledger()
@@ -117,19 +116,6 @@ class Simulation:
             cluster.create_topic(name, partitions, configs={"max.message.bytes": str(plan.max_message_bytes)})
         return cluster
 
-    def _may_arrive_late(self, api_key: int) -> bool:
-        """Whether a cluster of that release can cope with a request that comes when nobody expects it any more.
-
-        Without sequence numbers nothing is promised then. The first transaction protocol cannot tell a late EndTxn
-        from that of the next transaction, and before 3.6 the same holds for batches: brokers mended that, not clients.
-        """
-        plan = self.plan
-        if plan.mode == PLAIN:
-            return False
-        if plan.mode == TRANSACTIONAL and not plan.second_protocol:
-            return api_key == PRODUCE.key and self.cluster.release.verifies_transactions
-        return api_key in (PRODUCE.key, END_TXN.key)
-
     # ---------------------------------------------------------------------------------------------- the run
 
     def run(self) -> Report:
@@ -171,6 +157,8 @@ class Simulation:
         rng = _stream(self.seed, f"producer {self.report.lives}")
         self.parts = assemble(config, self.clock, self.world.backend(), rng)
         self._open_batches = checks.OpenBatches(self.parts.accumulator)
+        if plan.mode == IDEMPOTENT:
+            self.late.watch(self.parts.sender._gate)  # type: ignore[arg-type]
         self.face = Face(self.parts, self.clock, plan.max_block)
         app = Application(self, self.face, _stream(self.seed, f"application {self.report.lives}"))
         self._ends_at = self.clock.time + _LONGEST
@@ -205,7 +193,7 @@ class Simulation:
         found = checks.find_records(self.cluster, ledger, problems)
         problems += checks.check_outcomes(ledger)
         problems += checks.check_log(plan, ledger, found, self.chaos.loses)
-        problems += checks.check_order(plan, ledger, found)
+        problems += checks.check_order(plan, ledger, found, self.world.late_arrivals > 0)
         problems += checks.check_transactions(plan, self.cluster, ledger, found)
         if self.traced:
             for problem in problems:
@@ -345,18 +333,11 @@ class Simulation:
 
     def holds_written_batch(self, request: ApiRequest) -> bool:
         """Whether the log has one of the request's batches already."""
-        topics = self.cluster.topics
-        for row in request.body["topic_data"]:
-            topic = topics.by_name(row["name"]) if row["name"] else topics.by_id(row["topic_id"])
-            for part in row["partition_data"]:
-                partition = None if topic is None else topics.partition(topic.name, part["index"])
-                if partition is None:
-                    continue
-                (batch,) = read_batches(part["records"])
-                identity = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
-                for known in partition.log.batches:
-                    if (known.producer_id, known.producer_epoch, known.base_sequence) == identity:
-                        return True
+        for partition, batch in batches_of(self.cluster, request.body):
+            identity = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+            for known in partition.log.batches:
+                if (known.producer_id, known.producer_epoch, known.base_sequence) == identity:
+                    return True
         return False
 
 
