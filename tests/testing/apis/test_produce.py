@@ -246,9 +246,19 @@ SEQUENCES: dict[str, list[tuple[Step, tuple[int, int]]]] = {
     "wrap-inside": [((P, 2**31 - 1, 3), (0, 0)), ((P, 2, 1), (0, 3))],
     "old-epoch": [((NEXT, 0, 1), (0, 0)), ((P, 0, 1), (Code.INVALID_PRODUCER_EPOCH, -1))],
     "new-epoch": [((P, 0, 4), (0, 0)), ((NEXT, 4, 1), OUT_OF_ORDER), ((NEXT, 0, 1), (0, 4))],
+    # Refused behind a gap, then late copies of both, then sent again under a new epoch: the second one is there twice.
+    "late-copies": [
+        ((P, 0, 1), (0, 0)), ((P, 2, 1), OUT_OF_ORDER), ((P, 1, 1), (0, 1)), ((P, 2, 1), (0, 2)),
+        ((NEXT, 0, 1), (0, 3)),
+    ],
+    # Once the new epoch has been seen, late copies are refused.
+    "late-copies-behind-the-new-epoch": [
+        ((P, 0, 1), (0, 0)), ((P, 2, 1), OUT_OF_ORDER), ((NEXT, 0, 1), (0, 1)),
+        ((P, 1, 1), (Code.INVALID_PRODUCER_EPOCH, -1)), ((P, 2, 1), (Code.INVALID_PRODUCER_EPOCH, -1)),
+    ],
     "two-producers": [((P, 0, 1), (0, 0)), ((Producer(7, 0), 0, 1), (0, 1)), ((P, 1, 1), (0, 2))],
     "five-kept": [*[((P, i, 1), (0, i)) for i in range(6)], ((P, 1, 1), (0, 1)), ((P, 0, 1), OUT_OF_ORDER)],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
