@@ -85,10 +85,11 @@ class Chaos:
             self.cut, self.cut_busy, self.cut_busy, self.request_fault, self.request_fault, self.produce_error,
             self.produce_error, self.move_leader, self.move_leader, self.stop_broker, self.restart_broker,
             self.hold_replication, self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr,
-            self.refuse_records,
+            self.refuse_records, self.isolate_leader,
         ]  # fmt: skip
         if sim.plan.mode == PLAIN:
-            self.kinds += [self.move_leader] * 6
+            # Nothing but muting keeps the order there.
+            self.kinds += [self.move_leader] * 2 + [self.isolate_leader] * 6
         if sim.plan.mode == TRANSACTIONAL:
             self.kinds += [
                 self.move_coordinator, self.transaction_error, self.transaction_error, self.transaction_error,
@@ -222,6 +223,27 @@ class Chaos:
         to = self.rng.choice(others)
         self.cluster.move_leader(*partition.key, to)
         return f"{partition.key} is led by broker {to}"
+
+    def isolate_leader(self) -> str | None:
+        """A leader that clients hardly reach loses its partition: what was sent to it comes back late, unwritten."""
+        partition = self._partition()
+        leader = partition.leader
+        if leader not in self.cluster.live or len(partition.isr) < 2:
+            return None
+        seconds = self.rng.choice((0.1, 0.2, 0.4))
+        for link in self.world.links:
+            if link.broker_id == leader:
+                link.stall(seconds)
+        self.world.after(self.rng.random() * 0.05, self._depose, partition, leader)
+        return f"requests to broker {leader} take {seconds} s, and it will lose {partition.key}"
+
+    def _depose(self, partition: Partition, leader: int) -> None:
+        others = [broker for broker in partition.isr if broker != leader and broker in self.cluster.live]
+        if partition.leader == leader and others:
+            self._note_loss(partition)
+            self.cluster.move_leader(*partition.key, others[0])
+            self.sim.note("%s is led by broker %s", partition.key, others[0])
+            self.world.pump()
 
     def stop_broker(self) -> str | None:
         if len(self.cluster.live) < len(self.cluster.nodes):

@@ -29,13 +29,13 @@ _VARINT_SLACK = 12
 
 def held_locks(parts: ProducerParts) -> list[str]:
     """The locks of the core that somebody holds; those of compiled queues cannot be seen."""
-    held = [
-        name
-        for name, owner in (
-            ("accumulator", parts.accumulator), ("pool", parts.accumulator.pool), ("metadata", parts.metadata)
-        )
-        if owner._lock.locked()
-    ]  # fmt: skip
+    held = []
+    if parts.accumulator._lock.locked():
+        held.append("accumulator")
+    if parts.accumulator.pool._lock.locked():
+        held.append("pool")
+    if parts.metadata._lock.locked():
+        held.append("metadata")
     if parts.transactions is not None and parts.transactions._lock._is_owned():  # type: ignore[attr-defined]
         held.append("transactions")
     return held

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ class Simulation:
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         self.report = Report(seed)
         self.traced = traced
-        self.plan: Plan = make_plan(_stream(seed, "plan"))
+        self.plan = plan_of(seed)
         self.seed = seed
         self.clock = SimClock()
         self.cluster = self._make_cluster()
@@ -168,7 +168,7 @@ class Simulation:
             for _ in range(plan.senders):
                 self.spawn_sender(lambda sender: app.sender(sender, -(-plan.records // plan.senders)))
         self.scheduler.spawn("closer", app.closer())
-        with _application_side():  # what run() says of this thread does not outlast it
+        with _ApplicationSide():  # what run() says of this thread does not outlast it
             self.parts.sender.run()
         self.note("the I/O thread has ended")
         self.face.ended.complete(None)
@@ -184,9 +184,9 @@ class Simulation:
         """Let everything come to rest: late requests, time-outs of transactions, markers."""
         self.cluster.faults.clear()
         until = self.clock.time + 60
-        while self.world.next_at() <= until:
+        while (moment := self.world.next_at()) <= until:
             self.world.woken = False
-            self.world.happen(until)
+            self.world.happen(moment, until)
 
     def _check(self) -> None:
         plan, ledger, problems = self.plan, self.ledger, self.report.problems
@@ -208,7 +208,7 @@ class Simulation:
         if self.report.turns > _MOST_TURNS:
             raise Stuck(f"no end after {_MOST_TURNS} turns; {checks.describe_threads(scheduler.threads)}")
         until = clock.time + timeout
-        with _application_side():
+        with _ApplicationSide():
             while True:
                 if scheduler.runnable and self.choices.random() < 0.7:
                     self._step()
@@ -232,7 +232,7 @@ class Simulation:
         if target == self._ends_at <= happens_at or target == float("inf"):
             raise Stuck(f"nothing will ever happen; {checks.describe_threads(self.scheduler.threads)}")
         if happens_at <= target:
-            self.world.happen(target)
+            self.world.happen(happens_at, target)
         else:
             self.clock.time = max(self.clock.time, target)
         self.scheduler.ring(self.clock.time)
@@ -249,7 +249,7 @@ class Simulation:
             return
         self._check_locks("in the middle of a turn")
         self._interleaving = True
-        with _application_side():
+        with _ApplicationSide():
             self._step()
         self._interleaving = False
 
@@ -352,22 +352,29 @@ class _Listener(logging.Handler):
         self._tell(record)
 
 
-@contextmanager
-def _application_side() -> Iterator[None]:
+class _ApplicationSide:
     """One thread plays all: inside the block it is not the I/O thread, whatever it was and becomes there."""
-    marks = vars(delivery_module._thread)
-    before = dict(marks)
-    marks.clear()
-    try:
-        yield
-    finally:
-        marks.clear()
-        marks.update(before)
+
+    __slots__ = ("_before", "_marks")
+
+    def __enter__(self) -> None:
+        self._marks = vars(delivery_module._thread)
+        self._before = dict(self._marks)
+        self._marks.clear()
+
+    def __exit__(self, *error: object) -> None:
+        self._marks.clear()
+        self._marks.update(self._before)
 
 
 def _stream(seed: int, name: str) -> random.Random:
     """A random source of its own for each part, so that one part's choices do not shift another's."""
     return random.Random(f"{seed} {name}")
+
+
+def plan_of(seed: int) -> Plan:
+    """What a seed decides before anything runs."""
+    return make_plan(_stream(seed, "plan"))
 
 
 def simulate(seed: int, *, traced: bool = False) -> Report:

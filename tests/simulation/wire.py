@@ -112,13 +112,17 @@ class Link:
         self.world.sever(self)
 
     def readiness(self) -> int:
+        if not self.established:
+            return NOTHING if self.broken is None else READ | WRITE
         if self.broken is not None:
             return READ | WRITE
-        if not self.established:
-            return NOTHING
         return (READ if self.inbound or self.ended else 0) | (0 if self.blocked else WRITE)
 
     # ---- in between
+
+    def stall(self, seconds: float) -> None:
+        """Hold back what is written from now on."""
+        self._up_at = max(self._up_at, self.world.clock.time + seconds)
 
     def _unblock(self) -> None:
         self.blocked = False
@@ -206,26 +210,28 @@ class World:
         cluster_at = self.cluster.next_event_at()
         return min(self._agenda[0][0], cluster_at) if self._agenda else cluster_at
 
-    def happen(self, until: float) -> None:
-        """Let happen what is due; moves the clock to it, never beyond `until`."""
-        clock = self.clock
-        while True:
-            moment = self.next_at()
-            if moment > until:
-                return
+    def happen(self, moment: float, until: float) -> None:
+        """Let happen what is due; moves the clock to it, never beyond `until`.
+
+        Args:
+            moment: when the next thing happens; not later than `until`.
+        """
+        clock, agenda = self.clock, self._agenda
+        while moment <= until:
             clock.time = max(clock.time, moment)
-            if self._agenda and self._agenda[0][0] <= clock.time:
-                _, _, action, args = heapq.heappop(self._agenda)
+            if agenda and agenda[0][0] <= clock.time:
+                _, _, action, args = heapq.heappop(agenda)
                 action(*args)
             else:
                 self.cluster.tick(clock.time)
                 self.pump()
-            if self.woken or any(self._ready_masks()):
+            if self.woken or self._is_any_ready():
                 return
+            moment = self.next_at()
 
     def pump(self) -> None:
         """Take the brokers' answers, wherever there are any."""
-        for link in self.links:
+        for link in tuple(self.links):  # one that has ended leaves the list
             link.collect()
         for session in self._forsaken:
             session.output(self.clock.time)
@@ -343,8 +349,8 @@ class World:
         watched = self._watched.values()
         return [(owner, mask) for link, owner, interest in watched if (mask := link.readiness() & interest)]
 
-    def _ready_masks(self) -> list[int]:
-        return [link.readiness() & interest for link, _, interest in self._watched.values()]
+    def _is_any_ready(self) -> bool:
+        return any(link.readiness() & interest for link, _, interest in self._watched.values())
 
     @property
     def open_transports(self) -> int:
