@@ -179,7 +179,7 @@ class _Totals:
         for report in reports:
             self.seeds += 1
             self.modes[report.mode] += 1
-            for name in ("records", "faults", "turns", "lives", "late_arrivals"):
+            for name in ("records", "faults", "turns", "lives", "late_arrivals", "late_losses"):
                 self.sums[name] += getattr(report, name)
             if report.records < RECORDS_WANTED or report.faults < _FAULTS_WANTED:
                 self.small.append(report.seed)

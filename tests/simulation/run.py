@@ -53,6 +53,7 @@ class Report:
     turns: int = 0
     lives: int = 0
     late_arrivals: int = 0
+    late_losses: int = 0
     virtual_seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
@@ -145,6 +146,7 @@ class Simulation:
         report.records = self.ledger.accepted
         report.faults = self.chaos.happened
         report.late_arrivals = self.world.late_arrivals
+        report.late_losses = self.world.late_losses
         report.virtual_seconds = self.clock.time - 1000
         return report
 

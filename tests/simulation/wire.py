@@ -190,6 +190,7 @@ class World:
         self._forsaken: list[Session] = []  # of cut links: the broker goes on, and nobody hears it
         self.woken = False
         self.late_arrivals = 0
+        self.late_losses = 0  # requests that did not arrive because of a hole in Kafka's protocol
         self.on_write: Callable[[], None] = lambda: None
         self.poll_with: Callable[[float], list[tuple[Any, int]]] = lambda timeout: []
         self.note: Callable[..., None] = lambda text, *args: None
@@ -291,6 +292,8 @@ class World:
             # The broker has still to do with the one before.
             self.after(self.latency(), self._arrive_late, session, late)
         elif self.late.is_lost(late):
+            self.late_losses += 1
+            self.note("a request (API %s) of a cut connection is lost: Kafka could not cope", late.api_key)
             self._hang_up(session)
         else:
             self.late_arrivals += 1
