@@ -50,12 +50,14 @@ def main() -> int:
     if arguments.seed is not None:
         return _replay(arguments.seed, arguments.bug)
     if arguments.bugs:
-        return _find_bugs([_start(arguments.start) for _ in range(arguments.starts)], arguments.jobs)
+        return _find_bugs(
+            [_start(arguments.start, index) for index in range(arguments.starts)], arguments.jobs
+        )
     return _run_many(_start(arguments.start), arguments.seeds, arguments.jobs, arguments.bug)
 
 
-def _start(chosen: int | None) -> int:
-    return random.SystemRandom().randrange(10**9) if chosen is None else chosen
+def _start(chosen: int | None, index: int = 0) -> int:
+    return random.SystemRandom().randrange(10**9) if chosen is None else chosen + index * _LIMIT
 
 
 def _arguments() -> argparse.Namespace:
