@@ -41,7 +41,7 @@ from penstock.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from penstock.testing import ClusterSettings
+from penstock.testing import ClusterSettings, Fault
 from penstock.types import ConsumerGroupMetadata, TopicPartition
 
 V1, V2 = 1, 2
@@ -1110,11 +1110,6 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
     """Requirements 66 and 68."""
     rng = random.Random(seed)
     marker_delay = rng.choice([0, 0, 0.03])
-    codes = {api: list(known) for api, known in _CODES.items()}
-    if marker_delay:
-        codes[PRODUCE].remove(
-            87
-        )  # refused before the transaction before has ended: see the coordinator's rules
     rig = ClusterRig(
         3,
         {"t": 3, "in": 1},
@@ -1131,8 +1126,8 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
     committed: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     for number in range(10):
         for _ in range(rng.randrange(4)):
-            api = rng.choice(list(codes))
-            rig.kafka.faults.add(some_fault(rng, [api], codes[api]))
+            api = rng.choice(list(_CODES))
+            rig.kafka.faults.add(some_fault(rng, [api], _CODES[api]))
         first = 100 * number
         sent = try_transaction(rig, rng, range(first, first + rng.randrange(12)))
         for partition, values in (sent or {}).items():
@@ -1144,6 +1139,31 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
     rig.run_for(1)
     committed[0].append(b"last")
     assert {partition: rig.values("t", partition) for partition in committed} == committed
+
+
+@both
+def test_a_transaction_is_aborted_although_the_one_before_still_gets_its_markers(protocol):
+    rig = ClusterRig(
+        1,
+        features={"transaction.version": protocol},
+        settings=ClusterSettings(marker_delay=0.5),
+        transactional_id="x",
+    )
+    rig.init()
+    rig.begin()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.commit()
+    rig.kafka.faults.add(Fault(api=PRODUCE, error=87))
+    rig.begin()
+    refused = rig.send("t", b"b", partition=0)
+    rig.deliver(refused)
+    assert isinstance(refused.exception(0), InvalidRecordError)
+    rig.abort()
+    rig.begin()
+    rig.send("t", b"c", partition=0)
+    rig.commit()
+    rig.run_for(1)
+    assert rig.values() == [b"a", b"c"]
 
 
 @both
