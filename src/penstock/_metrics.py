@@ -96,13 +96,6 @@ class WindowedStat:
             return 0.0
         return sum(sample.total for sample in samples) / self._span(samples[0].start, now)
 
-    def events_per_second(self, now: float) -> float:
-        """How often something was recorded, per second."""
-        samples = self._recent(now)
-        if not samples:
-            return 0.0
-        return sum(sample.count for sample in samples) / self._span(samples[0].start, now)
-
     def _open_sample(self, now: float) -> _Sample:
         sample = _Sample(now)
         self._samples = (

@@ -27,7 +27,6 @@ from penstock.errors import (
     TopicAuthorizationError,
 )
 
-EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
