@@ -1049,6 +1049,56 @@ def test_a_detached_transaction_is_a_value(protocol):
     assert rig.asked(END_TXN)[-1]["transactional_id"] == "another"
 
 
+@pytest.mark.parametrize("newest", [0, 1, 2, 3, 4, 5])
+def test_in_the_first_protocol_a_detached_transaction_is_ended_in_a_version_that_the_brokers_know(newest):
+    rig = opened(V1, versions={"EndTxn": (0, newest)})
+    in_flight(rig)
+    rig.answer()
+    assert rig.manager.detach().end_txn_version == min(newest, 3)
+
+
+def test_after_a_detach_every_call_says_what_is_to_be_done():
+    rig = opened()
+    rig.manager.detach()
+    calls = (
+        rig.manager.begin,
+        rig.manager.check_send,
+        rig.manager.commit,
+        rig.manager.abort,
+        rig.manager.detach,
+        lambda: rig.offsets_ticket({("t", 0): 1}),
+    )
+    for call in calls:
+        with pytest.raises(IllegalStateError, match=r"was detached: call init_transactions\(\) before"):
+            call()
+    rig.init("another")
+    rig.begin()
+
+
+def test_a_second_call_to_init_transactions_is_told_so():
+    rig = GateRig.transactional()
+    for state in ("ready", "in a transaction"):
+        with pytest.raises(IllegalStateError, match=f"called already, and the producer is {state}"):
+            rig.manager.initialize()
+        if state == "ready":
+            rig.begin()
+    assert rig.state is TxnState.IN_TRANSACTION
+
+
+@pytest.mark.parametrize("code", [90, 47])
+def test_a_fence_says_once_what_it_is(code):
+    rig = opened()
+    rig.script(END_TXN, code)
+    in_flight(rig)
+    ticket = rig.manager.commit()
+    rig.answer()
+    with pytest.raises(ProducerFencedError) as caught:
+        rig.finish(ticket)
+    assert str(caught.value) == "another producer uses the transactional id 'x' [PRODUCER_FENCED (90)]"
+    assert isinstance(caught.value.__cause__, BrokerError)
+    assert caught.value.__cause__.code == code
+
+
 def test_a_detached_transaction_may_be_empty():
     rig = opened()
     handle = rig.manager.detach()

@@ -50,6 +50,8 @@ SEND_OFFSETS = "send_offsets_to_transaction"  # the call
 
 _FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
 _UNKNOWN_PRODUCER_ID = 59
+# Of EndTxn in protocol v1; 4 differs from it in one more error only, which nobody needs who ends a transaction later.
+_END_VERSION_V1 = 3
 
 
 class TransactionExchange(RequestQueue):
@@ -76,6 +78,7 @@ class TransactionExchange(RequestQueue):
         self.uses_v2 = False
         self.can_bump_epoch = False
         self._bump_needed = False
+        self._end_version_v1 = _END_VERSION_V1  # of EndTxn, for whoever ends a detached transaction
         self._wanted: set[TopicPartition] = set()  # to be added (v1)
         self._added: set[TopicPartition] = set()
         self._started = False  # something was added: the coordinator knows of the transaction
@@ -206,9 +209,9 @@ class TransactionExchange(RequestQueue):
             self._state.move_to(TxnState.UNINITIALIZED)
             self._fail_operation(error)
         elif verdict is Verdict.FENCED:
-            self._fatal(
-                ProducerFencedError(f"another producer uses the transactional id {self._id!r}: {error}")
-            )
+            fenced = ProducerFencedError(f"another producer uses the transactional id {self._id!r}")
+            fenced.__cause__ = error
+            self._fatal(fenced)
         else:
             self._fatal(error)
 
@@ -268,6 +271,9 @@ class TransactionExchange(RequestQueue):
         level = self._around.cluster.transaction_version()
         if level is not None:
             self.uses_v2 = level >= 2
+        offered = self._around.cluster.end_txn_version()
+        if offered is not None:
+            self._end_version_v1 = min(offered, _END_VERSION_V1)
         if at_end and self.uses_v2 and not before:
             self._bump_needed = True
 

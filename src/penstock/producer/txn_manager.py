@@ -56,6 +56,7 @@ class TransactionManager(TransactionExchange):
     def __init__(self, settings: TransactionSettings, around: Surroundings, rng: random.Random) -> None:
         super().__init__(settings, around, rng)
         self._first = FirstWrite()
+        self._has_detached = False
 
     # ------------------------------------------------------------------------------- application threads
 
@@ -67,6 +68,11 @@ class TransactionManager(TransactionExchange):
             if again is not None:
                 return again
             self._check_usable("init_transactions")
+            if self._state.current is not TxnState.UNINITIALIZED:
+                raise IllegalStateError(
+                    f"init_transactions() was called already, and the producer is {self._state.current.value}: it is "
+                    "called once, and after each detach_transaction()"
+                )
             self._state.move_to(TxnState.INITIALIZING)
             if wanted != self._id:
                 self._id = wanted
@@ -81,8 +87,7 @@ class TransactionManager(TransactionExchange):
         with self._lock:
             self._check_no_operation("begin_transaction")
             self._check_usable("begin_transaction")
-            if self._state.current is TxnState.UNINITIALIZED:
-                raise IllegalStateError("call init_transactions() before begin_transaction()")
+            self._check_initialized("begin_transaction")
             if self._state.current is TxnState.IN_TRANSACTION:
                 raise IllegalStateError("a transaction is open already: commit or abort it first")
             self._state.move_to(TxnState.IN_TRANSACTION)
@@ -96,6 +101,7 @@ class TransactionManager(TransactionExchange):
         """Raise when a record cannot be part of a transaction now."""
         with self._lock:
             self._check_usable("send")
+            self._check_initialized("begin_transaction() and send")
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError(
                     f"the producer is {self._state.current.value}: with a transactional.id records are sent between "
@@ -112,6 +118,7 @@ class TransactionManager(TransactionExchange):
             if again is not None:
                 return again
             self._check_usable(SEND_OFFSETS)
+            self._check_initialized(SEND_OFFSETS)
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("send_offsets_to_transaction() needs an open transaction")
             if self.uses_v2:
@@ -139,7 +146,8 @@ class TransactionManager(TransactionExchange):
                 return again
             if commit or self._state.current is TxnState.FATAL_ERROR:
                 self._check_usable(call)
-            if self._state.current in (TxnState.UNINITIALIZED, TxnState.READY):
+            self._check_initialized(call)
+            if self._state.current is TxnState.READY:
                 raise IllegalStateError(f"{call}() needs an open transaction: call begin_transaction() first")
             self._state.move_to(target)
             if not commit:
@@ -165,6 +173,7 @@ class TransactionManager(TransactionExchange):
         with self._lock:
             self._check_no_operation("detach_transaction")
             self._check_usable("detach_transaction")
+            self._check_initialized("detach_transaction")
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("detach_transaction() needs an open transaction")
             if self._around.has_incomplete():
@@ -174,7 +183,7 @@ class TransactionManager(TransactionExchange):
                 transactional_id=self._id,
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.epoch,
-                end_txn_version=5 if self.uses_v2 else 3,
+                end_txn_version=5 if self.uses_v2 else self._end_version_v1,
                 topic=first.topic,
                 partition=first.partition,
                 offset=first.offset,
@@ -188,6 +197,7 @@ class TransactionManager(TransactionExchange):
             self._wanted.clear()
             self._added.clear()
             self._started = False
+            self._has_detached = True
             self._around.accept(False)
         return handle
 
@@ -327,6 +337,16 @@ class TransactionManager(TransactionExchange):
 
     def _check_usable(self, call: str) -> None:
         self._state.raise_error(f"{call}()")
+
+    def _check_initialized(self, call: str) -> None:
+        if self._state.current is not TxnState.UNINITIALIZED:
+            return
+        if not self._has_detached:
+            raise IllegalStateError(f"call init_transactions() before {call}()")
+        raise IllegalStateError(
+            f"the transaction was detached: call init_transactions() before {call}(), with another transactional id, "
+            "because under the same one it would be aborted"
+        )
 
     def __repr__(self) -> str:
         return f"<TransactionManager {self._id!r}: {self._state.current.value}>"
