@@ -626,6 +626,33 @@ def test_a_record_that_expires_while_committing_drops_the_commit(protocol):
     assert (producer_id, epoch, sequence) == (PRODUCER_ID, 1, 0)  # what was in doubt is left behind
 
 
+def test_a_refusal_does_not_take_back_the_doubt_about_an_earlier_attempt():
+    """The numbers of what may have been written are not given to other records."""
+    rig = opened(V1, versions=NO_BUMP)
+    in_flight(rig)
+    rig.answer(error_code=7)  # perhaps it was written
+    rig.await_request()
+    rig.answer(error_code=87)
+    assert rig.state is TxnState.FATAL_ERROR
+    rig = opened(V1, versions=NO_BUMP)
+    in_flight(rig)
+    rig.answer(error_code=19)  # it was not
+    rig.await_request()
+    rig.answer(error_code=87)
+    assert rig.state is TxnState.ABORTABLE_ERROR
+    rig.abort()
+    assert a_transaction(rig)[2] == 0  # as if the refused one had never been
+
+
+def test_whoever_uses_a_closed_producer_is_told_so():
+    rig = opened()
+    rig.manager.close(ProducerClosedError("closed"))
+    for call in (rig.manager.check_send, rig.manager.commit, rig.manager.abort, rig.manager.detach):
+        with pytest.raises(KafkaError, match="closed"):
+            call()
+    assert not rig.manager.is_open  # nothing is left that a close would abort
+
+
 def test_without_a_new_epoch_a_record_in_doubt_is_fatal():
     """Requirement 72."""
     rig = opened(None, versions=NO_BUMP, **SHORT)
