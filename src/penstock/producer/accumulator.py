@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket
-from penstock.errors import BufferExhaustedError, KafkaError
+from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
 from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, Delivery, PartitionQueue, TopicState
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
@@ -166,6 +166,37 @@ class RecordAccumulator:
             appended = self._append(topic, partition, record, on_delivery, None)
             if not appended.moved:
                 return appended.delivery
+
+    def append_now(
+        self,
+        topic: TopicState,
+        partition: int | None,
+        fields: tuple[int, bytes | None, bytes | None, Any, int],
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
+
+        More is waiting for memory, or memory for a batch larger than usual: see `append_steps`.
+
+        Args:
+            fields: those of an EncodedRecord.
+        """
+        record = EncodedRecord._make(fields)
+        if record.size_bound > self.batch_size:
+            return None
+        try:
+            while True:
+                delivery = self.try_append(topic, partition, record, on_delivery)
+                if delivery is not None:
+                    return delivery
+                buffer = self.pool.try_take(self.batch_size)
+                if buffer is None:
+                    return None
+                delivery = self._append(topic, partition, record, on_delivery, buffer).delivery
+                if delivery is not None:
+                    return delivery
+        except ProducerClosedError:
+            return None  # the general path says so
 
     def append_steps(
         self,

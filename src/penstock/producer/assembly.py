@@ -113,7 +113,14 @@ def _assemble(
     send_path = SendPath(accumulator, metadata, serializers, placement, interceptors, max_record_size, clock)
     # The system's time is read without a call; any other clock is asked.
     wall_ms = None if given_clock is None else clock.wall_ms
-    fast_path = FastPath(accumulator.topics, max_record_size[0], placement.hash_keys, wall_ms, wake)
+    fast_path = FastPath(
+        accumulator.topics,
+        max_record_size[0],
+        placement.hash_keys,
+        wall_ms,
+        wake,
+        accumulator.append_now,
+    )
     fast_allowed = (
         all(type(serializer) is BytesSerializer for serializer in serializers)
         and config.partitioner is None
