@@ -73,6 +73,18 @@ class WindowedStat:
         self.total += value
         self.count += 1
 
+    def record_many(self, total: float, count: int, largest: float, now: float) -> None:
+        """Add several values at once: their sum, how many they are, and the largest."""
+        sample = self._current
+        if sample is None or now - sample.start >= self._window:
+            sample = self._open_sample(now)
+        sample.total += total
+        sample.count += count
+        sample.last_at = now
+        sample.max = max(sample.max, largest)
+        self.total += total
+        self.count += count
+
     def advance_to(self, total: float, now: float) -> None:
         """Record what a counter kept elsewhere has grown by since the last time."""
         if total != self.total:
