@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket
@@ -32,6 +33,8 @@ from penstock.records._batch_cy import BatchWriter
 from penstock.types import Header
 
 Steps = Generator[Ticket[Any] | str, Any, Delivery]
+
+_BY_NAME_AND_NUMBER = attrgetter("topic", "partition")
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
@@ -335,7 +338,7 @@ class RecordAccumulator:
 
     def active_queues(self) -> list[PartitionQueue]:
         """The queues that have batches, in a stable order."""
-        return sorted(self._active, key=_order)
+        return sorted(self._active, key=_BY_NAME_AND_NUMBER)
 
     @property
     def everything_sendable(self) -> bool:
@@ -425,10 +428,6 @@ class RecordAccumulator:
                 state.used = False
                 used.add(name)
         return used
-
-
-def _order(queue: PartitionQueue) -> tuple[str, int]:
-    return queue.topic, queue.partition
 
 
 def _never_sent(batch: Batch) -> bool:

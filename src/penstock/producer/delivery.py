@@ -202,9 +202,9 @@ class BatchResult:
 
     def _release(self) -> None:
         # One by one: `wait` and `add_follower` take their own entry back when they see `done` before we see the entry.
-        while (waiter := _take_first(self.waiters)) is not None:
+        while self.waiters and (waiter := _take_first(self.waiters)) is not None:
             waiter.set()
-        while (entry := _take_first(self.followers)) is not None:
+        while self.followers and (entry := _take_first(self.followers)) is not None:
             self._pass_on(entry)
 
     def _pass_on(self, entry: _Follower) -> None:

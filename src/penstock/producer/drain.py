@@ -94,12 +94,13 @@ class Drainer:
             if batch is None:
                 queue.retire()
                 continue
+            topic, partition = queue.topic, queue.partition
             next_expiry = min(next_expiry, batch.created + accumulator.delivery_timeout)
-            self._seen[queue.topic].add(queue.partition)
-            info = snapshot.partition(queue.topic, queue.partition)
+            self._seen[topic].add(partition)
+            info = snapshot.partition(topic, partition)
             leader = None if info is None else snapshot.leader_of(info)
             if info is None or leader is None:
-                leaderless.add(queue.topic)
+                leaderless.add(topic)
                 continue
             led.by_node[leader.id].append((queue, info))
             if queue.muted or leader.id in nodes:

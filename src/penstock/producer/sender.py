@@ -215,9 +215,8 @@ class Sender:
         for batch in batches:
             batch.request_pending = True
             self._in_flight[batch] = None
-            self._next_in_flight_expiry = min(
-                self._next_in_flight_expiry, batch.created + self._accumulator.delivery_timeout
-            )
+            expiry = batch.created + self._accumulator.delivery_timeout
+            self._next_in_flight_expiry = min(self._next_in_flight_expiry, expiry)
             if self._settings.max_in_flight == 1:
                 # Nothing of this partition may overtake: the next batch waits for the answer to this one.
                 batch.queue.muted = True
