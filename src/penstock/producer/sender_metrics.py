@@ -30,60 +30,6 @@ class _TopicStats:
         self.errors = registry.rate_total(*names.TOPIC_RECORD_ERROR, tags)
 
 
-class _Sums:
-    """What the batches of one request amount to: added up first, so that a statistic is touched once per request."""
-
-    __slots__ = (
-        "batches",
-        "largest_batch",
-        "largest_record",
-        "longest_queued_ms",
-        "queued_ms",
-        "ratio",
-        "record_sizes",
-        "records",
-        "size",
-    )
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.records = 0
-        self.size = 0
-        self.largest_batch = 0
-        self.ratio = 0.0
-        self.queued_ms = 0.0
-        self.longest_queued_ms = 0.0
-        self.record_sizes = 0
-        self.largest_record = 0
-
-    def add(self, batch: Batch) -> None:
-        """Count one batch."""
-        writer = batch.writer
-        size = batch.size
-        queued_ms = (batch.drained_at - batch.created) * 1000
-        self.batches += 1
-        self.records += writer.count
-        self.size += size
-        self.ratio += size / writer.raw_size
-        self.queued_ms += queued_ms
-        self.record_sizes += writer.max_record_size
-        self.largest_batch = max(self.largest_batch, size)
-        self.longest_queued_ms = max(self.longest_queued_ms, queued_ms)
-        self.largest_record = max(self.largest_record, writer.max_record_size)
-
-    def merge(self, other: _Sums) -> None:
-        """Add what another one has counted."""
-        self.batches += other.batches
-        self.records += other.records
-        self.size += other.size
-        self.ratio += other.ratio
-        self.queued_ms += other.queued_ms
-        self.record_sizes += other.record_sizes
-        self.largest_batch = max(self.largest_batch, other.largest_batch)
-        self.longest_queued_ms = max(self.longest_queued_ms, other.longest_queued_ms)
-        self.largest_record = max(self.largest_record, other.largest_record)
-
-
 class SenderMetrics:
     """What the sender tells the registry."""
 
@@ -112,27 +58,32 @@ class SenderMetrics:
 
     def on_request(self, batches: Iterable[Batch], now: float) -> None:
         """A produce request with these batches goes out."""
-        requested = _Sums()
-        by_topic: dict[str, _Sums] = {}
+        # Added up first, so that each statistic is touched once per request, not once per batch.
+        count = records = total = record_sizes = largest = largest_record = 0
+        ratios = waited = longest = 0.0
         for batch in batches:
-            name = batch.queue.topic
-            sums = by_topic.get(name)
-            if sums is None:
-                sums = by_topic[name] = _Sums()
-            sums.add(batch)
-        for name, sums in by_topic.items():
-            topic = self._topic(name)
-            topic.sent.record(sums.records, now)
-            topic.bytes.record(sums.size, now)
-            topic.compression.record_many(sums.ratio, sums.batches, 0.0, now)
-            requested.merge(sums)
-        count = requested.batches
-        self._batch_size.record_many(requested.size, count, requested.largest_batch, now)
-        self._compression.record_many(requested.ratio, count, 0.0, now)
-        self._queue_time.record_many(requested.queued_ms, count, requested.longest_queued_ms, now)
-        self._record_size.record_many(requested.record_sizes, count, requested.largest_record, now)
-        self._sent.record(requested.records, now)
-        self._per_request.record(requested.records, now)
+            writer, size = batch.writer, batch.size
+            ratio = size / writer.raw_size
+            in_queue = (batch.drained_at - batch.created) * 1000
+            topic = self._topic(batch.queue.topic)
+            topic.sent.record(writer.count, now)
+            topic.bytes.record(size, now)
+            topic.compression.record(ratio, now)
+            count += 1
+            records += writer.count
+            total += size
+            ratios += ratio
+            waited += in_queue
+            record_sizes += writer.max_record_size
+            largest = max(largest, size)
+            longest = max(longest, in_queue)
+            largest_record = max(largest_record, writer.max_record_size)
+        self._batch_size.record_many(total, count, largest, now)
+        self._compression.record_many(ratios, count, 0.0, now)
+        self._queue_time.record_many(waited, count, longest, now)
+        self._record_size.record_many(record_sizes, count, largest_record, now)
+        self._sent.record(records, now)
+        self._per_request.record(records, now)
 
     def on_response(self, latency: float, throttle_ms: int, now: float) -> None:
         """An answer came, so many seconds after its request."""
