@@ -23,6 +23,7 @@ from penstock.testing.partition_log import Isolation
 from penstock.testing.releases import release_named
 from penstock.testing.session import Session
 from penstock.testing.settings import ClusterSettings, TopicSettings
+from penstock.testing.topic_options import check_names
 from penstock.testing.topics import OFFSETS_TOPIC, Partition, Topic, Topics
 from penstock.testing.transaction_state import Transaction
 from penstock.testing.transactions import TransactionCoordinator
@@ -164,6 +165,7 @@ class FakeCluster:
         """
         if any(not replicas or not set(replicas) <= self.live for replicas in assignment):
             raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "Replicas must be brokers that are there")
+        check_names(configs or {}, with_dropped=self.release.has_old_topic_options)
         defaults = TopicSettings(timestamp_after_max_ms=self.release.timestamp_after_max_ms)
         return self.topics.create(name, assignment, defaults.with_configs(configs or {}))
 

@@ -178,6 +178,8 @@ class TransactionCoordinator:
             txn.next_producer_id = self._allocate_id()
         txn.last_epoch = txn.epoch
         txn.epoch += 1
+        if txn.state is not TxnState.ONGOING:
+            txn.started_ms = self._wall_ms()  # the end of nothing counts as a transaction of its own
         answer = ProducerIdentity(Code.NONE, txn.producer_id, txn.epoch)
         if txn.next_producer_id != NO_ID:
             answer = ProducerIdentity(Code.NONE, txn.next_producer_id, 0)
