@@ -1,5 +1,12 @@
 # C layout of what is touched once per record.
 cimport cython
+
+cdef extern from "<time.h>" nogil:
+    ctypedef struct timespec "struct timespec":
+        long long tv_sec
+        long tv_nsec
+    int timespec_get(timespec* now, int base)
+    int TIME_UTC
 from penstock.records._batch_cy cimport BatchWriter
 
 cdef class Delivery:
@@ -50,8 +57,10 @@ cdef class FastPath:
     cdef object _wake
     cdef object _append_now
 
+    cdef TopicState _last_topic  # sent to before this record; any thread may replace it
+
     cpdef Delivery try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
-    cdef Py_ssize_t _size_bound(self, key, value, headers)
+    cdef Py_ssize_t _size_bound(self, key, value, headers) except? -2
 
 cdef class SendFace:
     cdef public FastPath _fast_path

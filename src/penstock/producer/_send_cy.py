@@ -32,14 +32,12 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.cpython.time import time as c_time
     from cython.cimports.penstock._primitives_cy import partition_for_key
+    from cython.cimports.penstock.producer._send_cy import TIME_UTC, timespec, timespec_get
     from cython.cimports.penstock.records._batch_cy import BatchWriter
 else:
     from penstock._primitives_cy import partition_for_key
     from penstock.records._batch_cy import BatchWriter
-
-    c_time = time.time
 
 if TYPE_CHECKING:
     from penstock.producer.batch import Batch
@@ -465,6 +463,7 @@ class FastPath:
         self._max_record_size = max_record_size
         self._hash_keys = hash_keys
         self._wall_ms = wall_ms
+        self._last_topic: TopicState | None = None
 
     def try_send(
         self,
@@ -488,9 +487,12 @@ class FastPath:
             return None
         if on_delivery is not None and not callable(on_delivery):
             return None
-        state = self.topics.get(topic)
-        if state is None:
-            return None
+        state = self._last_topic
+        if state is None or topic is not state.name:
+            state = self.topics.get(topic)
+            if state is None:
+                return None
+            self._last_topic = state
         size: cython.Py_ssize_t = self._size_bound(key, value, headers)
         if size < 0 or size > self._max_record_size:
             return None
@@ -514,13 +516,14 @@ class FastPath:
             if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= _LAST_TIMESTAMP:
                 return None
             timestamp = timestamp_ms
-        elif self._wall_ms is None:
-            if cython.compiled:
-                timestamp = cython.cast(cython.longlong, c_time() * 1000.0)
-            else:
-                timestamp = int(c_time() * 1000.0)
-        else:
+        elif self._wall_ms is not None:
             timestamp = self._wall_ms()
+        elif cython.compiled:
+            moment = cython.declare(timespec)
+            timespec_get(cython.address(moment), TIME_UTC)
+            timestamp = moment.tv_sec * 1000 + moment.tv_nsec // 1_000_000
+        else:
+            timestamp = int(time.time() * 1000.0)
         with queue._lock:
             delivery = None
             if not sticky or state.sticky_partition == chosen:

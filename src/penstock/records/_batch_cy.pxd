@@ -14,7 +14,8 @@ cdef class BatchWriter:
     cdef Py_ssize_t _at
     cdef Py_ssize_t _end
 
-    cdef void _enter(self, bytearray buffer, Py_ssize_t at)
-    cpdef Py_ssize_t estimated_size(self)
-    cpdef bint is_full(self)
+    # noexcept: they touch nothing that can fail, and to ask for an error costs as much as they do.
+    cdef void _enter(self, bytearray buffer, Py_ssize_t at) noexcept
+    cpdef Py_ssize_t estimated_size(self) noexcept
+    cpdef bint is_full(self) noexcept
     cpdef Py_ssize_t append(self, long long timestamp, bytes key, bytes value, headers) except? -3
