@@ -8,6 +8,7 @@ type names (annotations mean nothing to the interpreter) and decorators that ret
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 compiled = False
@@ -21,21 +22,25 @@ uint = int
 long = longlong = ulong = ulonglong = Py_ssize_t = size_t = int
 double = float
 pymutex = object
-p_char = p_uchar = bytearray
+p_char = p_uchar = p_const_uchar = bytearray
+p_int = p_longlong = pp_uchar = memoryview
 
 
 def _unchanged(function: F) -> F:
     return function
 
 
-cfunc = cclass = final = no_gc = _unchanged
+cfunc = cclass = final = no_gc = inline = _unchanged
+
+# `with cython.nogil:` lets other threads run meanwhile; plain Python cannot.
+nogil = nullcontext()
 
 
 def _with_argument(*_args: Any, **_kwargs: Any) -> Callable[[F], F]:
     return _unchanged
 
 
-boundscheck = wraparound = initializedcheck = cdivision = freelist = _with_argument
+boundscheck = wraparound = initializedcheck = cdivision = freelist = exceptval = _with_argument
 
 
 def declare(_type: Any = None, value: Any = None, **_kwargs: Any) -> Any:
