@@ -29,4 +29,5 @@ cdef class BytesColumn:
     cdef const unsigned char* found  # the bytes that `find` found last
 
     cdef Py_ssize_t find(self, Py_ssize_t row) noexcept nogil
+    cdef void prefetch(self, Py_ssize_t row) noexcept nogil
     cdef Py_ssize_t _find_view(self, Py_ssize_t at) noexcept nogil

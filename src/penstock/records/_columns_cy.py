@@ -23,6 +23,7 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+    from cython.cimports.penstock.records._prefetch import prefetch_line
 
 # Layouts of columns of bytes, and of lists.
 NULLS, OFFSETS_32, OFFSETS_64, VIEWS, FIXED, POINTERS, DICTIONARY, SIZES_32, SIZES_64 = range(9)
@@ -178,6 +179,8 @@ class BytesColumn:
         self._keep = keep
         self._offset = 0
         self._has_nulls = False
+        if not cython.compiled:
+            self.found = b""
         if kind == _POINTERS:
             self.length = len(layout)
             self._point_at(layout)
@@ -276,6 +279,21 @@ class BytesColumn:
         else:
             self.found = self._data[start : start + size]
         return size
+
+    def prefetch(self, row: cython.Py_ssize_t) -> None:
+        """Let the processor fetch the start of a row's bytes, if they are somewhere else than those of the last row."""
+        at: cython.Py_ssize_t = row + self._offset
+        if not cython.compiled:
+            return
+        if self._kind == _OFFSETS_32:
+            prefetch_line(self._data + self._ints[at])
+            prefetch_line(self._data + self._ints[at] + 64)
+        elif self._kind == _OFFSETS_64:
+            prefetch_line(self._data + self._longs[at])
+            prefetch_line(self._data + self._longs[at] + 64)
+        elif self._kind == _VIEWS and self._ints[4 * at] > 12:
+            prefetch_line(self._buffers[self._ints[4 * at + 2]] + self._ints[4 * at + 3])
+            prefetch_line(self._buffers[self._ints[4 * at + 2]] + self._ints[4 * at + 3] + 64)
 
     def _find_view(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         # A view is its length, and either up to 12 bytes or: a prefix, the number of a buffer, the position there.

@@ -44,6 +44,7 @@ cdef class Rows:
         self, Py_ssize_t row, int partitions, Py_ssize_t limit, bint hash_keys
     ) noexcept nogil
     cpdef long long timestamp_at(self, Py_ssize_t row, long long now_ms) noexcept nogil
+    cdef void prefetch(self, Py_ssize_t row) noexcept nogil
     cdef Py_ssize_t measure(self, Py_ssize_t row, long long delta, Py_ssize_t index) noexcept nogil
     cdef Py_ssize_t write(
         self, unsigned char* memory, Py_ssize_t at, Py_ssize_t row, long long delta, Py_ssize_t index

@@ -353,6 +353,13 @@ class Rows:
         moment: cython.longlong = self.timestamp.at(row)
         return now_ms if moment == _NULL else moment
 
+    def prefetch(self, row: cython.Py_ssize_t) -> None:
+        """Let the processor fetch a row that will be written soon."""
+        if self.value is not None:
+            self.value.prefetch(row)
+        if self.key is not None:
+            self.key.prefetch(row)
+
     def measure(
         self, row: cython.Py_ssize_t, delta: cython.longlong, index: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
