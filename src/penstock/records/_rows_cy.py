@@ -274,7 +274,13 @@ class HeadersColumn:
         return at
 
     def get(self, row: cython.Py_ssize_t) -> list[tuple[str, bytes | None]]:
-        """A row's headers as Python objects."""
+        """A row's headers as Python objects.
+
+        Raises:
+            ValueError: they were encoded before, and nobody needs them otherwise.
+        """
+        if self._kind == _POINTERS:
+            raise ValueError("headers that were encoded before are not taken apart")
         self._look(row)
         found: list = []
         entry: cython.Py_ssize_t
