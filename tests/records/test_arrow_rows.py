@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.records.arrow import ArrowSource
-from penstock.records.arrow_rows import ColumnNames, PythonRows, arrow_rows
-from penstock.types import Header
+from penstock.records.arrow_rows import ColumnNames, arrow_rows
 
 
 def read(data: Any, **names: Any) -> list[Any]:
@@ -210,22 +209,3 @@ def test_duckdb():
     assert read(relation) == [
         (b"value-%d" % n, b"key-%d" % n, [("h", b"%d" % n)], n % 3, MOMENT_MS) for n in range(3000)
     ]
-
-
-def test_python_sequences():
-    rows = PythonRows([b"a", None], [None, b"k"], None, [None, 3], [7, None]).as_rows()
-    assert rows.length == 2
-    assert [rows.record(0)[:2], rows.record(1)[:2]] == [(b"a", None), (None, b"k")]
-    assert [rows.record(0)[3:], rows.record(1)[3:]] == [(None, 7), (3, None)]
-
-
-def test_headers_of_python_sequences_are_encoded_once():
-    rows = PythonRows([b"a", b"a"], headers=[(Header("h", None),), ()]).as_rows()
-    assert rows.size_bound(0) - rows.size_bound(1) == 3  # two lengths and a letter
-    with pytest.raises(ValueError, match="encoded before"):
-        rows.record(0)
-
-
-def test_python_sequences_hold_bytes_alone():
-    with pytest.raises(TypeError, match="takes bytes and None, not str"):
-        PythonRows(["a"]).as_rows()  # type: ignore[list-item]

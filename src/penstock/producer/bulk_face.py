@@ -9,9 +9,9 @@ from typing import Any, Literal
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.bulk_delivery import BulkDelivery
 from penstock.producer.columns import BulkSteps
-from penstock.producer.many import ManyRecords
 from penstock.records.arrow import ArrowSource
 from penstock.records.arrow_rows import ColumnNames, arrow_rows
+from penstock.records.python_rows import ManyRecords
 from penstock.types import HeadersLike, ProducerRecord
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an Arrow table, or from Python sequences, to the rows that can be sent: which type can be which column.
+"""From an Arrow table to the rows that can be sent: which type can be which column.
 
 | column | Arrow types |
 |---|---|
@@ -11,20 +11,15 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from penstock.records._batch_cy import encode_headers
 from penstock.records._columns_cy import (
     DICTIONARY,
     FIXED,
-    NULL,
     NULLS,
     OFFSETS_32,
     OFFSETS_64,
-    POINTERS,
     SIZES_32,
     SIZES_64,
     VIEWS,
@@ -33,7 +28,6 @@ from penstock.records._columns_cy import (
 )
 from penstock.records._rows_cy import HeadersColumn, Rows
 from penstock.records.arrow import ArrowChunk, ArrowColumn, ArrowSource
-from penstock.types import Header
 
 _BYTES = {
     "n": NULLS,
@@ -174,34 +168,3 @@ def _headers_column(column: ArrowColumn, owner: object) -> HeadersColumn:
         )
     names, values = _bytes_column("headers", name, owner), _bytes_column("headers", value, owner)
     return HeadersColumn(kind if column.length else NULLS, column, entries, names, values, owner)
-
-
-class PythonRows(NamedTuple):
-    """Records as Python has them, one sequence for each part; None: no record has it."""
-
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None] | None = None
-    headers: Sequence[Sequence[Header]] | None = None
-    partitions: Sequence[int | None] | None = None
-    timestamps: Sequence[int | None] | None = None
-
-    def as_rows(self) -> Rows:
-        """The same as columns; every key and value is bytes or None."""
-        columns: dict[str, object] = {"value": BytesColumn(POINTERS, tuple(self.values))}
-        if self.keys is not None:
-            columns["key"] = BytesColumn(POINTERS, tuple(self.keys))
-        if self.headers is not None:
-            sections = tuple(encode_headers(headers) if headers else None for headers in self.headers)
-            columns["headers"] = HeadersColumn(POINTERS, None, None, None, BytesColumn(POINTERS, sections))
-        if self.partitions is not None:
-            columns["partition"] = _numbers(self.partitions)
-        if self.timestamps is not None:
-            columns["timestamp"] = _numbers(self.timestamps)
-        return Rows(len(self.values), columns)
-
-
-def _numbers(numbers: Sequence[int | None]) -> IntColumn:
-    memory = array("q", [NULL if number is None else number for number in numbers])
-    address, length = memory.buffer_info()
-    layout = ArrowColumn("", "l", length, 0, 0, (address,), 0, (), None)
-    return IntColumn(layout, 8, 1, memory)

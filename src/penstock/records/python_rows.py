@@ -1,19 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users give to `send_many`: sequences of values, keys and so on, checked and made into records or columns."""
+"""What users give to `send_many`: sequences of values, keys and so on, checked and made into records or columns.
+
+A bytes object is read where it lies: its column holds an address and a size for each row.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from penstock.records._rows_cy import Rows
-from penstock.records.arrow_rows import PythonRows
+from penstock.records._batch_cy import encode_headers
+from penstock.records._columns_cy import NULL, POINTERS, BytesColumn, IntColumn
+from penstock.records._rows_cy import HeadersColumn, Rows
+from penstock.records.arrow import ArrowColumn
 from penstock.types import Header, HeadersLike, ProducerRecord, as_headers
 
 Serialize = Callable[[ProducerRecord], tuple[bytes | None, bytes | None, tuple[Header, ...]]]
 
 _MAX_NUMBER = 2**63 - 1
+
+
+class PythonRows(NamedTuple):
+    """Records as Python has them, one sequence for each part; None: no record has it."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Sequence[Header]] | None = None
+    partitions: Sequence[int | None] | None = None
+    timestamps: Sequence[int | None] | None = None
+
+    def as_rows(self) -> Rows:
+        """The same as columns; every key and value is bytes or None."""
+        columns: dict[str, object] = {"value": BytesColumn(POINTERS, tuple(self.values))}
+        if self.keys is not None:
+            columns["key"] = BytesColumn(POINTERS, tuple(self.keys))
+        if self.headers is not None:
+            sections = tuple(encode_headers(headers) if headers else None for headers in self.headers)
+            columns["headers"] = HeadersColumn(POINTERS, None, None, None, BytesColumn(POINTERS, sections))
+        if self.partitions is not None:
+            columns["partition"] = _int_column(self.partitions)
+        if self.timestamps is not None:
+            columns["timestamp"] = _int_column(self.timestamps)
+        return Rows(len(self.values), columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +162,10 @@ def _numbers(name: str, numbers: Iterable[int | None], count: int) -> list[int |
         if not 0 <= number <= _MAX_NUMBER:
             raise ValueError(f"{name} of row {row} must not be negative or beyond 64 bits: {number}")
     return taken
+
+
+def _int_column(numbers: Sequence[int | None]) -> IntColumn:
+    memory = array("q", [NULL if number is None else number for number in numbers])
+    address, length = memory.buffer_info()
+    layout = ArrowColumn("", "l", length, 0, 0, (address,), 0, (), None)
+    return IntColumn(layout, 8, 1, memory)
