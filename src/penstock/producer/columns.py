@@ -51,12 +51,22 @@ class _Call:
         self.topic = topic
         self.skip = skip
         self.bulk = BulkDelivery()
-        self.window = Window(WINDOW_ROWS)
+        self.window = Window(0)
         self.known: dict[bytes, int] = {}  # topics of rows, by the names in the column
         self.topics: list[TopicState | None] = []  # by those numbers; None for a name that cannot be
         self.queues: list[Sequence[PartitionQueue]] = []  # of the topics, as they were when rows were placed
         self.total: int | None = None  # rows in all, where that is known
         self.skipped: set[int] = set()  # bad rows of the window
+
+    def windows(self, rows: Rows) -> Iterator[Window]:
+        """Look at all rows of a chunk, a window at a time."""
+        size = min(WINDOW_ROWS, rows.length)
+        if size > self.window.capacity:
+            self.window = Window(size)
+        for first in range(0, rows.length, size or 1):
+            self.window.open(rows, first, min(first + size, rows.length))
+            self.skipped = set()
+            yield self.window
 
     def topic_of(self, row: int) -> str:
         """The topic of a row of the window."""
@@ -138,10 +148,9 @@ class ColumnSender:
         bad = BadRows(self._send_path.limit)
         total = 0
         for rows in chunks:
-            for first in range(0, rows.length, WINDOW_ROWS):
-                call.window.open(rows, first, min(first + WINDOW_ROWS, rows.length))
+            for window in call.windows(rows):
                 yield from self._place(call, hash_keys=False)
-                _collect(call.window, total, bad)
+                _collect(window, total, bad)
             total += rows.length
         call.total = total
         if bad.count:
@@ -173,9 +182,7 @@ class ColumnSender:
         base_row = 0
         for rows in _each(chunks):
             call.bulk.base_row = base_row
-            for first in range(0, rows.length, WINDOW_ROWS):
-                call.window.open(rows, first, min(first + WINDOW_ROWS, rows.length))
-                call.skipped.clear()
+            for _ in call.windows(rows):
                 try:
                     yield from self._send_window(call)
                 except Exception as error:

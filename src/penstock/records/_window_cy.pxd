@@ -3,6 +3,7 @@ from penstock.records._batch_cy cimport BatchWriter
 from penstock.records._rows_cy cimport Rows
 
 cdef class Window:
+    cdef readonly Py_ssize_t capacity
     cdef readonly Rows rows
     cdef readonly Py_ssize_t first   # of the rows
     cdef readonly Py_ssize_t last

@@ -65,6 +65,7 @@ class Window:
     """
 
     def __init__(self, capacity: cython.Py_ssize_t) -> None:
+        self.capacity = capacity
         self._place_memory = bytearray(4 * capacity)
         self._order_memory = bytearray(4 * capacity)
         self._topic_memory = bytearray(0)
@@ -74,7 +75,7 @@ class Window:
 
     def open(self, rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> None:
         """Look at other rows; no more than the capacity."""
-        if not 0 <= first <= last <= rows.length or 4 * (last - first) > len(self._place_memory):
+        if not 0 <= first <= last <= rows.length or last - first > self.capacity:
             raise ValueError(f"rows {first} to {last} do not fit the window")
         self.rows = rows
         self.first = first
