@@ -255,6 +255,12 @@ def test_rows_that_are_all_bad_send_nothing():
     assert len(bulk.errors) < 150  # beyond the first hundred they are told together
 
 
+def test_what_is_told_together_has_the_same_class():
+    rig = make_rig(max_request_size=500)
+    bulk = send_arrow(rig, pa.table({"value": [b"v" * 1000] * 200}), skip=True)
+    assert {type(entry.error) for entry in bulk.errors} == {RecordTooLargeError}
+
+
 @pytest.mark.parametrize("name", [None, "", "x" * 250])
 def test_a_row_without_a_topic_that_can_be_is_bad(name):
     rig = make_rig()

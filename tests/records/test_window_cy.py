@@ -103,6 +103,16 @@ def test_appended_rows_are_the_bytes_of_append(form_name, some, limit, ratio):
     assert window.payload == sum(len(row[0] or b"") + len(row[1] or b"") for row in some[:taken])
 
 
+def test_a_large_batch_is_filled_just_so(form):
+    some = [(b"%d" % number * 20, b"%d" % number, (), number) for number in range(1000)]
+    window = form._window_cy.Window(1000)
+    window.open(make_rows(form, some), 0, 1000)
+    writers = [form._batch_cy.BatchWriter(bytearray(60_000), 60_000) for _ in range(2)]
+    taken = sum(writers[0].append(timestamp, key, value, None) > 0 for value, key, _, timestamp in some)
+    assert window.append_to(writers[1], 0, 1000, PLENTY) == taken < 1000
+    assert bytes(writers[0].raw_records()) == bytes(writers[1].raw_records())
+
+
 def test_appending_stops_when_the_budget_is_used_up(form):
     window = open_window(form, make_rows(form, [(b"v" * 93, None, (), 1)] * 20))
     writer = form._batch_cy.BatchWriter(bytearray(10_000), 10_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import BadRowsError
+from penstock.errors import BadRowsError, RecordTooLargeError
 from penstock.producer.bulk_delivery import row_ranges
 from penstock.producer.send_path import RecordLimit
 from penstock.records._rows_cy import BAD_HEADER, BAD_PARTITION, BAD_SIZE, BAD_TIMESTAMP, Rows
@@ -54,16 +54,19 @@ class BadRows:
             number: its number among all.
         """
         self.count += 1
-        error: Exception | None = self._general.get(code)
-        if error is None:
-            error = self._problem(rows, row, code)
-        if self.count > _TOLD:
-            error = self._general.setdefault(code, ValueError(_KINDS[code]))
+        error = self._problem(rows, row, code) if self.count <= _TOLD else self._kind(code)
         last = self.errors[-1] if self.errors else None
         if last is not None and last.error is error and last.last_row + 1 == number:
             self.errors[-1] = RowErrors(last.first_row, number, error)
         else:
             self.errors += row_ranges((number,), error)
+
+    def _kind(self, code: int) -> Exception:
+        error = self._general.get(code)
+        if error is None:
+            kind = RecordTooLargeError if code == BAD_SIZE else ValueError
+            error = self._general[code] = kind(_KINDS[code])
+        return error
 
     def _problem(self, rows: Rows, row: int, code: int) -> Exception:
         if code == BAD_SIZE:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Generator, Iterable
+from typing import Any, Literal, TypeVar
 
+from penstock._ticket import Ticket
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.bulk_delivery import BulkDelivery
-from penstock.producer.columns import BulkSteps
 from penstock.records.arrow import ArrowSource
 from penstock.records.arrow_rows import ColumnNames, arrow_rows
 from penstock.records.python_rows import ManyRecords
 from penstock.types import HeadersLike, ProducerRecord
+
+R = TypeVar("R")
 
 
 class BulkFace:
@@ -23,7 +25,7 @@ class BulkFace:
     def _check_process(self) -> None:
         raise NotImplementedError
 
-    def _run_sending(self, steps: BulkSteps, call: str) -> Any:
+    def _run_sending(self, steps: Generator[Ticket[Any] | str, Any, R], call: str) -> R:
         raise NotImplementedError
 
     def send_many(
@@ -66,8 +68,7 @@ class BulkFace:
             as_they_are = not send_path.serializes and many.are_bytes()
             rows = many.rows(None if as_they_are else send_path.serialize)
             steps = columns.steps(topic, [rows] if rows.length else [], skip=False)
-        bulk: BulkDelivery = self._run_sending(steps, "send_many()")
-        return bulk
+        return self._run_sending(steps, "send_many()")
 
     def send_arrow(
         self,
@@ -118,5 +119,4 @@ class BulkFace:
         with ArrowSource(data) as source:
             rows = arrow_rows(source, names)
             steps = self._parts.columns.steps(topic, rows, skip=on_error == "skip")
-            bulk: BulkDelivery = self._run_sending(steps, "send_arrow()")
-            return bulk
+            return self._run_sending(steps, "send_arrow()")

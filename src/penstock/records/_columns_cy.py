@@ -23,7 +23,7 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-    from cython.cimports.penstock.records._prefetch import prefetch_line
+    from cython.cimports.penstock.records._prefetch_cy import prefetch_line
 
 # Layouts of columns of bytes, and of lists.
 NULLS, OFFSETS_32, OFFSETS_64, VIEWS, FIXED, POINTERS, DICTIONARY, SIZES_32, SIZES_64 = range(9)
