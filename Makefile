@@ -91,7 +91,7 @@ wheel: setup ## build the wheel and try it in a clean environment, away from the
 ##@ Measure and write
 
 .PHONY: bench
-bench: build need-java $(BENCH_STAMP) ## compare with other producers on a real Kafka; ONLY=name,name for a part
+bench: build need-java $(BENCH_STAMP) ## compare with other producers on a real Kafka, 30 minutes; ONLY=name,name for a part
 	$(PY) -m bench $(if $(ONLY),--only $(ONLY)) $(BENCH_ARGS)
 
 .PHONY: docs

@@ -1,36 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records a topic has: asked from the broker, with one request on a socket of its own.
+"""Topics of a measurement, and how many records they have.
 
-A contender that loses records must not look fast, so every run is counted where it ends. Kafka's tool could tell too,
-but each call would start a virtual machine beside the next run.
+A contender that loses records must not look fast, so every run is counted where it ends: at the broker.
 """
 
 from __future__ import annotations
 
-import socket
 import time
+from collections.abc import Iterable, Mapping
 
+from bench.asking import TIMEOUT_SECONDS, ask
 from bench.model import BenchError
-from penstock.protocol.codec import decode_response_body, encode_request_body
-from penstock.protocol.framing import FrameReader, frame_request, parse_response_header
-from penstock.protocol.messages import LIST_OFFSETS
+from penstock.protocol.messages import CREATE_TOPICS, LIST_OFFSETS
+from penstock.protocol.schema import INT16, INT32, STRING, ApiSchema, Array, array_of_structs, field, struct
 
-_VERSION = 7  # any that the broker has would do
+# Any versions that the broker has would do.
+_CREATE_VERSION = 5
+_DELETE_VERSION = 1
+_OFFSETS_VERSION = 7
 _LATEST = -1  # a timestamp that stands for the end
-_TIMEOUT_SECONDS = 30.0
-_MAX_ANSWER_BYTES = 1 << 20
+
+# The producer never removes a topic, so its protocol does not have this one.
+_DELETE_TOPICS = ApiSchema(
+    20,
+    "DeleteTopics",
+    1,
+    1,
+    flexible_from=4,
+    request=struct(field("topic_names", Array(STRING)), field("timeout_ms", INT32)),
+    response=struct(
+        field("throttle_time_ms", INT32),
+        field("responses", array_of_structs(field("name", STRING), field("error_code", INT16))),
+    ),
+)
 
 
-def wait_until_counted(bootstrap_server: str, topic: str, partitions: int) -> None:
-    """Wait until a new topic has its leaders: creating it returns a moment before.
+def create_topic(server: str, name: str, partitions: int, config: Mapping[str, object]) -> None:
+    """Make a topic with one replica, and wait until it has its leaders.
 
     Raises:
-        BenchError: that took too long.
+        BenchError: the broker refuses, or that took too long.
     """
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [{"name": option, "value": str(value)} for option, value in config.items()],
+    }
+    body = {"topics": [topic], "timeout_ms": int(1000 * TIMEOUT_SECONDS), "validate_only": False}
+    for one in ask(server, CREATE_TOPICS, _CREATE_VERSION, body)["topics"]:
+        if one["error_code"] != 0:
+            raise BenchError(f"no topic {name}: error {one['error_code']}, {one['error_message']}")
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
-            count_records(bootstrap_server, topic, partitions)
+            count_records(server, name, partitions)
             return
         except BenchError:
             if time.monotonic() > deadline:
@@ -38,7 +63,19 @@ def wait_until_counted(bootstrap_server: str, topic: str, partitions: int) -> No
             time.sleep(0.05)
 
 
-def count_records(bootstrap_server: str, topic: str, partitions: int) -> int:
+def delete_topics(server: str, names: Iterable[str]) -> None:
+    """Remove topics.
+
+    Raises:
+        BenchError: the broker refuses.
+    """
+    body = {"topic_names": list(names), "timeout_ms": int(1000 * TIMEOUT_SECONDS)}
+    for one in ask(server, _DELETE_TOPICS, _DELETE_VERSION, body)["responses"]:
+        if one["error_code"] != 0:
+            raise BenchError(f"topic {one['name']} was not removed: error {one['error_code']}")
+
+
+def count_records(server: str, topic: str, partitions: int) -> int:
     """The sum of the end offsets; the broker must lead every partition of the topic.
 
     Raises:
@@ -46,22 +83,8 @@ def count_records(bootstrap_server: str, topic: str, partitions: int) -> int:
     """
     wanted = [{"partition_index": number, "timestamp": _LATEST} for number in range(partitions)]
     body = {"replica_id": -1, "topics": [{"name": topic, "partitions": wanted}]}
-    request = frame_request(
-        LIST_OFFSETS, _VERSION, 1, "bench", encode_request_body(LIST_OFFSETS, _VERSION, body)
-    )
-    host, _, port = bootstrap_server.rpartition(":")
-    with socket.create_connection((host, int(port)), _TIMEOUT_SECONDS) as connection:
-        connection.sendall(b"".join(request))
-        reader = FrameReader(_MAX_ANSWER_BYTES)
-        frames: list[bytes | bytearray | memoryview] = []
-        while not frames:
-            data = connection.recv(65536)
-            if not data:
-                raise BenchError("the broker closed the connection instead of counting records")
-            frames = reader.feed(data)
-    _, answer = parse_response_header(LIST_OFFSETS, _VERSION, frames[0])
     total = 0
-    for one in decode_response_body(LIST_OFFSETS, _VERSION, answer)["topics"]:
+    for one in ask(server, LIST_OFFSETS, _OFFSETS_VERSION, body)["topics"]:
         for partition in one["partitions"]:
             if partition["error_code"] != 0:
                 raise BenchError(

@@ -11,6 +11,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
 
 from penstock import _compiled
@@ -71,7 +72,15 @@ def describe_machine() -> Mapping[str, object]:
         "python": platform.python_version(),
         "penstock": _compiled.describe(),
         "kafka": KAFKA_VERSION,
+        **{name: _version(name) for name in ("confluent-kafka", "aiokafka", "kafka-python")},
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _processor() -> str:

@@ -19,34 +19,50 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of work, the same for every contender.
+    """One kind of work, the same for every contender that takes part.
 
     Attributes:
         name: short, for --only and for the results file.
         title: one line for people.
+        group: cases of one group are run in turns, so that they can be compared with each other.
+        contenders: the names of those who take part.
         settings: producer options by their Java names. What is not named here is each client's own default.
         partitions: of the topic.
-        record_size: bytes of each value.
-        records: how many are sent in one run.
+        record_size: bytes of each value, about.
+        values: what they look like, see bench.values.
+        rate: records per second, for latency; 0: as many as possible.
+        threads: that send at the same time, through one producer.
+        keys: whether records have keys, so that partitions follow from hashes.
     """
 
     name: str
     title: str
+    group: str
+    contenders: tuple[str, ...]
     settings: Mapping[str, str]
     partitions: int = 6
     record_size: int = 100
-    records: int = 2_000_000
+    values: str = "letters"
+    rate: int = 0
+    threads: int = 1
+    keys: bool = False
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run to be made: a case, where to send it, and the values that every contender sends in turn."""
+    """One run to be made: a case, where to send it, and the values that every contender sends in turn.
+
+    Attributes:
+        records: sent within the clock.
+        warm_up_records: sent before, at the same rate; only where a rate is given.
+    """
 
     case: Case
     cluster: DevCluster
     topic: str
     payload_file: Path
     records: int
+    warm_up_records: int = 0
 
     def settings(self) -> dict[str, str]:
         """The producer's options, the address included."""
@@ -59,23 +75,38 @@ class Timing:
 
     Attributes:
         seconds: from before the first send until the last acknowledgement.
+        cpu_seconds: user and system time until then, start-up included; None: that of the whole process is taken.
         peak_rss: bytes; None where the contender cannot tell, and the operating system's figure is taken.
         warm_up_records: sent before the clock started, besides those of the job.
+        latency_ms: milliseconds from send to acknowledgement, by percentile ("p50", ...); empty without a rate.
     """
 
     seconds: float
+    cpu_seconds: float | None = None
     peak_rss: int | None = None
     warm_up_records: int = 0
+    latency_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 class Contender(Protocol):
-    """A producer to be measured; each run is a process of its own."""
+    """A producer to be measured; each run is a process of its own.
+
+    Attributes:
+        guess: records of 100 bytes per second, to begin with; the first run shows the real rate.
+        environment: what its process needs besides the environment of this one.
+    """
 
     name: str
     title: str
+    guess: int
+    environment: Mapping[str, str]
 
     def missing(self) -> str | None:
         """Why it cannot run here, in a few words; None when it can."""
+        ...
+
+    def run_seconds(self, clock_seconds: float) -> float:
+        """How long a run will take whose clock runs for so long."""
         ...
 
     def command(self, job: Job) -> list[str]:
@@ -100,9 +131,10 @@ class Run:
         warm_up_records: sent before it.
         arrived: records at the broker that were not there before.
         seconds: as in Timing.
-        cpu_seconds: user and system time of the whole process.
+        cpu_seconds: user and system time, start-up included.
         peak_rss: bytes.
         others_share: the part of the machine that other programs used meanwhile, 0 to 1; None where that is unknown.
+        latency_ms: as in Timing.
     """
 
     case: str
@@ -115,6 +147,7 @@ class Run:
     peak_rss: int
     others_share: float | None = None
     warm_up_records: int = 0
+    latency_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def sent(self) -> int:
@@ -128,7 +161,7 @@ class Run:
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds of user and system time per record, the whole process counted."""
+        """Microseconds of user and system time per record."""
         return 1e6 * self.cpu_seconds / self.sent
 
     @property
@@ -136,17 +169,67 @@ class Run:
         """Whether exactly the records that were sent are at the broker."""
         return self.arrived == self.sent
 
+    def value(self, measure: str) -> float | None:
+        """One of its figures: rate, us (per record), cpu_us, rss_mib or a percentile; None when it has no such."""
+        plain = {
+            "rate": self.rate,
+            "us": 1e6 / self.rate,
+            "cpu_us": self.cpu_us,
+            "rss_mib": self.peak_rss / (1 << 20),
+        }
+        return plain.get(measure, self.latency_ms.get(measure))
+
 
 @dataclass(frozen=True)
+class Sample:
+    """A figure that is not one of a run against a broker: memory, instructions."""
+
+    case: str
+    contender: str
+    round: int
+    measure: str
+    value: float
+
+
+@dataclass
 class Results:
-    """All runs of one measurement, and where it was made."""
+    """Everything of one measurement, and where it was made.
+
+    Attributes:
+        failures: (case, contender) -> why there is no figure.
+        skipped: what did not take part -> why.
+        notes: lines to be said with the table.
+    """
 
     cases: Sequence[Case]
     contenders: Sequence[Contender]
-    runs: Sequence[Run]
-    machine: Mapping[str, object]
-    skipped: Mapping[str, str] = field(default_factory=dict)  # contender -> why it did not run
+    runs: list[Run] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    machine: Mapping[str, object] = field(default_factory=dict)
 
     def of(self, case: str, contender: str) -> list[Run]:
         """The runs of one contender in one case, in the order of the rounds."""
         return [run for run in self.runs if (run.case, run.contender) == (case, contender)]
+
+    def sound(self, case: str, contender: str) -> bool:
+        """Whether its figures may be compared: no run failed, no record was lost or doubled."""
+        complete = all(run.complete for run in self.of(case, contender))
+        return complete and (case, contender) not in self.failures
+
+    def values(self, case: str, contender: str, measure: str) -> dict[int, float]:
+        """A figure of every round; empty when it may not be compared."""
+        if not self.sound(case, contender):
+            return {}
+        found = {
+            one.round: one.value
+            for one in self.samples
+            if (one.case, one.contender, one.measure) == (case, contender, measure)
+        }
+        for run in self.of(case, contender):
+            value = run.value(measure)
+            if value is not None:
+                found[run.round] = value
+        return found

@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,14 +32,23 @@ class Finished:
     peak_rss: int
 
 
-def run_measured(command: Sequence[str], timeout: float) -> Finished:
-    """Run a command in the project's folder.
+def run_measured(
+    command: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
+) -> Finished:
+    """Run a command in the project's folder, with some variables besides those of this process.
 
     Raises:
         BenchError: it failed, or took longer than `timeout` seconds and was killed.
     """
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, cwd=ROOT)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+        )
         alarm = threading.Timer(timeout, process.kill)
         alarm.start()
         try:

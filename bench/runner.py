@@ -1,109 +1,143 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the runs: all contenders in turns, round by round, on one broker and one topic for each case.
+"""Makes the runs: all contenders of a group of cases in turns, round by round, on one broker.
 
 Rules:
-1. A round has every contender once, and each round begins with another one, so that nobody always follows the same.
-2. A first, shorter round warms up the broker and is not counted.
+1. A round has every contender once in every case, and each round begins with another one, so that nobody always
+   follows the same.
+2. A first, shorter round warms up the broker and is not counted. Its rate, or a later and higher one, says how many
+   records the next run sends: everybody sends for about the same time, however fast.
 3. Records are counted at the broker after every run.
+4. A run that fails costs its contender that case, and nobody anything else.
 """
 
 from __future__ import annotations
 
-import random
+import dataclasses
 import tempfile
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from bench.counting import count_records, wait_until_counted
-from bench.machine import OthersWatch, describe_machine
-from bench.model import BenchError, Case, Contender, Job, Results, Run
+from bench.budget import (
+    LATENCY_SECONDS,
+    LATENCY_WARM_UP_SECONDS,
+    WARM_UP_SHARE,
+    Plan,
+    group_seconds,
+    minutes,
+)
+from bench.counting import count_records, create_topic, delete_topics
+from bench.machine import OthersWatch
+from bench.model import Case, Contender, Job, Results, Run
 from bench.process import run_measured
+from bench.values import make_values
 from penstock.devbroker import DevCluster
 
-WARM_UP_SHARE = 4  # the first round sends one record in so many
-DIFFERENT_VALUES = 1024
-RUN_TIMEOUT_SECONDS = 180.0
+RUN_TIMEOUT_SECONDS = 90.0
+FIRST_BYTES_PER_SECOND = 100_000_000  # nobody is taken to be faster before it has shown it
 # Old segments go while the next runs are made, so that a measurement does not fill the disk.
-TOPIC_CONFIG = {"segment.bytes": 64 << 20, "retention.bytes": 256 << 20}
+TOPIC_CONFIG = {"segment.bytes": 64 << 20, "retention.bytes": 128 << 20, "file.delete.delay.ms": 1000}
+Tell = Callable[[str], None]
+Entries = Sequence[tuple[Case, Contender]]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What shall be measured.
+class GroupRunner:
+    """Makes the runs of one group.
 
-    Attributes:
-        records: sent in one run; None: as many as the case says.
+    Args:
+        results: where runs and failures go.
+        tell: called with lines of progress.
     """
 
-    cases: Sequence[Case]
-    contenders: Sequence[Contender]
-    rounds: int = 3
-    records: int | None = None
-    warm_up: bool = True
+    def __init__(self, plan: Plan, cluster: DevCluster, results: Results, tell: Tell) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._results = results
+        self._tell = tell
+        self._rates: dict[tuple[str, str], float] = {}  # the best so far
+
+    def run(self, name: str, entries: Entries) -> None:
+        """Make all runs of a group, in topics of their own that are removed afterwards."""
+        cases = list({case.name: case for case, _ in entries}.values())
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+            jobs = {case.name: self._prepare(case, Path(folder)) for case in cases}
+            try:
+                self._rounds(jobs, entries)
+            finally:
+                delete_topics(address(self._cluster), [job.topic for job in jobs.values()])
+        self._tell(f"  {name} is done")
+
+    def _prepare(self, case: Case, folder: Path) -> Job:
+        topic = f"bench-{case.name}"
+        create_topic(address(self._cluster), topic, case.partitions, TOPIC_CONFIG)
+        payloads = folder / f"{case.name}.txt"
+        payloads.write_bytes(b"\n".join(make_values(case.values, case.record_size)))
+        return Job(case, self._cluster, topic, payloads, 1)
+
+    def _rounds(self, jobs: dict[str, Job], entries: Entries) -> None:
+        plan = self._plan
+        for number in range(0 if plan.warm_up else 1, plan.rounds + 1):
+            first = (number - 1) % len(entries)
+            for case, contender in (*entries[first:], *entries[:first]):
+                if (case.name, contender.name) in self._results.failures or (number == 0 and case.rate):
+                    continue  # where there is a rate, every run has its own warm-up
+                self._turn(number, jobs[case.name], contender)
+
+    def _turn(self, number: int, job: Job, contender: Contender) -> None:
+        case = job.case
+        records, warm_up = self._size(number, case, contender)
+        sized = dataclasses.replace(job, records=records, warm_up_records=warm_up)
+        try:
+            run = run_once(sized, contender, number)
+        except Exception as error:  # whatever it is, it is this contender's row, and the others go on
+            self._results.failures[case.name, contender.name] = last_line(error)
+            self._tell(f"  {case.name:<14} {contender.name:<16} FAILED: {error}")
+            return
+        key = (case.name, contender.name)
+        self._rates[key] = max(run.rate, self._rates.get(key, 0.0))
+        if number:
+            self._results.runs.append(run)
+        self._tell(_line(run))
+
+    def _size(self, number: int, case: Case, contender: Contender) -> tuple[int, int]:
+        """How many records to send, and how many before them."""
+        plan = self._plan
+        share = 1 if number else WARM_UP_SHARE
+        if case.rate:
+            records = plan.records or int(case.rate * LATENCY_SECONDS)
+            return records, min(records, int(case.rate * LATENCY_WARM_UP_SECONDS))
+        if plan.records:
+            return max(1, plan.records // share), 0
+        guess = min(contender.guess, FIRST_BYTES_PER_SECOND / case.record_size)
+        rate = self._rates.get((case.name, contender.name), guess)
+        return max(1000, int(rate * plan.seconds / share) // 1000 * 1000), 0
 
 
-def measure(plan: Plan, cluster: DevCluster, tell: Callable[[str], None]) -> Results:
-    """Make all runs of a plan.
-
-    Raises:
-        BenchError: a contender failed.
-    """
-    skipped = {one.name: why for one in plan.contenders if (why := one.missing())}
-    contenders = [one for one in plan.contenders if one.name not in skipped]
-    if not contenders or not plan.cases:
-        raise BenchError("there is nothing to measure")
-    runs: list[Run] = []
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        for number, case in enumerate(plan.cases):
-            tell(f"\n{case.name}: {case.title}")
-            job = _prepare(
-                case, cluster, Path(folder), plan.records or case.records, f"bench-{number}-{case.name}"
-            )
-            runs += _rounds(plan, job, contenders, tell)
-    return Results(plan.cases, contenders, runs, describe_machine(), skipped)
-
-
-def _prepare(case: Case, cluster: DevCluster, folder: Path, records: int, topic: str) -> Job:
-    cluster.create_topic(topic, case.partitions, config=TOPIC_CONFIG)
-    wait_until_counted(_address(cluster), topic, case.partitions)
-    payloads = folder / f"{case.name}.txt"
-    payloads.write_bytes(b"\n".join(make_values(case.record_size)))
-    return Job(case, cluster, topic, payloads, records)
-
-
-def make_values(size: int) -> list[bytes]:
-    """The values that everybody sends in turn: letters, the same in every measurement."""
-    generator = random.Random(0)
-    letters = bytes(65 + value % 26 for value in range(256))
-    return [generator.randbytes(size).translate(letters) for _ in range(DIFFERENT_VALUES)]
-
-
-def _rounds(plan: Plan, job: Job, contenders: Sequence[Contender], tell: Callable[[str], None]) -> list[Run]:
-    runs = []
-    if plan.warm_up:
-        short = Job(job.case, job.cluster, job.topic, job.payload_file, max(1, job.records // WARM_UP_SHARE))
-        for contender in contenders:
-            run_once(short, contender, 0)
-    for number in range(1, plan.rounds + 1):
-        first = (number - 1) % len(contenders)
-        for contender in (*contenders[first:], *contenders[:first]):
-            run = run_once(job, contender, number)
-            runs.append(run)
-            lost = "" if run.complete else f"  BUT {run.arrived:,} of {run.sent:,} ARRIVED"
-            tell(
-                f"  round {number}  {contender.name:<16} {run.rate / 1e6:6.3f} M records/s  "
-                f"{run.cpu_us:6.3f} us CPU/record  {run.peak_rss >> 20:5d} MiB{lost}"
-            )
-    return runs
+def run_groups(plan: Plan, cluster: DevCluster, results: Results, tell: Tell, deadline: float) -> None:
+    """Make all runs of a plan; a group that would not be over by the deadline is left out."""
+    for name, entries in plan.groups().items():
+        expected = group_seconds(plan, entries)
+        if time.monotonic() + 0.7 * expected > deadline:  # estimates are on the safe side
+            results.skipped[name] = "there was no time left for it"
+            continue
+        tell(f"\n{name}: about {minutes(expected)} of {minutes(deadline - time.monotonic())} left")
+        try:
+            GroupRunner(plan, cluster, results, tell).run(name, entries)
+        except Exception as error:  # no topic, say: the next group may have more luck
+            results.skipped[name] = f"failed: {last_line(error)}"
+            tell(f"  FAILED: {error}")
 
 
 def run_once(job: Job, contender: Contender, number: int) -> Run:
-    """Let one contender do one job, and count what arrived."""
-    server = _address(job.cluster)
+    """Let one contender do one job, and count what arrived.
+
+    Raises:
+        BenchError: it failed.
+    """
+    server = address(job.cluster)
     before = count_records(server, job.topic, job.case.partitions)
     others = OthersWatch(node.pid for node in job.cluster.nodes if node.pid is not None)
-    finished = run_measured(contender.command(job), RUN_TIMEOUT_SECONDS)
+    finished = run_measured(contender.command(job), RUN_TIMEOUT_SECONDS, contender.environment)
     others_share = others.share(finished.cpu_seconds)
     arrived = count_records(server, job.topic, job.case.partitions) - before
     timing = contender.read_timing(job, finished.output)
@@ -114,12 +148,30 @@ def run_once(job: Job, contender: Contender, number: int) -> Run:
         job.records,
         arrived,
         timing.seconds,
-        finished.cpu_seconds,
+        finished.cpu_seconds if timing.cpu_seconds is None else timing.cpu_seconds,
         timing.peak_rss or finished.peak_rss,
         others_share,
         timing.warm_up_records,
+        timing.latency_ms,
     )
 
 
-def _address(cluster: DevCluster) -> str:
+def _line(run: Run) -> str:
+    what = f"round {run.round}" if run.round else "warm-up"
+    lost = "" if run.complete else f"  BUT {run.arrived:,} of {run.sent:,} ARRIVED"
+    if run.latency_ms:
+        figures = "  ".join(f"{name} {value:.2f} ms" for name, value in run.latency_ms.items())
+    else:
+        figures = f"{run.rate / 1e6:6.3f} M records/s  {run.cpu_us:6.3f} us CPU  {run.peak_rss >> 20:5d} MiB"
+    return f"  {what:<8} {run.case:<14} {run.contender:<16} {run.seconds:5.1f} s  {figures}{lost}"
+
+
+def last_line(error: Exception) -> str:
+    """What an error says in the end: of a program's traceback, its last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def address(cluster: DevCluster) -> str:
+    """Where the broker is, host:port."""
     return cluster.bootstrap_servers.split(",")[0]

@@ -60,7 +60,6 @@ def test_rate_takes_at_least_all_windows_but_one() -> None:
     assert stat.rate(START + 15) == pytest.approx(60 / 45)
     stat.record(60, START + 45)
     assert stat.rate(START + 45) == pytest.approx(120 / 45)
-    assert stat.events_per_second(START + 45) == pytest.approx(2 / 45)
 
 
 def test_rate_with_one_sample_spans_at_least_a_millisecond() -> None:

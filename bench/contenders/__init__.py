@@ -14,8 +14,8 @@ from bench.model import Contender
 
 
 def all_contenders() -> list[Contender]:
-    """Every contender, Penstock's first."""
+    """Every contender: Penstock's first, the limit last."""
     found: list[Contender] = []
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         found.extend(importlib.import_module(module.name).CONTENDERS)
-    return sorted(found, key=lambda one: (not one.name.startswith("penstock"), one.name))
+    return sorted(found, key=lambda one: (not one.name.startswith("penstock"), one.name == "limit", one.name))

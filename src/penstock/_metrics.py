@@ -73,6 +73,18 @@ class WindowedStat:
         self.total += value
         self.count += 1
 
+    def record_many(self, total: float, count: int, largest: float, now: float) -> None:
+        """Add several values at once: their sum, how many they are, and the largest."""
+        sample = self._current
+        if sample is None or now - sample.start >= self._window:
+            sample = self._open_sample(now)
+        sample.total += total
+        sample.count += count
+        sample.last_at = now
+        sample.max = max(sample.max, largest)
+        self.total += total
+        self.count += count
+
     def advance_to(self, total: float, now: float) -> None:
         """Record what a counter kept elsewhere has grown by since the last time."""
         if total != self.total:
@@ -95,13 +107,6 @@ class WindowedStat:
         if not samples:
             return 0.0
         return sum(sample.total for sample in samples) / self._span(samples[0].start, now)
-
-    def events_per_second(self, now: float) -> float:
-        """How often something was recorded, per second."""
-        samples = self._recent(now)
-        if not samples:
-            return 0.0
-        return sum(sample.count for sample in samples) / self._span(samples[0].start, now)
 
     def _open_sample(self, now: float) -> _Sample:
         sample = _Sample(now)

@@ -105,8 +105,11 @@ class TransactionHandle:
         if not isinstance(values, dict):
             found = type(values).__name__
             raise ValueError(f"not the JSON of a TransactionHandle: {found} instead of an object")  # noqa: TRY004
-        if values.get("format") != FORMAT or isinstance(values["format"], bool):
-            raise ValueError(f"TransactionHandle.format: {values.get('format')!r} is not {FORMAT}")
+        written_as = values.get("format")
+        if written_as != FORMAT or isinstance(written_as, bool):
+            newer = isinstance(written_as, int) and written_as > FORMAT
+            why = "it was written by a newer release" if newer else "is this the JSON of a handle?"
+            raise ValueError(f"TransactionHandle.format: {written_as!r} is not {FORMAT}: {why}")
         known = [field.name for field in fields(cls)]
         for name in known:
             if name not in values:

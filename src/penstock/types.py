@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,6 +58,10 @@ class RecordMetadata(NamedTuple):
     def topic_partition(self) -> TopicPartition:
         """The partition as a value."""
         return TopicPartition(self.topic, self.partition)
+
+
+# Called with where a record is and, when it was not acknowledged, why not.
+OnDelivery = Callable[[RecordMetadata, Exception | None], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,21 @@ from penstock import _compiled
 from penstock.cli import main as cli
 from penstock.cli.options import CommandError
 from penstock.devbroker.paths import KAFKA_VERSION
-from penstock.errors import BootstrapError, ConfigError, KafkaTimeoutError, broker_error
+from penstock.errors import (
+    BootstrapError,
+    ConfigError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    UnknownTopicOrPartitionError,
+    broker_error,
+)
+
+
+def answered_with(cause: KafkaError) -> KafkaTimeoutError:
+    error = KafkaTimeoutError("no partition 7")
+    error.__cause__ = cause
+    return error
 
 
 @pytest.fixture
@@ -69,6 +83,8 @@ def test_debug_may_stand_before_or_behind_the_command(argv: list[str]) -> None:
             KafkaTimeoutError("no answer"),
             "penstock: no answer (check the address with -b; `penstock broker start`",
         ),
+        (answered_with(UnknownTopicOrPartitionError()), "penstock: no partition 7\n"),
+        (answered_with(NetworkError("refused")), "penstock: no partition 7 (check the address"),
         (BootstrapError("cannot resolve x"), "penstock: cannot resolve x (check the address"),
         (ConfigError("unknown option linger"), "penstock: unknown option linger (see -X, --config"),
         (broker_error(29), "penstock: "),

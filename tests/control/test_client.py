@@ -11,7 +11,6 @@ from penstock.control.steps import (
     ANY,
     CONTROLLER,
     Ask,
-    CoordinatorKind,
     CoordinatorOf,
     OnNode,
     Rest,
@@ -28,6 +27,7 @@ from penstock.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
+from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.messages import (
     END_TXN,
     FIND_COORDINATOR,

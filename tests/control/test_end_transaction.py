@@ -87,6 +87,23 @@ def test_a_version_that_this_release_does_not_know() -> None:
         complete_all([handle(), handle(end_txn_version=6)], config={})
 
 
+@pytest.mark.parametrize("wrong", [handle().to_json(), handle().to_json().encode()])
+def test_the_text_of_a_handle_is_not_a_handle(wrong: Any) -> None:
+    for call in (lambda: complete_transaction(wrong, config={}), lambda: complete_all([wrong], config={})):
+        with pytest.raises(TypeError, match=r"TransactionHandle\.from_json"):
+            call()
+    with pytest.raises(TypeError, match=r"not int$"):
+        complete_transaction(7, config={})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["abort", None, 1])
+def test_the_wish_is_true_or_false(wrong: Any) -> None:
+    empty = handle(topic=None, partition=-1, offset=-1, record_count=0, empty=True)
+    for each in (handle(), empty):
+        with pytest.raises(TypeError, match="commit must be True or False"):
+            complete_transaction(each, wrong, config={})
+
+
 def test_a_version_that_the_broker_does_not_know(cluster: FakeCluster) -> None:
     cluster.limit_versions(EndTxn=(0, 4))
     with cluster.client() as client, pytest.raises(UnsupportedVersionError):

@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import argparse
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.cli import broker
+from penstock.devbroker import registry
 from penstock.devbroker.ports import free_ports
 from penstock.devbroker.procs import ProcessRef
 from penstock.devbroker.registry import ClusterRecord, NodeRecord
@@ -49,6 +51,51 @@ def test_start_status_stop(run: Run, capsys: pytest.CaptureFixture[str]) -> None
     assert "is stopped; its data stays in " in capsys.readouterr().out
     assert run("stop", "--name", "mine") == 0
     assert "is not running" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--nodes", "3"), "--nodes"),
+        (("--property", "a=b"), "--property"),
+        (("--heap-mb", "500"), "--heap-mb"),
+        (("--ephemeral",), "--ephemeral"),
+        (("--data", "elsewhere", "--nodes", "2"), "--nodes, --data"),
+        (("--port", "1"), "--port"),
+    ],
+)
+def test_a_running_cluster_does_not_take_other_options(
+    run: Run, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], named: str
+) -> None:
+    (port,) = free_ports(1)
+    assert run("start", "--port", str(port)) == 0
+    assert run("start", *options) == 1
+    shown = capsys.readouterr().err
+    assert f"cluster 'default' runs already, so that {named} would have no effect" in shown
+    assert run("start", "--port", str(port), "--nodes", "1") == 0  # as it is
+
+
+def test_another_port_than_the_usual_one_is_told(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        for module in (registry, broker):
+            monkeypatch.setattr(module, "USUAL_PORT", taken)
+        assert run("start", "--ephemeral") == 0
+    shown = capsys.readouterr()
+    (line,) = [line for line in shown.err.splitlines() if str(taken) in line]
+    assert line.startswith(f"penstock broker start: port {taken} is in use by something else")
+    address = line.rsplit("name ", 1)[1].split()[0]
+    assert f"penstock produce -b {address} TOPIC" in shown.out
+
+
+def test_a_port_that_was_asked_for_needs_no_warning(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    (port,) = free_ports(1)
+    assert run("start", "--port", str(port)) == 0
+    assert "in use" not in capsys.readouterr().err
 
 
 def test_all_are_stopped(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

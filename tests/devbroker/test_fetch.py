@@ -46,7 +46,7 @@ def working_maven(machine: Path, log: Path) -> None:
 
 
 def test_nothing_to_fetch_with_says_what_to_install(machine: Path, tmp_path: Path) -> None:
-    with pytest.raises(DevBrokerError, match=r"pip install 'penstock\[spark\]'.*Maven"):
+    with pytest.raises(DevBrokerError, match=r"pip install pyspark.*Maven"):
         fetch.kafka_jars(home=tmp_path / "home", stream=io.StringIO())
 
 
@@ -60,6 +60,23 @@ def test_fetched_once_then_found(machine: Path, tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "run\n"
     # No scratch folder is left.
     assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["fetch.lock", folder.name]
+
+
+def test_what_the_tool_kept_goes_with_a_success_and_stays_after_a_failure(
+    machine: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    kept = home / "m2" / "a.jar"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    script(machine / "mvn", "exit 1")
+    with pytest.raises(DevBrokerError):
+        fetch.kafka_jars(home=home, stream=io.StringIO())
+    assert kept.exists()
+    working_maven(machine, tmp_path / "log")
+    jars = fetch.kafka_jars(home=home, stream=io.StringIO())
+    assert fetch.is_complete(jars)
+    assert sorted(path.name for path in home.iterdir()) == ["fetch.lock", jars.name]
 
 
 def test_two_at_once_fetch_once(machine: Path, tmp_path: Path) -> None:

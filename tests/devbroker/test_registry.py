@@ -49,7 +49,9 @@ def test_start_is_told_once_and_stop_is_told_once(registry: Registry) -> None:
     assert started
     assert record.state == "up"
     assert record.bootstrap_servers == f"127.0.0.1:{wanted.port}"
-    assert registry.start(request()) == (record, False)
+    assert registry.start(wanted) == registry.start(StartRequest()) == (record, False)
+    with pytest.raises(DevBrokerError, match="--port would have no effect"):
+        registry.start(request())
     assert registry.stop("default") == record
     assert record.state == "dead"
     assert registry.stop("default") is None

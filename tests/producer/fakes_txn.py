@@ -306,6 +306,7 @@ def offset_commit_body(
         "topics": [
             {
                 "name": topic["name"],
+                "topic_id": topic["topic_id"],
                 "partitions": [
                     {
                         "partition_index": row["partition_index"],

@@ -678,3 +678,65 @@ def test_a_close_in_the_midst_of_appends_leaves_no_record_behind():
         assert all(delivery.done() for delivery in accepted)
         assert not core.accumulator.has_incomplete()
         assert core.pool.available() == core.pool.total
+
+
+# ----------------------------------------------------------------------------------- what comes too late
+
+
+def test_a_batch_given_up_may_still_be_written_while_its_request_is_on_the_way():
+    core = Core()
+    core.append(b"v")
+    [batch] = core.drain()
+    batch.request_pending = True
+    batch.fail(KafkaError("its time is over"))
+    core.accumulator.finish(batch)
+    assert not core.accumulator.has_incomplete()
+    assert core.accumulator.may_still_be_written()
+    batch.request_pending = False
+    core.accumulator.release(batch)
+    assert not core.accumulator.may_still_be_written()
+    assert core.pool.available() == core.pool.total
+
+
+def test_what_waits_to_be_sent_again_is_taken_only_on_demand():
+    core = Core(linger_ms=1000, batch_size=1024)
+    for _ in range(4):
+        core.append(HALF)
+    [sent] = core.drain(1)
+    sent.request_pending = False
+    sent.attempts = 1
+    core.accumulator.requeue([sent])
+    [unsent] = core.accumulator.take_unsent()
+    assert unsent is not sent
+    assert core.accumulator.take_unsent(also_retried=True) == [sent]
+
+
+@pytest.mark.parametrize("waits_for", ["memory", "second look"])
+def test_whoever_waited_is_admitted_anew(waits_for):
+    """A transaction that was open before a wait may have ended meanwhile."""
+    core = Core(memory=2048)
+    admitted = True
+
+    def check() -> None:
+        if not admitted:
+            raise KafkaError("not any more")
+
+    steps = core.accumulator.append_steps(core.topic(), 0, encoded(b"v"), None, check)
+    run_to(steps, waits_for)
+    admitted = False
+    with pytest.raises(KafkaError, match="not any more"):
+        run(steps)
+    assert core.queue().depth() == 0
+    assert core.pool.available() == core.pool.total
+
+
+def test_whoever_is_not_admitted_adds_nothing_to_an_open_batch():
+    core = Core(linger_ms=1000)
+    core.append(b"before")
+
+    def check() -> None:
+        raise KafkaError("not now")
+
+    with pytest.raises(KafkaError, match="not now"):
+        run(core.accumulator.append_steps(core.topic(), 0, encoded(b"v"), None, check))
+    assert core.accumulator.incomplete_records() == 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 from producer.fakes_core import START, TIME, Core, encoded, run, value_for, values
@@ -11,6 +12,7 @@ from producer.fakes_core import START, TIME, Core, encoded, run, value_for, valu
 from penstock.errors import IllegalStateError, InvalidRecordError, KafkaError, NetworkError
 from penstock.producer._send_cy import Delivery, PartitionQueue
 from penstock.producer.batch import TRANSITIONS, Batch, BatchState
+from penstock.producer.delivery import mark_io_thread
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import HEADER_SIZE
 from penstock.types import RecordMetadata, TopicPartition
@@ -339,3 +341,35 @@ def test_an_error_reaches_everybody_who_asks():
     for delivery in deliveries(batch):
         with pytest.raises(NetworkError, match="gone"):
             delivery.result(0)
+
+
+# ------------------------------------------------------------------------------------------------- doubts
+
+
+def test_a_batch_is_in_doubt_only_once_somebody_says_so():
+    batch = new_batch()
+    assert not batch.in_doubt
+    batch.in_doubt = True
+    batch.move_to(BatchState.IN_FLIGHT)
+    batch.move_to(BatchState.QUEUED)
+    assert batch.in_doubt  # an attempt that may have succeeded is not undone by the next one
+
+
+def test_only_the_thread_that_settles_a_batch_may_not_wait_for_it():
+    batch = new_batch()
+    (delivery, *_) = deliveries(batch)
+    outcomes = []
+
+    def on_a_thread_of(owner: object) -> None:
+        mark_io_thread(owner)
+        try:
+            delivery.result(0)
+        except (IllegalStateError, TimeoutError) as error:
+            outcomes.append(type(error))
+
+    for owner in (batch.queue.active, set()):
+        thread = threading.Thread(target=on_a_thread_of, args=(owner,))
+        thread.start()
+        thread.join(10)
+    assert outcomes[0] is IllegalStateError
+    assert outcomes[1] is not IllegalStateError

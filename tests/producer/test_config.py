@@ -75,9 +75,9 @@ def test_both_spellings_work_in_both_places(name):
 
 
 def test_a_configuration_may_be_keywords_alone():
-    assert ProducerConfig.from_user(None, {"bootstrap_servers": ["a:1", "b:2"]}).bootstrap_addresses == (
-        ("a", 1),
-        ("b", 2),
+    assert ProducerConfig.from_user(None, {"bootstrap_servers": ["a:1", "b:2"]}).bootstrap_servers == (
+        "a:1",
+        "b:2",
     )
 
 

@@ -268,7 +268,7 @@ def test_partition_out_of_range_waits_for_growth_then_is_explained(started: Driv
     error = started.metadata.explain_timeout("orders", 2, 500)
     headline = "Partition 2 of topic orders with partition count 2 is not present in metadata after 500 ms."
     assert str(error) == f"{headline} Its partitions are numbered from 0 to 1."
-    assert error.__cause__ is None
+    assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
 
     started.answer(topic("orders", 3))
     assert ticket.result.partition_count("orders") == 3

@@ -8,6 +8,7 @@ import logging
 import pytest
 from network.fakes import api_versions_body
 from producer.fakes_sender import Rig, produce_body
+from producer.fakes_txn import CUT, GateRig
 
 from penstock.errors import (
     DeliveryTimeoutError,
@@ -21,6 +22,7 @@ from penstock.errors import (
     TopicAuthorizationError,
     UnsupportedVersionError,
 )
+from penstock.producer.transactions import TxnState
 from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE
 from penstock.types import Node
 
@@ -859,3 +861,36 @@ def test_a_throttled_broker_gets_nothing_until_its_time_is_over():
     rig.send("t", b"b")
     rig.await_request()
     assert rig.clock.now() - started == pytest.approx(0.7, abs=0.01)
+
+
+# ------------------------------------------------------------------------------------------------- doubts
+
+
+@pytest.mark.parametrize("code", [-1, 6, 7, 20, 56, CUT])
+def test_after_these_a_batch_may_have_been_written(code):
+    assert doubted(code)
+
+
+@pytest.mark.parametrize("code", [2, 3, 19, 51, 72, 74, 89])
+def test_after_these_a_batch_was_not_written(code):
+    assert not doubted(code)
+
+
+def doubted(code: int | str) -> bool:
+    """Whether a batch that is refused after such an answer may be in the log all the same.
+
+    A coordinator that cannot raise the epoch makes the difference visible: the producer has to give up.
+    """
+    rig = GateRig.transactional(protocol=1, versions={"InitProducerId": (0, 2)})
+    rig.begin()
+    delivery = rig.send("t", b"a", partition=0)
+    rig.await_request()
+    if code == CUT:
+        rig.break_connection(0)
+    else:
+        rig.answer(error_code=code)
+    if not delivery.done():
+        rig.await_request()
+        rig.answer(error_code=87)
+    assert isinstance(delivery.exception(0), KafkaError)
+    return rig.state is TxnState.FATAL_ERROR

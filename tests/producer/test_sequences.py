@@ -425,3 +425,23 @@ def test_only_a_batch_that_was_sent_is_in_doubt_when_it_expires(queue):
     numbering.on_expired(sent)
     assert numbering.book.unresolved == {queue: 2}
     assert not numbering.may_drain(queue, batch_of(queue))
+
+
+@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
+def test_of_several_missing_batches_the_first_decides(queue, order):
+    book = SequenceBook()
+    first, second, third = numbered(book, queue, 1, 2, 1)
+    for missing in order:
+        book.mark_broken(queue, missing)
+    assert book.may_resend_broken(queue, first)
+    assert not book.may_resend_broken(queue, second)
+    assert not book.may_resend_broken(queue, third)
+
+
+@pytest.mark.parametrize("latest_first", [True, False])
+def test_of_several_batches_in_doubt_the_last_decides(queue, latest_first):
+    book = SequenceBook()
+    batches = numbered(book, queue, 1, 2)
+    for batch in reversed(batches) if latest_first else batches:
+        book.mark_unresolved(batch)
+    assert book.unresolved == {queue: 3}

@@ -439,6 +439,37 @@ def test_a_detached_transaction_is_ended_from_elsewhere(kafka: FakeKafka, make: 
     assert handles[0].record_count == 1
 
 
+@pytest.mark.parametrize("release", ["2.4", "2.8", "3.9"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_detached_transaction_of_an_old_release_is_ended(release: str, commit: bool):
+    with FakeKafka(topics={"t": 1}, release=release) as kafka:
+        address = {"bootstrap.servers": kafka.bootstrap_servers}
+        with Producer(address, transactional_id="x", linger_ms=0) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"a", partition=0)
+            handle = producer.detach_transaction()
+        for _ in range(2):
+            assert complete_transaction(handle, commit, config=address).committed is commit
+        assert values(kafka) == [b"a"] * commit
+        with kafka.locked() as cluster:
+            used = {request.version for request in cluster.received if request.api is END_TXN}
+        assert used == {handle.end_txn_version} == {1 if release == "2.4" else 3}
+
+
+def test_a_detached_transaction_of_an_old_release_is_aborted_by_whoever_takes_the_id():
+    with FakeKafka(topics={"t": 1}, release="2.4") as kafka:
+        address = {"bootstrap.servers": kafka.bootstrap_servers}
+        with Producer(address, transactional_id="x", linger_ms=0, retry_backoff_ms=10) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"a", partition=0)
+            handle = producer.detach_transaction()
+            producer.init_transactions()
+        with pytest.raises(TransactionAbortedError, match="fence"):
+            complete_transaction(handle, config=address)
+
+
 def test_a_transaction_with_a_record_that_failed_is_not_detached(kafka: FakeKafka, make: Make):
     producer = make()
     refuse_next_record(kafka)

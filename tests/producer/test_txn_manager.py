@@ -41,7 +41,7 @@ from penstock.protocol.messages import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
-from penstock.testing import ClusterSettings
+from penstock.testing import ClusterSettings, Fault
 from penstock.types import ConsumerGroupMetadata, TopicPartition
 
 V1, V2 = 1, 2
@@ -626,6 +626,33 @@ def test_a_record_that_expires_while_committing_drops_the_commit(protocol):
     assert (producer_id, epoch, sequence) == (PRODUCER_ID, 1, 0)  # what was in doubt is left behind
 
 
+def test_a_refusal_does_not_take_back_the_doubt_about_an_earlier_attempt():
+    """The numbers of what may have been written are not given to other records."""
+    rig = opened(V1, versions=NO_BUMP)
+    in_flight(rig)
+    rig.answer(error_code=7)  # perhaps it was written
+    rig.await_request()
+    rig.answer(error_code=87)
+    assert rig.state is TxnState.FATAL_ERROR
+    rig = opened(V1, versions=NO_BUMP)
+    in_flight(rig)
+    rig.answer(error_code=19)  # it was not
+    rig.await_request()
+    rig.answer(error_code=87)
+    assert rig.state is TxnState.ABORTABLE_ERROR
+    rig.abort()
+    assert a_transaction(rig)[2] == 0  # as if the refused one had never been
+
+
+def test_whoever_uses_a_closed_producer_is_told_so():
+    rig = opened()
+    rig.manager.close(ProducerClosedError("closed"))
+    for call in (rig.manager.check_send, rig.manager.commit, rig.manager.abort, rig.manager.detach):
+        with pytest.raises(KafkaError, match="closed"):
+            call()
+    assert not rig.manager.is_open  # nothing is left that a close would abort
+
+
 def test_without_a_new_epoch_a_record_in_doubt_is_fatal():
     """Requirement 72."""
     rig = opened(None, versions=NO_BUMP, **SHORT)
@@ -1049,6 +1076,56 @@ def test_a_detached_transaction_is_a_value(protocol):
     assert rig.asked(END_TXN)[-1]["transactional_id"] == "another"
 
 
+@pytest.mark.parametrize("newest", [0, 1, 2, 3, 4, 5])
+def test_in_the_first_protocol_a_detached_transaction_is_ended_in_a_version_that_the_brokers_know(newest):
+    rig = opened(V1, versions={"EndTxn": (0, newest)})
+    in_flight(rig)
+    rig.answer()
+    assert rig.manager.detach().end_txn_version == min(newest, 3)
+
+
+def test_after_a_detach_every_call_says_what_is_to_be_done():
+    rig = opened()
+    rig.manager.detach()
+    calls = (
+        rig.manager.begin,
+        rig.manager.check_send,
+        rig.manager.commit,
+        rig.manager.abort,
+        rig.manager.detach,
+        lambda: rig.offsets_ticket({("t", 0): 1}),
+    )
+    for call in calls:
+        with pytest.raises(IllegalStateError, match=r"was detached: call init_transactions\(\) before"):
+            call()
+    rig.init("another")
+    rig.begin()
+
+
+def test_a_second_call_to_init_transactions_is_told_so():
+    rig = GateRig.transactional()
+    for state in ("ready", "in a transaction"):
+        with pytest.raises(IllegalStateError, match=f"called already, and the producer is {state}"):
+            rig.manager.initialize()
+        if state == "ready":
+            rig.begin()
+    assert rig.state is TxnState.IN_TRANSACTION
+
+
+@pytest.mark.parametrize("code", [90, 47])
+def test_a_fence_says_once_what_it_is(code):
+    rig = opened()
+    rig.script(END_TXN, code)
+    in_flight(rig)
+    ticket = rig.manager.commit()
+    rig.answer()
+    with pytest.raises(ProducerFencedError) as caught:
+        rig.finish(ticket)
+    assert str(caught.value) == "another producer uses the transactional id 'x' [PRODUCER_FENCED (90)]"
+    assert isinstance(caught.value.__cause__, BrokerError)
+    assert caught.value.__cause__.code == code
+
+
 def test_a_detached_transaction_may_be_empty():
     rig = opened()
     handle = rig.manager.detach()
@@ -1110,11 +1187,6 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
     """Requirements 66 and 68."""
     rng = random.Random(seed)
     marker_delay = rng.choice([0, 0, 0.03])
-    codes = {api: list(known) for api, known in _CODES.items()}
-    if marker_delay:
-        codes[PRODUCE].remove(
-            87
-        )  # refused before the transaction before has ended: see the coordinator's rules
     rig = ClusterRig(
         3,
         {"t": 3, "in": 1},
@@ -1131,8 +1203,8 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
     committed: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     for number in range(10):
         for _ in range(rng.randrange(4)):
-            api = rng.choice(list(codes))
-            rig.kafka.faults.add(some_fault(rng, [api], codes[api]))
+            api = rng.choice(list(_CODES))
+            rig.kafka.faults.add(some_fault(rng, [api], _CODES[api]))
         first = 100 * number
         sent = try_transaction(rig, rng, range(first, first + rng.randrange(12)))
         for partition, values in (sent or {}).items():
@@ -1144,6 +1216,31 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
     rig.run_for(1)
     committed[0].append(b"last")
     assert {partition: rig.values("t", partition) for partition in committed} == committed
+
+
+@both
+def test_a_transaction_is_aborted_although_the_one_before_still_gets_its_markers(protocol):
+    rig = ClusterRig(
+        1,
+        features={"transaction.version": protocol},
+        settings=ClusterSettings(marker_delay=0.5),
+        transactional_id="x",
+    )
+    rig.init()
+    rig.begin()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.commit()
+    rig.kafka.faults.add(Fault(api=PRODUCE, error=87))
+    rig.begin()
+    refused = rig.send("t", b"b", partition=0)
+    rig.deliver(refused)
+    assert isinstance(refused.exception(0), InvalidRecordError)
+    rig.abort()
+    rig.begin()
+    rig.send("t", b"c", partition=0)
+    rig.commit()
+    rig.run_for(1)
+    assert rig.values() == [b"a", b"c"]
 
 
 @both

@@ -22,6 +22,7 @@ from penstock.protocol.messages import (
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    METADATA,
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
@@ -177,13 +178,72 @@ def test_another_group_has_another_coordinator():
     assert keys == [["x"], ["a"], ["b"]]
 
 
-@pytest.mark.parametrize(("protocol", "newest", "picked"), [(V1, 5, 4), (V2, 5, 5), (V1, 3, 3), (V1, 2, 2)])
+@pytest.mark.parametrize(
+    ("protocol", "newest", "picked"), [(V1, 6, 4), (V1, 5, 4), (V2, 6, 6), (V2, 5, 5), (V1, 3, 3), (V1, 2, 2)]
+)
 def test_the_version_of_the_offsets_belongs_to_the_protocol(protocol, newest, picked):
     """Requirement 79."""
     rig = GateRig.transactional(protocol=protocol, versions={"TxnOffsetCommit": (0, newest)})
     rig.begin()
     rig.send_offsets({("t", 0): 1})
     assert rig.asked_versions(TXN_OFFSET_COMMIT) == [picked]
+
+
+def test_offsets_go_by_topic_id_once_all_ids_are_known():
+    """Requirement 79."""
+    rig = GateRig.transactional(protocol=V2)
+    rig.cluster.add_topic("u", 1)
+    rig.begin()
+    for offset in (1, 2):
+        rig.send_offsets({("t", 0): offset, ("u", 0): offset})
+        rig.settle(5)  # the metadata of the new topic comes
+    assert rig.asked_versions(TXN_OFFSET_COMMIT) == [5, 6]
+    by_name, by_id = rig.asked(TXN_OFFSET_COMMIT)
+    assert [topic["name"] for topic in by_name["topics"]] == ["t", "u"]
+    ids = [rig.cluster.topics[name].topic_id for name in "tu"]
+    assert [(topic["name"], topic["topic_id"]) for topic in by_id["topics"]] == [("", known) for known in ids]
+
+
+def test_topics_of_offsets_are_not_asked_for_where_no_broker_wants_their_ids():
+    rig = GateRig.transactional(protocol=V2, versions={"TxnOffsetCommit": (0, 5)})
+    rig.begin()
+    rig.send_offsets({("u", 0): 1})
+    rig.settle(5)
+    assert not rig.parts.metadata.snapshot.topics.keys() & {"u"}
+    assert all(
+        topic["name"] != "u" for broker in (0, 1) for request in rig.seen(METADATA, broker)
+        for topic in request.body["topics"]
+    )  # fmt: skip
+
+
+def test_offsets_of_a_topic_that_was_made_anew_go_by_its_new_id():
+    """Requirement 79."""
+    rig = GateRig.transactional(protocol=V2)
+    rig.begin()
+    old, new = rig.cluster.topics["t"].topic_id, bytes(15) + b"\x77"
+    rig.cluster.topics["t"].topic_id = new
+    rig.script(TXN_OFFSET_COMMIT, 100, 100)
+    rig.send_offsets({("t", 0): 1})
+    named = [body["topics"][0]["topic_id"] for body in rig.asked(TXN_OFFSET_COMMIT)]
+    assert (named[0], named[-1]) == (old, new)
+
+
+def test_answers_by_topic_id_tell_which_offsets_were_taken():
+    """Requirement 79."""
+    rig = GateRig.transactional(protocol=V2)
+    rig.know("u")
+    rig.hold(TXN_OFFSET_COMMIT)
+    rig.begin()
+    ticket = rig.offsets_ticket({("t", 0): 5, ("u", 0): 7})
+    request = held_offsets(rig)
+    taken, refused = offset_commit_body(request)["topics"]
+    refused["partitions"][0]["error_code"] = 14
+    stranger = taken | {"topic_id": bytes(15) + b"\x99"}
+    rig.brokers[1].answer(request, {"topics": [refused, stranger, taken]})
+    (again,) = held_offsets(rig).body["topics"]
+    assert again["topic_id"] == rig.cluster.topics["u"].topic_id
+    rig.release(TXN_OFFSET_COMMIT)
+    rig.finish(ticket)
 
 
 def test_in_protocol_v2_older_versions_of_the_offsets_will_not_do():

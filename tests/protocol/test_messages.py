@@ -33,8 +33,8 @@ kio_serial = pytest.importorskip("kio.serial")
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
 
-# Newer than kio; its bytes are written out in test_api_versions.py.
-UNKNOWN_TO_KIO = {("ApiVersions", 5)}
+# Newer than kio; their bytes are written out in test_api_versions.py and test_txn_offset_commit.py.
+UNKNOWN_TO_KIO = {("ApiVersions", 5), ("TxnOffsetCommit", 6)}
 
 every_version = pytest.mark.parametrize(
     ("api", "version"),

@@ -4,7 +4,7 @@
 python -m simulation --seeds 10000          from a start chosen at random, and printed
 python -m simulation --seeds 100 --start 7  from a known start
 python -m simulation --seed 7               one seed, with everything that happened
-python -m simulation --bugs                 how soon each planted bug is found
+python -m simulation --bugs --starts 5      how soon each planted bug is found, from five starts
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import faulthandler
 import gc
 import os
 import random
+import statistics
 import sys
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from simulation.run import Report, simulate
 
 _CHUNK = 50  # seeds that a worker takes at once
 _HANGS_AFTER = 120  # real seconds for one seed; a lock that is taken twice would hang for ever
+_TELL_EVERY = 15.0  # seconds
 _LIMIT = 2000  # seeds within which a planted bug must be found
 _FAULTS_WANTED = 3
 
@@ -47,10 +49,15 @@ def main() -> int:
     say(f"penstock: {_compiled.describe()}")
     if arguments.seed is not None:
         return _replay(arguments.seed, arguments.bug)
-    start = random.SystemRandom().randrange(10**9) if arguments.start is None else arguments.start
     if arguments.bugs:
-        return _find_bugs(start, arguments.jobs)
-    return _run_many(start, arguments.seeds, arguments.jobs, arguments.bug)
+        return _find_bugs(
+            [_start(arguments.start, index) for index in range(arguments.starts)], arguments.jobs
+        )
+    return _run_many(_start(arguments.start), arguments.seeds, arguments.jobs, arguments.bug)
+
+
+def _start(chosen: int | None, index: int = 0) -> int:
+    return random.SystemRandom().randrange(10**9) if chosen is None else chosen + index * _LIMIT
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,6 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     parser.add_argument("--bug", choices=BUGS, help="with this bug planted")
     parser.add_argument("--bugs", action="store_true", help=f"find every planted bug within {_LIMIT} seeds")
+    parser.add_argument("--starts", type=int, default=1, help="from so many starts, for a median (1)")
     return parser.parse_args()
 
 
@@ -94,6 +102,8 @@ def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Ro
         for seed in seeds:
             faulthandler.dump_traceback_later(_HANGS_AFTER, exit=True)
             reports.append(simulate(seed))
+            if reports[-1].problems:
+                break
     faulthandler.cancel_dump_traceback_later()
     gc.collect()
     return reports, rows, time.process_time() - began
@@ -109,6 +119,7 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     began = time.monotonic()
     rows: coverage.Rows = Counter()
     totals = _Totals()
+    progress = _Progress(count, began)
     busy = 0.0
     with ProcessPoolExecutor(jobs) as pool:
         work = [pool.submit(_run_chunk, chunk, bug) for chunk in _chunks(start, count)]
@@ -117,23 +128,50 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
             busy += spent
             rows.update(used)
             totals.add(reports)
-    seconds = time.monotonic() - began
+            progress.maybe_tell(totals.seeds, time.monotonic())
+            if totals.failed:
+                pool.shutdown(cancel_futures=True)
+                break
     say("\n".join(coverage.describe(rows)))
     say(totals.describe())
-    say(f"{seconds:.0f} s in all, {busy / count * 1000:.0f} ms of processor time a seed")
+    seconds = time.monotonic() - began
+    say(f"{seconds:.0f} s in all, {busy / totals.seeds * 1000:.0f} ms of processor time a seed")
     if totals.failed:
-        say(
-            f"FAILED: {len(totals.failed)} of {count} seeds; see one with: make simulate SEED={totals.failed[0]}"
-        )
-        return 1
+        return _show_failure(totals.failed[0], bug)
     say(f"all {count} seeds hold")
     return 0
+
+
+def _show_failure(seed: int, bug: str | None) -> int:
+    """Run the seed again, for its trace."""
+    say(f"\nseed {seed} again:\n")
+    if _replay(seed, bug) == 0:
+        say(
+            "it holds now: what it does depends on something besides the seed, which is a mistake of the simulator"
+        )
+    say(f"FAILED: see it again with: make simulate SEED={seed}")
+    return 1
+
+
+class _Progress:
+    """Tells from time to time how far it is."""
+
+    def __init__(self, count: int, now: float) -> None:
+        self._count = count
+        self._began = self._told_at = now
+
+    def maybe_tell(self, done: int, now: float) -> None:
+        if now - self._told_at >= _TELL_EVERY and done < self._count:
+            self._told_at = now
+            left = (now - self._began) / done * (self._count - done)
+            say(f"{done} seeds hold, about {left:.0f} s to go")
 
 
 class _Totals:
     """Sums over many seeds."""
 
     def __init__(self) -> None:
+        self.seeds = 0
         self.modes: Counter[str] = Counter()
         self.sums: Counter[str] = Counter()
         self.small: list[int] = []
@@ -141,8 +179,9 @@ class _Totals:
 
     def add(self, reports: Iterable[Report]) -> None:
         for report in reports:
+            self.seeds += 1
             self.modes[report.mode] += 1
-            for name in ("records", "faults", "turns", "lives", "late_arrivals"):
+            for name in ("records", "faults", "turns", "lives", "late_arrivals", "late_losses"):
                 self.sums[name] += getattr(report, name)
             if report.records < RECORDS_WANTED or report.faults < _FAULTS_WANTED:
                 self.small.append(report.seed)
@@ -170,18 +209,31 @@ def find_bug(name: str, start: int, limit: int = _LIMIT) -> Report | None:
     return None
 
 
-def _find_bugs(start: int, jobs: int) -> int:
-    say(f"planted bugs, from seed {start}")
+def _find_bugs(starts: list[int], jobs: int) -> int:
+    say(f"planted bugs, from seed {', '.join(map(str, starts))}")
     hidden = 0
     with ProcessPoolExecutor(jobs) as pool:
-        for name, future in [(name, pool.submit(find_bug, name, start)) for name in BUGS]:
-            report = future.result()
-            if report is None:
+        work = [(name, [pool.submit(find_bug, name, start) for start in starts]) for name in BUGS]
+        for name, futures in work:
+            reports = [future.result() for future in futures]
+            found = [
+                report.seed - start + 1
+                for start, report in zip(starts, reports, strict=True)
+                if report is not None
+            ]
+            if len(found) < len(starts):
                 hidden += 1
-                say(f"  {name}: NOT FOUND in {_LIMIT} seeds")
+                say(f"  {name}: NOT FOUND in {_LIMIT} seeds from {len(starts) - len(found)} start(s)")
             else:
-                say(f"  {name}: seed {report.seed}, number {report.seed - start + 1}: {report.problems[0]}")
+                last = next(report for report in reports if report is not None)
+                say(f"  {name}: after {_spread(found)} seed(s); {last.seed}: {last.problems[0]}")
     return 1 if hidden else 0
+
+
+def _spread(counts: list[int]) -> str:
+    if len(counts) == 1:
+        return str(counts[0])
+    return f"{statistics.median(counts):.0f} (median) to {max(counts)} (worst)"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.delivery import BatchResult
 from penstock.producer.idempotence import IdempotentGate
 from penstock.producer.sender import Sender
+from simulation.plan import IDEMPOTENT, PLAIN, TRANSACTIONAL, Plan
 
 Patch = AbstractContextManager[Any]
 
@@ -126,6 +127,24 @@ BUGS: dict[str, Callable[[], Patch]] = {
         second_look_left_out,
     )
 }
+
+
+# Where the rarer ones are worth looking for when time is short.
+_WORTH: dict[Callable[[], Patch], Callable[[Plan], bool]] = {
+    sequence_not_rewound: lambda plan: plan.mode == IDEMPOTENT,
+    batch_freed_in_flight: lambda plan: plan.spare_ms <= 300,
+    muting_forgotten: lambda plan: (
+        plan.mode == PLAIN and plan.ordered and plan.acks != "0" and plan.brokers > 1
+    ),
+    epoch_renumbers_too_much: lambda plan: plan.mode == IDEMPOTENT and sum(plan.topics.values()) > 1,
+    end_sent_too_early: lambda plan: plan.mode == TRANSACTIONAL,
+}
+
+
+def worth_a_look(name: str, plan: Plan) -> bool:
+    """Whether a bug may well show itself in seeds with such a plan."""
+    check = _WORTH.get(BUGS[name])
+    return check is None or check(plan)
 
 
 @contextmanager

@@ -36,6 +36,16 @@ _RETRIABLE = (2, 3, 5, 6, 7, 19, 56, 72, 74, 89)
 _FAILING = (1, 17, 29, 32, 42, 87)
 _TRANSACTION_APIS = (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN)
 _ANY_API = (PRODUCE, PRODUCE, PRODUCE, METADATA, API_VERSIONS, FIND_COORDINATOR, *_TRANSACTION_APIS)
+# Of the others, which have no list, random bytes may be an answer that can be read, and nobody is safe from lies.
+_UNREADABLE = (
+    PRODUCE,
+    PRODUCE,
+    PRODUCE,
+    METADATA,
+    FIND_COORDINATOR,
+    ADD_PARTITIONS_TO_TXN,
+    TXN_OFFSET_COMMIT,
+)
 _TRANSACTION_ERRORS: dict[ApiSchema, tuple[int, ...]] = {
     FIND_COORDINATOR: (15, 14, 7),
     INIT_PRODUCER_ID: (14, 15, 16, 51, 7),
@@ -72,12 +82,14 @@ class Chaos:
         self.happened = 0
         self.loses = False
         self.kinds: list[Callable[[], str | None]] = [
-            self.cut, self.cut, self.request_fault, self.request_fault, self.produce_error, self.produce_error,
-            self.move_leader, self.move_leader, self.stop_broker, self.restart_broker, self.hold_replication,
-            self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr, self.refuse_records,
+            self.cut, self.cut_busy, self.cut_busy, self.request_fault, self.request_fault, self.produce_error,
+            self.produce_error, self.move_leader, self.move_leader, self.stop_broker, self.restart_broker,
+            self.hold_replication, self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr,
+            self.refuse_records, self.isolate_leader,
         ]  # fmt: skip
         if sim.plan.mode == PLAIN:
-            self.kinds += [self.move_leader] * 6
+            # Nothing but muting keeps the order there.
+            self.kinds += [self.move_leader] * 2 + [self.isolate_leader] * 6
         if sim.plan.mode == TRANSACTIONAL:
             self.kinds += [
                 self.move_coordinator, self.transaction_error, self.transaction_error, self.transaction_error,
@@ -105,6 +117,14 @@ class Chaos:
             self.world.cut(link)
         return f"cut {len(links)} connection(s)"
 
+    def cut_busy(self) -> str:
+        """Cut a connection at the moment at which the most is lost."""
+        count = min(
+            self.rng.choice((1, 2, 2, 3)), self.sim.plan.options["max_in_flight_requests_per_connection"]
+        )
+        self.world.cut_when_under_way = count
+        return f"the next connection with {count} request(s) on their way will be cut"
+
     def request_fault(self) -> str:
         rng = self.rng
         api = rng.choice(_ANY_API)
@@ -113,7 +133,8 @@ class Chaos:
             fault = Fault(api=api, truncate=rng.randrange(1, 30), skip=rng.randrange(3))
         elif kind == "garbage":
             # An answer that cannot be read is none: the connection ends, and what it answered is in doubt.
-            fault = Fault(api=api, truncate=rng.randrange(8, 20), delay=0.01, skip=rng.randrange(3))
+            api = rng.choice(_UNREADABLE)
+            fault = Fault(api=api, garbage=True, skip=rng.randrange(3))
         else:
             fault = Fault(api=api, cut="before" if kind == "before" else "after", skip=rng.randrange(3))
         self.cluster.faults.add(fault)
@@ -203,6 +224,27 @@ class Chaos:
         self.cluster.move_leader(*partition.key, to)
         return f"{partition.key} is led by broker {to}"
 
+    def isolate_leader(self) -> str | None:
+        """A leader that clients hardly reach loses its partition: what was sent to it comes back late, unwritten."""
+        partition = self._partition()
+        leader = partition.leader
+        if leader not in self.cluster.live or len(partition.isr) < 2:
+            return None
+        seconds = self.rng.choice((0.1, 0.2, 0.4))
+        for link in self.world.links:
+            if link.broker_id == leader:
+                link.stall(seconds)
+        self.world.after(self.rng.random() * 0.05, self._depose, partition, leader)
+        return f"requests to broker {leader} take {seconds} s, and it will lose {partition.key}"
+
+    def _depose(self, partition: Partition, leader: int) -> None:
+        others = [broker for broker in partition.isr if broker != leader and broker in self.cluster.live]
+        if partition.leader == leader and others:
+            self._note_loss(partition)
+            self.cluster.move_leader(*partition.key, others[0])
+            self.sim.note("%s is led by broker %s", partition.key, others[0])
+            self.world.pump()
+
     def stop_broker(self) -> str | None:
         if len(self.cluster.live) < len(self.cluster.nodes):
             return None
@@ -277,9 +319,6 @@ class Chaos:
 
     def _note_loss(self, partition: Partition) -> None:
         log = partition.log
-        if any(batch.is_control and batch.last_offset >= log.high_watermark for batch in log.batches[-20:]):
-            # A coordinator writes its markers until the followers have them; the fake one writes them once.
-            log.resume_replication()
         if log.high_watermark < log.log_end_offset:
             self.loses = True
 

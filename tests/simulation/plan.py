@@ -59,6 +59,12 @@ class Plan:
         return self.mode != PLAIN or self.options["max_in_flight_requests_per_connection"] == 1
 
     @property
+    def spare_ms(self) -> int:
+        """How much longer than one request the delivery of a batch may take."""
+        options = self.options
+        return int(options["delivery_timeout_ms"] - options["request_timeout_ms"] - options["linger_ms"])
+
+    @property
     def acks(self) -> str:
         return str(self.options["acks"])
 

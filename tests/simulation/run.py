@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.producer import delivery as delivery_module
 from penstock.producer.assembly import assemble
 from penstock.producer.config import ProducerConfig
-from penstock.protocol.messages import END_TXN, PRODUCE
-from penstock.records.reader import read_batches
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
@@ -27,8 +25,9 @@ from penstock.transaction_handle import TransactionHandle
 from simulation import checks
 from simulation.chaos import Chaos
 from simulation.face import Call, Face
+from simulation.late import LateRequests, batches_of
 from simulation.ledger import Entry, Ledger, Txn, TxnEnd
-from simulation.plan import PLAIN, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan
+from simulation.plan import IDEMPOTENT, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan
 from simulation.programs import Application
 from simulation.scheduler import AppThread, Scheduler
 from simulation.tracing import broker_side
@@ -54,6 +53,7 @@ class Report:
     turns: int = 0
     lives: int = 0
     late_arrivals: int = 0
+    late_losses: int = 0
     virtual_seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
@@ -65,14 +65,14 @@ class Simulation:
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         self.report = Report(seed)
         self.traced = traced
-        self.plan: Plan = make_plan(_stream(seed, "plan"))
+        self.plan = plan_of(seed)
         self.seed = seed
         self.clock = SimClock()
         self.cluster = self._make_cluster()
-        self.world = World(self.cluster, self.clock, _stream(seed, "network"))
+        self.late = LateRequests(self.cluster)
+        self.world = World(self.cluster, self.clock, _stream(seed, "network"), self.late)
         self.world.slowest = self.plan.slowest
         self.world.partial_writes = self.plan.partial_writes
-        self.world.may_arrive_late = self._may_arrive_late
         self.world.poll_with = self._poll
         self.world.on_write = self._interleave
         self.ledger = Ledger()
@@ -117,19 +117,6 @@ class Simulation:
             cluster.create_topic(name, partitions, configs={"max.message.bytes": str(plan.max_message_bytes)})
         return cluster
 
-    def _may_arrive_late(self, api_key: int) -> bool:
-        """Whether a cluster of that release can cope with a request that comes when nobody expects it any more.
-
-        Without sequence numbers nothing is promised then. The first transaction protocol cannot tell a late EndTxn
-        from that of the next transaction, and before 3.6 the same holds for batches: brokers mended that, not clients.
-        """
-        plan = self.plan
-        if plan.mode == PLAIN:
-            return False
-        if plan.mode == TRANSACTIONAL and not plan.second_protocol:
-            return api_key == PRODUCE.key and self.cluster.release.verifies_transactions
-        return api_key in (PRODUCE.key, END_TXN.key)
-
     # ---------------------------------------------------------------------------------------------- the run
 
     def run(self) -> Report:
@@ -159,6 +146,7 @@ class Simulation:
         report.records = self.ledger.accepted
         report.faults = self.chaos.happened
         report.late_arrivals = self.world.late_arrivals
+        report.late_losses = self.world.late_losses
         report.virtual_seconds = self.clock.time - 1000
         return report
 
@@ -171,6 +159,8 @@ class Simulation:
         rng = _stream(self.seed, f"producer {self.report.lives}")
         self.parts = assemble(config, self.clock, self.world.backend(), rng)
         self._open_batches = checks.OpenBatches(self.parts.accumulator)
+        if plan.mode == IDEMPOTENT:
+            self.late.watch(self.parts.sender._gate)  # type: ignore[arg-type]
         self.face = Face(self.parts, self.clock, plan.max_block)
         app = Application(self, self.face, _stream(self.seed, f"application {self.report.lives}"))
         self._ends_at = self.clock.time + _LONGEST
@@ -180,7 +170,7 @@ class Simulation:
             for _ in range(plan.senders):
                 self.spawn_sender(lambda sender: app.sender(sender, -(-plan.records // plan.senders)))
         self.scheduler.spawn("closer", app.closer())
-        with _application_side():  # what run() says of this thread does not outlast it
+        with _ApplicationSide():  # what run() says of this thread does not outlast it
             self.parts.sender.run()
         self.note("the I/O thread has ended")
         self.face.ended.complete(None)
@@ -196,16 +186,16 @@ class Simulation:
         """Let everything come to rest: late requests, time-outs of transactions, markers."""
         self.cluster.faults.clear()
         until = self.clock.time + 60
-        while self.world.next_at() <= until:
+        while (moment := self.world.next_at()) <= until:
             self.world.woken = False
-            self.world.happen(until)
+            self.world.happen(moment, until)
 
     def _check(self) -> None:
         plan, ledger, problems = self.plan, self.ledger, self.report.problems
         found = checks.find_records(self.cluster, ledger, problems)
         problems += checks.check_outcomes(ledger)
         problems += checks.check_log(plan, ledger, found, self.chaos.loses)
-        problems += checks.check_order(plan, ledger, found)
+        problems += checks.check_order(plan, ledger, found, self.world.late_arrivals > 0)
         problems += checks.check_transactions(plan, self.cluster, ledger, found)
         if self.traced:
             for problem in problems:
@@ -220,7 +210,7 @@ class Simulation:
         if self.report.turns > _MOST_TURNS:
             raise Stuck(f"no end after {_MOST_TURNS} turns; {checks.describe_threads(scheduler.threads)}")
         until = clock.time + timeout
-        with _application_side():
+        with _ApplicationSide():
             while True:
                 if scheduler.runnable and self.choices.random() < 0.7:
                     self._step()
@@ -244,7 +234,7 @@ class Simulation:
         if target == self._ends_at <= happens_at or target == float("inf"):
             raise Stuck(f"nothing will ever happen; {checks.describe_threads(self.scheduler.threads)}")
         if happens_at <= target:
-            self.world.happen(target)
+            self.world.happen(happens_at, target)
         else:
             self.clock.time = max(self.clock.time, target)
         self.scheduler.ring(self.clock.time)
@@ -261,7 +251,7 @@ class Simulation:
             return
         self._check_locks("in the middle of a turn")
         self._interleaving = True
-        with _application_side():
+        with _ApplicationSide():
             self._step()
         self._interleaving = False
 
@@ -345,18 +335,11 @@ class Simulation:
 
     def holds_written_batch(self, request: ApiRequest) -> bool:
         """Whether the log has one of the request's batches already."""
-        topics = self.cluster.topics
-        for row in request.body["topic_data"]:
-            topic = topics.by_name(row["name"]) if row["name"] else topics.by_id(row["topic_id"])
-            for part in row["partition_data"]:
-                partition = None if topic is None else topics.partition(topic.name, part["index"])
-                if partition is None:
-                    continue
-                (batch,) = read_batches(part["records"])
-                identity = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
-                for known in partition.log.batches:
-                    if (known.producer_id, known.producer_epoch, known.base_sequence) == identity:
-                        return True
+        for partition, batch in batches_of(self.cluster, request.body):
+            identity = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+            for known in partition.log.batches:
+                if (known.producer_id, known.producer_epoch, known.base_sequence) == identity:
+                    return True
         return False
 
 
@@ -371,22 +354,29 @@ class _Listener(logging.Handler):
         self._tell(record)
 
 
-@contextmanager
-def _application_side() -> Iterator[None]:
+class _ApplicationSide:
     """One thread plays all: inside the block it is not the I/O thread, whatever it was and becomes there."""
-    marks = vars(delivery_module._thread)
-    before = dict(marks)
-    marks.clear()
-    try:
-        yield
-    finally:
-        marks.clear()
-        marks.update(before)
+
+    __slots__ = ("_before", "_marks")
+
+    def __enter__(self) -> None:
+        self._marks = vars(delivery_module._thread)
+        self._before = dict(self._marks)
+        self._marks.clear()
+
+    def __exit__(self, *error: object) -> None:
+        self._marks.clear()
+        self._marks.update(self._before)
 
 
 def _stream(seed: int, name: str) -> random.Random:
     """A random source of its own for each part, so that one part's choices do not shift another's."""
     return random.Random(f"{seed} {name}")
+
+
+def plan_of(seed: int) -> Plan:
+    """What a seed decides before anything runs."""
+    return make_plan(_stream(seed, "plan"))
 
 
 def simulate(seed: int, *, traced: bool = False) -> Report:

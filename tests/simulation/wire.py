@@ -21,8 +21,10 @@ from penstock.network.backend import NetworkBackend
 from penstock.network.transport import NOTHING, READ, WRITE, Address
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
+from simulation.late import LateRequest, LateRequests
 
 EPOCH = 1_700_000_000.0  # what the wall clocks show when virtual time is 0
+_ARRIVE_LATE = 0.7  # how many of the requests of a cut connection arrive
 _TICK = 1e-6  # no two looks at the clock see the same time, as on a real machine
 
 
@@ -110,13 +112,17 @@ class Link:
         self.world.sever(self)
 
     def readiness(self) -> int:
+        if not self.established:
+            return NOTHING if self.broken is None else READ | WRITE
         if self.broken is not None:
             return READ | WRITE
-        if not self.established:
-            return NOTHING
         return (READ if self.inbound or self.ended else 0) | (0 if self.blocked else WRITE)
 
     # ---- in between
+
+    def stall(self, seconds: float) -> None:
+        """Hold back what is written from now on."""
+        self._up_at = max(self._up_at, self.world.clock.time + seconds)
 
     def _unblock(self) -> None:
         self.blocked = False
@@ -126,6 +132,9 @@ class Link:
         self.in_transit.append(frame)
         self._up_at = max(self._up_at, world.clock.time + world.latency())
         world.at(self._up_at, self._arrive)
+        if len(self.in_transit) >= world.cut_when_under_way:
+            world.cut_when_under_way = math.inf
+            world.after(0.0, world.cut, self)
 
     def _arrive(self) -> None:
         if self.severed or self.session is None:
@@ -165,19 +174,23 @@ class World:
         cluster: the brokers.
         clock: virtual time.
         rng: latencies, partial writes, what becomes of requests on a cut connection.
+        late: which of those may arrive.
     """
 
-    def __init__(self, cluster: FakeCluster, clock: SimClock, rng: random.Random) -> None:
+    def __init__(self, cluster: FakeCluster, clock: SimClock, rng: random.Random, late: LateRequests) -> None:
         self.cluster = cluster
+        self.late = late
         self.clock = clock
         self.rng = rng
         self.slowest = 0.02  # the longest latency, in seconds
         self.partial_writes = 0.0  # how many of the writes find too little room
-        self.may_arrive_late: Callable[[int], bool] = lambda api_key: False
+        self.cut_when_under_way = math.inf  # the next connection with so many requests on their way is cut
         self.silent: set[int] = set()  # brokers that do not answer attempts to connect
         self.links: list[Link] = []
+        self._forsaken: list[Session] = []  # of cut links: the broker goes on, and nobody hears it
         self.woken = False
         self.late_arrivals = 0
+        self.late_losses = 0  # requests that did not arrive because of a hole in Kafka's protocol
         self.on_write: Callable[[], None] = lambda: None
         self.poll_with: Callable[[float], list[tuple[Any, int]]] = lambda timeout: []
         self.note: Callable[..., None] = lambda text, *args: None
@@ -198,27 +211,31 @@ class World:
         cluster_at = self.cluster.next_event_at()
         return min(self._agenda[0][0], cluster_at) if self._agenda else cluster_at
 
-    def happen(self, until: float) -> None:
-        """Let happen what is due; moves the clock to it, never beyond `until`."""
-        clock = self.clock
-        while True:
-            moment = self.next_at()
-            if moment > until:
-                return
+    def happen(self, moment: float, until: float) -> None:
+        """Let happen what is due; moves the clock to it, never beyond `until`.
+
+        Args:
+            moment: when the next thing happens; not later than `until`.
+        """
+        clock, agenda = self.clock, self._agenda
+        while moment <= until:
             clock.time = max(clock.time, moment)
-            if self._agenda and self._agenda[0][0] <= clock.time:
-                _, _, action, args = heapq.heappop(self._agenda)
+            if agenda and agenda[0][0] <= clock.time:
+                _, _, action, args = heapq.heappop(agenda)
                 action(*args)
             else:
                 self.cluster.tick(clock.time)
                 self.pump()
-            if self.woken or any(self._ready_masks()):
+            if self.woken or self._is_any_ready():
                 return
+            moment = self.next_at()
 
     def pump(self) -> None:
         """Take the brokers' answers, wherever there are any."""
-        for link in self.links:
+        for link in tuple(self.links):  # one that has ended leaves the list
             link.collect()
+        for session in self._forsaken:
+            session.output(self.clock.time)
 
     def latency(self) -> float:
         return 0.0002 + self.rng.random() ** 3 * self.slowest
@@ -239,36 +256,58 @@ class World:
         link.broken = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
 
     def sever(self, link: Link) -> None:
-        """Nothing travels on this link any more; but one request that was on its way may arrive, perhaps late.
+        """Nothing travels on this link any more; but requests that were on their way may arrive, perhaps late.
 
-        Not more than one: a broker takes up the next request of a connection when it has answered the one before, and
-        finds out then that nobody is there.
+        The broker need not know of the cut: it goes on with what it has received, in order and one at a time, until it
+        finds out that nobody is there. So the first of the requests take effect, never one behind a lost one.
         """
         if link.severed:
             return
         link.severed = True
         if link in self.links:
             self.links.remove(link)
-        if link.session is not None:
-            _hang_up(link.session, self.clock.time)
-        if not link.in_transit:
+        session = link.session
+        if session is None or session.closed:
             return
-        frame = link.in_transit[0]
-        api_key = int.from_bytes(frame[4:6], "big")
-        if self.may_arrive_late(api_key) and self.rng.random() < 0.7:
-            delay = self.latency() if self.rng.random() < 0.4 else self.rng.random() * 3
-            self.after(delay, self._arrive_late, link.broker_id, frame)
+        arrives_at = self.clock.time
+        late = 0
+        received = [len(frame).to_bytes(4, "big") + frame for frame in session._requests]
+        session._requests.clear()
+        for frame in (*received, *link.in_transit):
+            if self.rng.random() > _ARRIVE_LATE:
+                break
+            arrives_at += self.latency() if self.rng.random() < 0.6 else self.rng.random() * 3
+            self.at(arrives_at, self._arrive_late, session, self.late.read(frame))
+            late += 1
+        if late:
+            self._forsaken.append(session)
+            self.at(arrives_at + 3, self._hang_up, session)
+        else:
+            self._hang_up(session)
 
-    def _arrive_late(self, broker_id: int, frame: bytes) -> None:
-        try:
-            session = self.cluster.session(broker_id)
-        except ConnectionRefusedError:
-            return  # the broker is down: it was too late
-        self.late_arrivals += 1
-        self.note("a request (API %s) of a cut connection reaches broker %s", frame[5], broker_id)
-        session.feed(frame, self.clock.time)
-        _hang_up(session, self.clock.time)
-        self.pump()
+    def _arrive_late(self, session: Session, late: LateRequest) -> None:
+        if session.closed:
+            return  # the broker was stopped, or has found out: it was too late
+        if session._pending is not None or session._held is not None:
+            # The broker has still to do with the one before.
+            self.after(self.latency(), self._arrive_late, session, late)
+        elif self.late.is_lost(late):
+            self.late_losses += 1
+            self.note("a request (API %s) of a cut connection is lost: Kafka could not cope", late.api_key)
+            self._hang_up(session)
+        else:
+            self.late_arrivals += 1
+            self.note(
+                "a request (API %s) of a cut connection reaches broker %s", late.api_key, session.broker_id
+            )
+            session.feed(late.frame, self.clock.time)
+            self.pump()
+
+    def _hang_up(self, session: Session) -> None:
+        """The broker finds out that nobody is there any more."""
+        session.close("the connection was cut")
+        if session in self._forsaken:
+            self._forsaken.remove(session)
 
     # ---- the client's backend
 
@@ -313,8 +352,8 @@ class World:
         watched = self._watched.values()
         return [(owner, mask) for link, owner, interest in watched if (mask := link.readiness() & interest)]
 
-    def _ready_masks(self) -> list[int]:
-        return [link.readiness() & interest for link, _, interest in self._watched.values()]
+    def _is_any_ready(self) -> bool:
+        return any(link.readiness() & interest for link, _, interest in self._watched.values())
 
     @property
     def open_transports(self) -> int:
@@ -326,9 +365,3 @@ class World:
 
     def close(self) -> None:
         """As a Selector; there is nothing to release."""
-
-
-def _hang_up(session: Session, now: float) -> None:
-    """Nobody is there any more to hear the answers."""
-    session.close("the connection was cut")
-    session.output(now)

@@ -102,6 +102,20 @@ def test_init_while_open_fences_and_takes_two_epochs(version: int) -> None:
 
 
 @both
+def test_a_marker_that_is_lost_with_its_leader_is_written_again(version: int) -> None:
+    room = Room(version)
+    room.write()
+    room.cluster.hold_replication("t", 0)
+    assert room.end(True)[0] == 0
+    assert room.wire.describe()["transaction_state"] == "PrepareCommit"
+    room.cluster.restart_broker(0, lose_unreplicated=True)
+    room.cluster.resume_replication("t", 0)
+    assert room.committed() == 0
+    room.cluster.tick(room.wire.now + 1)
+    assert room.committed() == 1
+
+
+@both
 def test_commit_after_the_time_out(version: int) -> None:
     room = Room(version)
     room.write()
@@ -188,7 +202,7 @@ def test_markers_being_written_ask_for_patience(version: int) -> None:
     room.write()
     assert room.end(True)[0] == 0
     assert room.end(True)[0] == Code.CONCURRENT_TRANSACTIONS
-    assert room.end(False)[0] == Code.INVALID_TXN_STATE
+    assert room.end(False)[0] == Code.CONCURRENT_TRANSACTIONS
     assert room.try_init() == Code.CONCURRENT_TRANSACTIONS
     assert room.committed() == 0
     assert room.wire.describe()["transaction_state"] == "PrepareCommit"
@@ -196,6 +210,42 @@ def test_markers_being_written_ask_for_patience(version: int) -> None:
     room.wire.now += 0.5
     assert room.end(True) == (0, room.after_end())
     assert room.committed() == 1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_next_transaction_is_ended_once_the_markers_of_the_one_before_are_written(commit: bool) -> None:
+    room = Room(V2, marker_delay=0.5)
+    room.write()
+    _, following = room.end(True)
+    assert room.write(following) == Code.CONCURRENT_TRANSACTIONS
+    assert room.end(commit, following)[0] == Code.CONCURRENT_TRANSACTIONS
+    room.wire.now += 0.5
+    # Nothing was written in it: there is nothing to be committed, and an abort raises the epoch.
+    expected = (Code.INVALID_TXN_STATE, Producer(-1, -1)) if commit else (0, following.bumped())
+    assert room.end(commit, following) == expected
+    assert room.committed() == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "id_change", "epoch_change", "code"),
+    [
+        (V1, 0, 1, Code.PRODUCER_FENCED),
+        (V1, 0, -1, Code.PRODUCER_FENCED),
+        (V1, 9, 0, Code.INVALID_PRODUCER_ID_MAPPING),
+        (V2, 0, 5, Code.CONCURRENT_TRANSACTIONS),
+        (V2, 0, -1, Code.CONCURRENT_TRANSACTIONS),
+        (V2, 9, 0, Code.CONCURRENT_TRANSACTIONS),
+    ],
+)
+def test_a_stranger_while_markers_are_written(
+    version: int, id_change: int, epoch_change: int, code: Code
+) -> None:
+    room = Room(version, marker_delay=0.5)
+    room.producer = room.wire.init()  # so that there is an epoch before
+    room.write()
+    room.end(True)
+    stranger = Producer(room.producer.id + id_change, room.producer.epoch + epoch_change)
+    assert room.end(True, stranger)[0] == code
 
 
 @both

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from penstock.devbroker import DevBrokerError
 from penstock.devbroker.paths import KAFKA_VERSION
 from penstock.devbroker.ports import broker_answers
-from penstock.devbroker.registry import ClusterRecord, NodeRecord, Registry, StartRequest
+from penstock.devbroker.registry import (
+    DEFAULT_HEAP_MB,
+    USUAL_PORT,
+    ClusterRecord,
+    NodeRecord,
+    Registry,
+    StartRequest,
+)
 
 if TYPE_CHECKING:
     # argparse has no public name for it.
@@ -25,7 +32,8 @@ The first start fetches Kafka's jars (about 46 MB) into the cache folder: $PENST
 $XDG_CACHE_HOME/penstock, else ~/.cache/penstock. It needs Java 17 or newer, and PySpark or Maven.
 """
 _START_DESCRIPTION = """\
-Start a cluster in the background and print its address. A cluster that runs already is left alone.
+Start a cluster in the background and print its address. A cluster that runs already is left alone;
+options that it does not have are refused.
 Data is kept across stop and start, unless the cluster is ephemeral.
 """
 
@@ -45,9 +53,7 @@ def add_parser(subparsers: SubParsers) -> None:
         formatter_class=plain,
     )
     _add_name(start)
-    start.add_argument(
-        "--nodes", type=_positive, default=1, metavar="N", help="number of brokers (default: 1)"
-    )
+    start.add_argument("--nodes", type=_positive, metavar="N", help="number of brokers (default: 1)")
     start.add_argument(
         "--port",
         type=_port,
@@ -60,7 +66,7 @@ def add_parser(subparsers: SubParsers) -> None:
     )
     place.add_argument("--ephemeral", action="store_true", help="keep no data: it is deleted on stop")
     start.add_argument(
-        "--heap-mb", type=_positive, default=384, metavar="MB", help="heap per broker (default: 384)"
+        "--heap-mb", type=_positive, metavar="MB", help=f"heap per broker (default: {DEFAULT_HEAP_MB})"
     )
     start.add_argument(
         "--property",
@@ -108,7 +114,15 @@ def _start(registry: Registry, args: argparse.Namespace) -> int:
     print(f"cluster {record.name!r} {'is up' if started else 'runs already'}")
     print(f"  bootstrap servers  {record.bootstrap_servers}")
     print(f"  data               {record.data_dir}{' (deleted on stop)' if record.ephemeral else ''}")
+    if record.nodes[0].port != USUAL_PORT:
+        print(f"  to use it          penstock produce -b {record.bootstrap_servers} TOPIC")
     print(f"  to stop it         penstock broker stop{_name_option(record.name)}")
+    if started and args.port is None and record.nodes[0].port != USUAL_PORT:
+        print(
+            f"penstock broker start: port {USUAL_PORT} is in use by something else, and that is where clients write "
+            f"that are not told another address: name {record.bootstrap_servers} to them",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -20,14 +20,15 @@ from penstock.cli.options import CommandError
 from penstock.errors import (
     AuthenticationError,
     BootstrapError,
+    BrokerError,
     ConfigError,
     KafkaError,
     KafkaTimeoutError,
+    NetworkError,
     NotKafkaError,
     TopicAuthorizationError,
 )
 
-EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -137,12 +138,18 @@ def report_error(error: Exception) -> None:
 def describe_error(error: BaseException) -> str:
     """An error in one line, with its way out."""
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KafkaTimeoutError) and _is_answer(error.__cause__):
+        return text  # brokers did answer: their address is not the trouble
     for cls, way_out in _WAYS_OUT:
         if isinstance(error, cls):
             return f"{text} ({way_out})"
     if isinstance(error, KafkaError | OSError | CommandError):
         return text
     return f"{type(error).__name__}: {text} (--debug shows where)"
+
+
+def _is_answer(cause: BaseException | None) -> bool:
+    return isinstance(cause, BrokerError) and not isinstance(cause, NetworkError)
 
 
 class _ShowVersion(argparse.Action):

@@ -24,7 +24,6 @@ from penstock.control.runner import Runner
 from penstock.control.settings import DEFAULT_MAX_IN_FLIGHT, ControlSettings
 from penstock.control.steps import (
     ANY,
-    CoordinatorKind,
     CoordinatorOf,
     LeaderOf,
     OnNode,
@@ -36,6 +35,7 @@ from penstock.control.steps import (
 )
 from penstock.errors import IllegalStateError, KafkaError, broker_error
 from penstock.network import NetworkBackend, NetworkClient, bootstrap_nodes
+from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.messages import METADATA
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node

@@ -18,10 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock._time import ExponentialBackoff
-from penstock.control.steps import ANY, Ask, CoordinatorKind, CoordinatorOf, Reply, Steps
+from penstock.control.steps import ANY, Ask, CoordinatorOf, Reply, Steps
 from penstock.errors import KafkaError, UnsupportedVersionError, broker_error
-from penstock.protocol.messages import FIND_COORDINATOR
-from penstock.protocol.requests import SchemaRequest
+from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
 from penstock.types import Node
 
 # An id may have hundreds of bytes; so many of them are still a small request.
@@ -82,21 +81,19 @@ class Coordinators:
         self._looking = False
 
     def _look_up(self, kind: CoordinatorKind, asked: Sequence[CoordinatorOf]) -> Steps[None]:
-        body = {"key_type": int(kind), "coordinator_keys": [target.key for target in asked]}
-        reply = yield Ask(ANY, SchemaRequest.of(FIND_COORDINATOR, body, min_version=4))
+        reply = yield Ask(ANY, FindCoordinator(kind, [target.key for target in asked]))
         if isinstance(reply.error, UnsupportedVersionError):
             for target in asked:
-                single = {"key_type": int(kind), "key": target.key}
-                request = SchemaRequest.of(FIND_COORDINATOR, single, min_version=1, max_version=3)
-                reply = yield Ask(ANY, request)
-                self._take(target, reply.body, reply.error)
+                reply = yield Ask(ANY, FindCoordinator(kind, [target.key]))
+                self._take(target, reply)
         else:
-            rows = {} if reply.error else {row["key"]: row for row in reply.body["coordinators"]}
             for target in asked:
-                self._take(target, rows.get(target.key), reply.error)
+                self._take(target, reply)
         self._after_look_up(asked, reply)
 
-    def _take(self, target: CoordinatorOf, row: Mapping[str, Any] | None, error: KafkaError | None) -> None:
+    def _take(self, target: CoordinatorOf, reply: Reply) -> None:
+        error = reply.error
+        row: Mapping[str, Any] | None = reply.body.get(target.key) if error is None else None
         if error is None and row is None:
             error = broker_error(-1, "the broker left the key out of its answer")
         elif error is None and row is not None and row["error_code"]:

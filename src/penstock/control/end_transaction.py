@@ -41,10 +41,11 @@ def complete_transaction(
         KafkaTimeoutError: the time is up; the call may be repeated.
         KafkaError: the brokers refuse this client.
         ValueError: the handle needs a version of EndTxn that this release does not know.
+        TypeError: the handle is none, for example its JSON text; or the wish is neither True nor False.
     """
+    end_txn_request(handle, commit)  # refuses what cannot be said before anything is opened
     if handle.empty:
         return outcome_without_asking(commit)
-    end_txn_request(handle, commit)  # refuses what cannot be said before anything is opened
     with control_client(config) as client:
         return client.run(ending_steps(handle, commit), timeout)
 
@@ -91,7 +92,9 @@ def end_txn_request(handle: TransactionHandle, commit: bool) -> SchemaRequest:
 
     Raises:
         ValueError: this release does not know the version that the handle needs.
+        TypeError: the handle is none, or `commit` neither True nor False.
     """
+    _check_kinds(handle, commit)
     body = {
         "transactional_id": handle.transactional_id,
         "producer_id": handle.producer_id,
@@ -100,3 +103,13 @@ def end_txn_request(handle: TransactionHandle, commit: bool) -> SchemaRequest:
     }
     # In no other version: the two protocols answer the same question differently.
     return SchemaRequest.of(END_TXN, body, handle.end_txn_version, handle.end_txn_version)
+
+
+def _check_kinds(handle: object, commit: object) -> None:
+    if not isinstance(handle, TransactionHandle):
+        hint = ": TransactionHandle.from_json(text) makes one" if isinstance(handle, str | bytes) else ""
+        raise TypeError(
+            f"a TransactionHandle is needed to end a transaction, not {type(handle).__name__}{hint}"
+        )
+    if not isinstance(commit, bool):
+        raise TypeError(f"commit must be True or False, not {commit!r}")

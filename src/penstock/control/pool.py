@@ -56,6 +56,7 @@ def complete_all(
     Raises:
         ConfigError: an option is wrong.
         ValueError: a handle needs a version of EndTxn that this release does not know.
+        TypeError: a handle is none, for example its JSON text; or the wish is neither True nor False.
     """
     wanted = list(handles)
     for handle in wanted:

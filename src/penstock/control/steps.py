@@ -20,17 +20,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from penstock.errors import KafkaError, KafkaTimeoutError, ProtocolError, broker_error
+from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.requests import Request
 from penstock.types import Node
 
 T = TypeVar("T")
-
-
-class CoordinatorKind(enum.IntEnum):
-    """What is coordinated; the numbers are those of FindCoordinator."""
-
-    GROUP = 0
-    TRANSACTION = 1
 
 
 class Somewhere(enum.Enum):

@@ -35,7 +35,7 @@ FETCH_TIMEOUT_SECONDS = 900.0
 _SERVER = f"kafka_{SCALA_VERSION}"
 _TOOLS = "kafka-tools"
 _LOG_BINDING = "log4j-slf4j-impl"
-_INSTALL_HINT = "pip install 'penstock[spark]' (PySpark carries Apache Ivy), or install Maven ('mvn')"
+_INSTALL_HINT = "pip install pyspark (it carries Apache Ivy), or install Maven ('mvn')"
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,15 @@ DEPENDENCIES = (
 
 @dataclass(frozen=True)
 class FetchTool:
-    """A way to fetch: its name, the command to run, and the files it wants written first."""
+    """A way to fetch: its name, the command to run, the files it wants written first, and where it keeps what it got.
+
+    What it got survives a failure, so that the next attempt need not begin anew, and goes with a success.
+    """
 
     name: str
     command: tuple[str, ...]
     files: tuple[tuple[Path, str], ...]
+    cache: Path
 
 
 def kafka_jars(*, home: Path | None = None, stream: TextIO | None = None) -> Path:
@@ -127,15 +131,16 @@ def ivy_tool(java: Path, ivy_jar: Path, scratch: Path, home: Path) -> FetchTool:
         '  <configurations><conf name="default"/></configurations>\n'
         f"  <dependencies>\n{wanted}  </dependencies>\n</ivy-module>\n"
     )
-    return FetchTool("Apache Ivy", command, ((module_file, text),))
+    return FetchTool("Apache Ivy", command, ((module_file, text),), ivy_home)
 
 
 def maven_tool(maven: Path, scratch: Path, home: Path) -> FetchTool:
     """Return the Maven command that puts every jar into ``scratch/jars``."""
     pom = scratch / "pom.xml"
+    repository = home / "m2"
     command = (
         *(str(maven), "--batch-mode", "--file", str(pom)),
-        f"-Dmaven.repo.local={home / 'm2'}",
+        f"-Dmaven.repo.local={repository}",
         "dependency:copy-dependencies",
         f"-DoutputDirectory={scratch / 'jars'}",
         "-DincludeScope=runtime",
@@ -153,7 +158,7 @@ def maven_tool(maven: Path, scratch: Path, home: Path) -> FetchTool:
         "  <groupId>penstock</groupId><artifactId>devbroker</artifactId><version>1</version>\n"
         f"  <dependencies>\n{wanted}  </dependencies>\n</project>\n"
     )
-    return FetchTool("Maven", command, ((pom, text),))
+    return FetchTool("Maven", command, ((pom, text),), repository)
 
 
 def find_tools(java: Path, scratch: Path, home: Path) -> list[FetchTool]:
@@ -182,7 +187,8 @@ def _fetch_into(target: Path, java: Path, home: Path, progress: ProgressLine) ->
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=home) as scratch_name:
         scratch = Path(scratch_name)
         jars = scratch / "jars"
-        for tool in find_tools(java, scratch, home):
+        tools = find_tools(java, scratch, home)
+        for tool in tools:
             jars.mkdir(exist_ok=True)
             for path, text in tool.files:
                 path.write_text(text, encoding="utf-8")
@@ -199,6 +205,8 @@ def _fetch_into(target: Path, java: Path, home: Path, progress: ProgressLine) ->
             shutil.rmtree(target)
         count, megabytes = measure(jars)
         os.rename(jars, target)
+        for tool in tools:  # else every jar would be there twice
+            shutil.rmtree(tool.cache, ignore_errors=True)
     seconds = time.monotonic() - started
     progress.finish(
         progress_text(

@@ -31,20 +31,33 @@ from penstock.devbroker.procs import ProcessRef, try_reference
 
 # Where people expect Kafka; used when it is free and nothing else was asked for.
 USUAL_PORT = 9092
+DEFAULT_HEAP_MB = 384
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
 class StartRequest:
-    """What to start: see the options of ``penstock broker start``."""
+    """What to start: see the options of ``penstock broker start``. None is what nobody asked for."""
 
     name: str = "default"
-    nodes: int = 1
+    nodes: int | None = None
     port: int | None = None
     data_dir: Path | None = None
     ephemeral: bool = False
-    heap_mb: int = 384
+    heap_mb: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def unlike(self, running: ClusterRecord) -> list[str]:
+        """The options that a running cluster does not have, or not for sure; it could take them after a stop."""
+        differs = {
+            "--nodes": self.nodes not in (None, len(running.nodes)),
+            "--port": self.port not in (None, running.nodes[0].port),
+            "--data": self.data_dir is not None and str(self.data_dir) != running.data_dir,
+            "--ephemeral": self.ephemeral and not running.ephemeral,
+            "--heap-mb": self.heap_mb is not None,
+            "--property": bool(self.properties),
+        }
+        return [option for option, is_so in differs.items() if is_so]
 
 
 @dataclass(frozen=True)
@@ -123,10 +136,19 @@ class Registry:
             ) from error
 
     def start(self, request: StartRequest) -> tuple[ClusterRecord, bool]:
-        """Start a cluster unless it runs. Return its record, and whether it was started now."""
+        """Start a cluster unless it runs. Return its record, and whether it was started now.
+
+        Raises:
+            DevBrokerError: It runs, but not as it is asked for; or it does not start.
+        """
         with self._lock(request.name):
             known = self.try_read(request.name)
             if known is not None and known.state == "up":
+                if unlike := request.unlike(known):
+                    raise DevBrokerError(
+                        f"cluster {request.name!r} runs already, so that {', '.join(unlike)} would have no effect: "
+                        "stop it first, or start another one with --name"
+                    )
                 return known, False
             if known is not None:
                 self._log(f"cluster {request.name!r} is {known.state}; starting it anew")
@@ -169,14 +191,15 @@ class Registry:
 
     def _start_on_some_port(self, request: StartRequest, data_dir: Path) -> DevCluster:
         """Start on the port asked for; else on the usual one if it is free; else anywhere."""
+        nodes = request.nodes or 1
         wanted: list[int | None] = [request.port]
-        if request.port is None and all(is_free(USUAL_PORT + i) for i in range(request.nodes)):
+        if request.port is None and all(is_free(USUAL_PORT + i) for i in range(nodes)):
             wanted = [USUAL_PORT, None]
         while True:
             cluster = DevCluster(
-                request.nodes,
+                nodes,
                 data_dir=data_dir,
-                heap_mb=request.heap_mb,
+                heap_mb=request.heap_mb or DEFAULT_HEAP_MB,
                 properties=request.properties,
                 log=self._log,
                 port=wanted.pop(0),

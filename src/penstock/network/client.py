@@ -177,10 +177,6 @@ class NetworkClient:
         """Close the connection to a node; its requests end with NetworkError in the next poll."""
         self._pool.close_connection(node_id, now, "the client wanted it")
 
-    def close_idle(self, now: float) -> None:
-        """Close the connections that were not used for too long; every poll does this as well, in time."""
-        self._pool.sweep(now)
-
     def close(self) -> None:
         """Close everything; requests without an answer end with NetworkError. Twice is harmless."""
         if self._closed:

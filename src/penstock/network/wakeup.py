@@ -67,8 +67,9 @@ class Wakeup:
 
     def close(self) -> None:
         """Close both ends; a later `wake` does nothing."""
-        self._reader.close()
+        # In this order: a byte written to a socket whose other end is closed would be an error of the waker's.
         self._writer.close()
+        self._reader.close()
 
     def _write_byte(self) -> None:
         try:

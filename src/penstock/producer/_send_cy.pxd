@@ -4,10 +4,10 @@ from penstock.records._batch_cy cimport BatchWriter
 
 cdef class Delivery:
     cdef object _batch
-    cdef readonly Py_ssize_t index
+    cdef readonly int index      # int where it is enough: many are kept, and 48 bytes are less than 64
+    cdef int _key_size
+    cdef int _value_size
     cdef long long _timestamp
-    cdef Py_ssize_t _key_size
-    cdef Py_ssize_t _value_size
 
 cdef class PartitionQueue:
     cdef readonly str topic
@@ -48,3 +48,10 @@ cdef class FastPath:
     cdef bint _hash_keys
     cdef object _wall_ms
     cdef object _wake
+    cdef object _append_now
+
+    cpdef Delivery try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    cdef Py_ssize_t _size_bound(self, key, value, headers)
+
+cdef class SendFace:
+    cdef public FastPath _fast_path

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
 from penstock.producer.delivery import follow
-from penstock.types import RecordMetadata
+from penstock.types import HeadersLike, OnDelivery, ProducerRecord, RecordMetadata, as_headers
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -529,7 +529,7 @@ def _headers_bound(headers: Any) -> cython.Py_ssize_t:
 @cython.final
 @cython.cclass
 class FastPath:
-    """Sends the ordinary record: bytes, known topic, an open batch with room.
+    """Sends the ordinary record: bytes, a known topic, no waiting.
 
     Args:
         topics: the topics in use, by name; the accumulator keeps it.
@@ -537,6 +537,7 @@ class FastPath:
         hash_keys: whether keys choose the partition.
         wall_ms: the clock for timestamps, or None for the system's.
         wake: wakes the I/O thread; called when a batch became full.
+        append_now: appends where no open batch has room, see RecordAccumulator; None: the general path does.
     """
 
     def __init__(
@@ -546,10 +547,12 @@ class FastPath:
         hash_keys: bool,
         wall_ms: Callable[[], int] | None,
         wake: Callable[[], object],
+        append_now: Callable[..., Delivery | None] | None = None,
     ) -> None:
         self.topics = topics
         self.enabled = False
         self._wake = wake
+        self._append_now = append_now
         self._max_record_size = max_record_size
         self._hash_keys = hash_keys
         self._wall_ms = wall_ms
@@ -570,7 +573,7 @@ class FastPath:
         delivery: Delivery | None
         chosen: cython.Py_ssize_t
         timestamp: cython.longlong
-        full: cython.bint
+        full: cython.bint = False
         sticky: cython.bint = False
         if not self.enabled:
             return None
@@ -579,21 +582,8 @@ class FastPath:
         state = self.topics.get(topic)
         if state is None:
             return None
-        size: cython.Py_ssize_t = _OVERHEAD
-        if value is not None:
-            if type(value) is not bytes:
-                return None
-            size += len(value)
-        if key is not None:
-            if type(key) is not bytes:
-                return None
-            size += len(key)
-        if headers is not None:
-            more: cython.Py_ssize_t = _headers_bound(headers)
-            if more < 0:
-                return None
-            size += more
-        if size > self._max_record_size:
+        size: cython.Py_ssize_t = self._size_bound(key, value, headers)
+        if size < 0 or size > self._max_record_size:
             return None
         queues: list = state.queues  # one look: it is replaced whole when the topic changes
         count: cython.Py_ssize_t = len(queues)
@@ -623,17 +613,97 @@ class FastPath:
         else:
             timestamp = self._wall_ms()
         with queue._lock:
-            if sticky and state.sticky_partition != chosen:
+            delivery = None
+            if not sticky or state.sticky_partition == chosen:
+                delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
+            if delivery is not None:
+                if on_delivery is not None:
+                    queue._result.callbacks.append((delivery, on_delivery))
+                full = queue._writer.is_full()
+                if sticky:
+                    state.count_locked(queue._size, full)
+        if delivery is None:
+            if self._append_now is None:
                 return None
-            delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
+            # Once per batch: the open one is full, or there is none.
+            delivery = self._append_now(
+                state, None if sticky else chosen, (timestamp, key, value, headers, size), on_delivery
+            )
             if delivery is None:
                 return None
-            if on_delivery is not None:
-                queue._result.callbacks.append((delivery, on_delivery))
-            full = queue._writer.is_full()
-            if sticky:
-                state.count_locked(queue._size, full)
-        state.used = True
-        if full:
+        elif full:
             self._wake()
+        state.used = True
         return delivery
+
+    def _size_bound(self, key: Any, value: Any, headers: Any) -> cython.Py_ssize_t:
+        """The most that the record can take in a batch of its own, or -1: it is not made of bytes."""
+        size: cython.Py_ssize_t = _OVERHEAD
+        if value is not None:
+            if type(value) is not bytes:
+                return -1
+            size += len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                return -1
+            size += len(key)
+        if headers is not None:
+            more: cython.Py_ssize_t = _headers_bound(headers)
+            if more < 0:
+                return -1
+            size += more
+        return size
+
+
+@cython.cclass
+class SendFace:
+    """The `send` of a producer: the fast path, with the general one behind it.
+
+    A base class of the producer rather than a part of it, so that the call itself is compiled: a Python function with
+    seven parameters around the fast path would cost as much as the fast path does.
+    """
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: HeadersLike | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Send a record; its Delivery, which tells later what became of it.
+
+        Waits at most max.block.ms, for metadata and for memory together, and only where there is no other way.
+
+        Args:
+            topic: where it goes.
+            value: its value; None is a tombstone.
+            key: its key; records with the same key go to the same partition.
+            headers: pairs (name, bytes or None), or a mapping.
+            partition: the partition, where the key and the partitioner shall not choose it.
+            timestamp_ms: milliseconds since the epoch; now, by default.
+            on_delivery: called with (metadata, error) on the I/O thread when the outcome is known.
+
+        Raises:
+            KafkaTimeoutError: the topic, or the partition, did not become known in time; the text says why.
+            BufferExhaustedError: no memory became free in time.
+            RecordTooLargeError: it exceeds max.request.size.
+            SerializationError: key or value could not be turned into bytes.
+            ProducerClosedError: the producer is closed.
+            TypeError, ValueError: an argument is wrong.
+        """
+        fast: FastPath = self._fast_path
+        delivery: Delivery | None = fast.try_send(
+            topic, value, key, headers, partition, timestamp_ms, on_delivery
+        )
+        if delivery is None:
+            record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
+            return self.send_record(record, on_delivery)
+        return delivery
+
+    def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
+        """Send a record that was made as a value; see `send`."""
+        raise NotImplementedError

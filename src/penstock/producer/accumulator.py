@@ -17,10 +17,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket
-from penstock.errors import BufferExhaustedError, KafkaError
+from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
 from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, NO_BATCH, Delivery, PartitionQueue, TopicState
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
@@ -35,6 +36,8 @@ Steps = Generator[Ticket[Any] | str, Any, Delivery]
 
 # A checkpoint: something was accepted, and the time allowed for waiting counts anew.
 PROGRESS = "progress"
+
+_BY_NAME_AND_NUMBER = attrgetter("topic", "partition")
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
@@ -169,6 +172,37 @@ class RecordAccumulator:
             appended = self._append(topic, partition, record, on_delivery, None)
             if not appended.moved:
                 return appended.delivery
+
+    def append_now(
+        self,
+        topic: TopicState,
+        partition: int | None,
+        fields: tuple[int, bytes | None, bytes | None, Any, int],
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
+
+        More is waiting for memory, or memory for a batch larger than usual: see `append_steps`.
+
+        Args:
+            fields: those of an EncodedRecord.
+        """
+        record = EncodedRecord._make(fields)
+        if record.size_bound > self.batch_size:
+            return None
+        try:
+            while True:
+                delivery = self.try_append(topic, partition, record, on_delivery)
+                if delivery is not None:
+                    return delivery
+                buffer = self.pool.try_take(self.batch_size)
+                if buffer is None:
+                    return None
+                delivery = self._append(topic, partition, record, on_delivery, buffer).delivery
+                if delivery is not None:
+                    return delivery
+        except ProducerClosedError:
+            return None  # the general path says so
 
     def append_steps(
         self,
@@ -369,7 +403,7 @@ class RecordAccumulator:
 
     def active_queues(self) -> list[PartitionQueue]:
         """The queues that have batches, in a stable order."""
-        return sorted(self._active, key=_order)
+        return sorted(self._active, key=_BY_NAME_AND_NUMBER)
 
     @property
     def everything_sendable(self) -> bool:
@@ -459,10 +493,6 @@ class RecordAccumulator:
                 state.used = False
                 used.add(name)
         return used
-
-
-def _order(queue: PartitionQueue) -> tuple[str, int]:
-    return queue.topic, queue.partition
 
 
 def _never_sent(batch: Batch) -> bool:

@@ -32,6 +32,7 @@ from penstock.producer.sealing import Sealer
 from penstock.producer.send_path import Placement, SendPath
 from penstock.producer.sender import Sender, SenderSettings
 from penstock.producer.sender_metrics import SenderMetrics
+from penstock.producer.txn_cluster import ClusterFacts
 from penstock.producer.txn_manager import TransactionManager
 from penstock.producer.txn_parts import Surroundings, TransactionSettings
 from penstock.records.compression import codec
@@ -114,7 +115,14 @@ def _assemble(
     send_path = SendPath(accumulator, metadata, serializers, placement, interceptors, max_record_size, clock)
     # The system's time is read without a call; any other clock is asked.
     wall_ms = None if given_clock is None else clock.wall_ms
-    fast_path = FastPath(accumulator.topics, max_record_size[0], placement.hash_keys, wall_ms, wake)
+    fast_path = FastPath(
+        accumulator.topics,
+        max_record_size[0],
+        placement.hash_keys,
+        wall_ms,
+        wake,
+        accumulator.append_now,
+    )
     fast_allowed = (
         all(type(serializer) is BytesSerializer for serializer in serializers)
         and config.partitioner is None
@@ -131,7 +139,8 @@ def _assemble(
     transactions = None
     gate: Gate
     if config.transactional_id is not None:
-        gate = transactions = _transactions(config, accumulator, client, metadata, accept, rng)
+        cluster = ClusterFacts(client, metadata, clock.now)
+        gate = transactions = _transactions(config, accumulator, client, cluster, accept, rng)
         fast_path.enabled = False  # until a transaction begins
     elif config.enable_idempotence:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -153,19 +162,10 @@ def _transactions(
     config: ProducerConfig,
     accumulator: RecordAccumulator,
     client: NetworkClient,
-    metadata: ProducerMetadata,
+    cluster: ClusterFacts,
     accept: Callable[[bool], None],
     rng: random.Random,
 ) -> TransactionManager:
-    def transaction_version() -> int | None:
-        known = [
-            versions for node in metadata.nodes() if (versions := client.api_versions(node.id)) is not None
-        ]
-        if not known:
-            return None
-        newest = max(known, key=lambda versions: versions.finalized_features_epoch)
-        return newest.finalized_features.get("transaction.version", 0)
-
     settings = TransactionSettings(
         config.transactional_id or "",
         config.transaction_timeout_ms,
@@ -173,7 +173,7 @@ def _transactions(
         config.retry_backoff_ms,
         config.retry_backoff_max_ms,
     )
-    around = Surroundings(transaction_version, accumulator.may_still_be_written, accept, client.wakeup)
+    around = Surroundings(cluster, accumulator.may_still_be_written, accept, client.wakeup)
     return TransactionManager(settings, around, rng)
 
 

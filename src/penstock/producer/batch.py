@@ -48,6 +48,9 @@ ANONYMOUS = BatchIdentity()
 class BatchState(enum.Enum):
     """Where a batch is."""
 
+    # Each member is one object. Enum's own hash is a Python function, and states are looked up for every batch.
+    __hash__ = object.__hash__
+
     QUEUED = "queued"
     IN_FLIGHT = "in flight"
     SUCCEEDED = "succeeded"

@@ -84,6 +84,8 @@ class ClusterSnapshot:
     unauthorized_topics: frozenset[str] = frozenset()
     cluster_id: str | None = None
     controller: Node | None = None
+    # Answers of `available_partitions`, which is asked for every batch. Any thread: whoever writes, writes the same.
+    _available: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
     def bootstrap(cls, nodes: Iterable[Node]) -> ClusterSnapshot:
@@ -124,11 +126,14 @@ class ClusterSnapshot:
         return None if info is None else len(info.partitions)
 
     def available_partitions(self, topic: str) -> list[int]:
-        """The partitions that have a known leader, in ascending order."""
-        info = self.topics.get(topic)
-        if info is None:
-            return []
-        return [entry.partition for entry in info.partitions if self.leader_of(entry) is not None]
+        """The partitions that have a known leader, in ascending order; the list must not be changed."""
+        known = self._available.get(topic)
+        if known is None:
+            info = self.topics.get(topic)
+            entries = () if info is None else info.partitions
+            known = [entry.partition for entry in entries if self.leader_of(entry) is not None]
+            self._available[topic] = known
+        return known
 
     def topic_id(self, topic: str) -> bytes:
         """The topic's id; zeros where it is not known."""

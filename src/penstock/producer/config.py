@@ -17,7 +17,7 @@ from .config_input import ConfigSource, read_values
 from .config_keys import KEYS
 from .config_plugins import Plugins, load_plugins
 from .config_rules import apply_rules
-from .config_types import Kind, parse_address
+from .config_types import Kind
 
 # For names only: nothing but the generated client.id depends on how many producers a process has made.
 _producer_numbers = itertools.count(1)
@@ -117,11 +117,6 @@ class ProducerConfig:
         plugins = load_plugins(values, settings)
         fields = {KEYS[name].field_name: value for name, value in settings.items()}
         return cls(explicit=explicit, **fields, **plugins._asdict())
-
-    @property
-    def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of each bootstrap server."""
-        return tuple(parse_address(address) for address in self.bootstrap_servers)
 
     def as_dict(self) -> dict[str, Any]:
         """All options by their dotted names. A secret is a Password, which does not show itself."""

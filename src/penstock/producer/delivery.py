@@ -22,7 +22,7 @@ import os
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError
@@ -32,6 +32,7 @@ log = logging.getLogger("penstock.producer")
 
 _thread = threading.local()
 _EVERYBODY = object()
+_NO_ERRORS: Mapping[int, KafkaError] = {}
 
 E = TypeVar("E")
 
@@ -89,10 +90,10 @@ class BatchResult:
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.error: KafkaError | None = None
-        self.record_errors: dict[int, KafkaError] = {}
+        self.record_errors: Mapping[int, KafkaError] = _NO_ERRORS
         self.settled = False  # values are set; callbacks may still be running
         self.done = False
-        self.pieces: list[tuple[int, BatchResult]] = []  # (first index, result), in order, after a split
+        self.pieces: Sequence[tuple[int, BatchResult]] = ()  # (first index, result), in order, after a split
         # (delivery, on_delivery): appended under the partition lock while the batch is open, then the I/O thread's.
         self.callbacks: list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]] = []
         self.followers: list[_Follower] = []  # add_done_callback: any thread
@@ -140,7 +141,7 @@ class BatchResult:
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.error = error
-        self.record_errors = record_errors or {}
+        self.record_errors = record_errors or _NO_ERRORS
         self.settled = True
         callbacks, self.callbacks = self.callbacks, []
         for delivery, callback in callbacks:
@@ -201,9 +202,9 @@ class BatchResult:
 
     def _release(self) -> None:
         # One by one: `wait` and `add_follower` take their own entry back when they see `done` before we see the entry.
-        while (waiter := _take_first(self.waiters)) is not None:
+        while self.waiters and (waiter := _take_first(self.waiters)) is not None:
             waiter.set()
-        while (entry := _take_first(self.followers)) is not None:
+        while self.followers and (entry := _take_first(self.followers)) is not None:
             self._pass_on(entry)
 
     def _pass_on(self, entry: _Follower) -> None:

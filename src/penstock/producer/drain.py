@@ -41,6 +41,16 @@ class ReadyCheck(NamedTuple):
     leaderless_topics: set[str]
 
 
+class _Led:
+    """The queues with batches, by the broker that leads their partition, as one look at them found."""
+
+    __slots__ = ("by_node", "snapshot")
+
+    def __init__(self, snapshot: ClusterSnapshot | None) -> None:
+        self.snapshot = snapshot  # according to which
+        self.by_node: dict[int, list[tuple[PartitionQueue, PartitionInfo]]] = defaultdict(list)
+
+
 class _NodeProgress:
     """When a broker was last found with something ready, and when it last could take it."""
 
@@ -67,6 +77,7 @@ class Drainer:
         self._last_looked_at: dict[int, tuple[str, int]] = {}  # per node: where its rotation goes on
         self._progress: dict[int, _NodeProgress] = {}
         self._seen: dict[str, set[int]] = defaultdict(set)  # partitions that have had a batch, per topic
+        self._led = _Led(None)
 
     def ready(self, snapshot: ClusterSnapshot, now: float) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
@@ -76,19 +87,22 @@ class Drainer:
         leaderless: set[str] = set()
         next_delay = next_expiry = FOREVER
         adaptive_topics: set[str] = set()
+        self._led = led = _Led(snapshot)
         for queue in accumulator.active_queues():
             batch, full = queue.head()
             adaptive_topics.add(queue.topic)  # also when it just ran empty: that changes the lengths
             if batch is None:
                 queue.retire()
                 continue
+            topic, partition = queue.topic, queue.partition
             next_expiry = min(next_expiry, batch.created + accumulator.delivery_timeout)
-            self._seen[queue.topic].add(queue.partition)
-            info = snapshot.partition(queue.topic, queue.partition)
+            self._seen[topic].add(partition)
+            info = snapshot.partition(topic, partition)
             leader = None if info is None else snapshot.leader_of(info)
             if info is None or leader is None:
-                leaderless.add(queue.topic)
+                leaderless.add(topic)
                 continue
+            led.by_node[leader.id].append((queue, info))
             if queue.muted or leader.id in nodes:
                 continue
             delay = self._delay(batch, info, full or all_sendable, now)
@@ -142,30 +156,35 @@ class Drainer:
 
     def drain(self, snapshot: ClusterSnapshot, nodes: list[Node], now: float) -> dict[int, list[Batch]]:
         """Take batches for each of these brokers; sealed, and theirs to send. Brokers without any are left out."""
-        by_node: dict[int, list[PartitionQueue]] = {node.id: [] for node in nodes}
-        for queue in self._accumulator.active_queues():
-            info = snapshot.partition(queue.topic, queue.partition)
-            if info is not None and info.leader_id in by_node:
-                by_node[info.leader_id].append(queue)
+        led = self._led
+        if led.snapshot is not snapshot:
+            led = self._who_leads(snapshot)
         drained = {}
-        for node_id, queues in by_node.items():
-            batches = self._drain_node(node_id, queues, snapshot, now)
+        for node in nodes:
+            batches = self._drain_node(node.id, led.by_node[node.id], now)
             if batches:
-                drained[node_id] = batches
+                drained[node.id] = batches
         return drained
 
+    def _who_leads(self, snapshot: ClusterSnapshot) -> _Led:
+        led = _Led(snapshot)
+        for queue in self._accumulator.active_queues():
+            info = snapshot.partition(queue.topic, queue.partition)
+            if info is not None:
+                led.by_node[info.leader_id].append((queue, info))
+        return led
+
     def _drain_node(
-        self, node_id: int, queues: list[PartitionQueue], snapshot: ClusterSnapshot, now: float
+        self, node_id: int, led: list[tuple[PartitionQueue, PartitionInfo]], now: float
     ) -> list[Batch]:
         taken: list[Batch] = []
         size = 0
-        for queue in self._rotated(node_id, queues):
+        for queue, info in self._rotated(node_id, led):
             self._last_looked_at[node_id] = (queue.topic, queue.partition)
             if queue.muted:
                 continue
             batch, _ = queue.head()
-            info = snapshot.partition(queue.topic, queue.partition)
-            if batch is None or info is None or batch.backing_off(now, info.leader_epoch):
+            if batch is None or batch.backing_off(now, info.leader_epoch):
                 continue
             if taken and size + batch.size > self._max_request_size:
                 break  # it is looked at first next time
@@ -196,10 +215,12 @@ class Drainer:
             return False
         return True
 
-    def _rotated(self, node_id: int, queues: list[PartitionQueue]) -> list[PartitionQueue]:
+    def _rotated(
+        self, node_id: int, led: list[tuple[PartitionQueue, PartitionInfo]]
+    ) -> list[tuple[PartitionQueue, PartitionInfo]]:
         """A broker's queues, from the one looked at last."""
         last = self._last_looked_at.get(node_id)
         if last is None:
-            return queues
-        start = next((at for at, queue in enumerate(queues) if (queue.topic, queue.partition) >= last), 0)
-        return queues[start:] + queues[:start]
+            return led
+        start = next((at for at, (queue, _) in enumerate(led) if (queue.topic, queue.partition) >= last), 0)
+        return led[start:] + led[:start]

@@ -100,6 +100,10 @@ class MetadataTroubles:
             error.__cause__ = trouble.error
         elif unreachable:
             error.__cause__ = unreachable[-1]
+        elif partition is not None and partition_count is not None and partition >= partition_count:
+            error.__cause__ = UnknownTopicOrPartitionError(
+                f"topic {topic} has {partition_count} partition(s)"
+            )
         return error
 
     def _topic_sentence(self, topic: str, trouble: TopicTrouble) -> str:

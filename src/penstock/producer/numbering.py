@@ -10,7 +10,14 @@ from collections.abc import Sequence
 
 from penstock.producer._send_cy import PartitionQueue
 from penstock.producer.batch import Batch, BatchIdentity
-from penstock.producer.response_policy import BatchSituation, Decision, SequenceSituation, decide_numbered
+from penstock.producer.response_policy import (
+    MEANING,
+    NONE,
+    BatchSituation,
+    Decision,
+    SequenceSituation,
+    decide_numbered,
+)
 from penstock.producer.sequences import NO_IDENTITY, ProducerIdentity, SequenceBook
 
 
@@ -45,6 +52,8 @@ class Numbering:
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
         """What to do with a batch whose request ended with that code."""
+        if code == NONE:
+            return MEANING[NONE]  # for nearly every batch; numbers do not matter then
         numbers = self.book.of(batch.queue)
         base = batch.identity.base_sequence
         behind_unresolved = self.book.unresolved.get(batch.queue)

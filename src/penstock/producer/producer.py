@@ -20,7 +20,7 @@ from penstock.errors import (
     ProducerClosedError,
 )
 from penstock.producer import lifecycle
-from penstock.producer._send_cy import Delivery
+from penstock.producer._send_cy import Delivery, SendFace
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.blocking import run_steps
 from penstock.producer.bulk_face import BulkFace
@@ -28,10 +28,9 @@ from penstock.producer.client_metrics import add_nanoseconds
 from penstock.producer.cluster import PartitionInfo
 from penstock.producer.config import ProducerConfig
 from penstock.producer.delivery import forbid_on_io_thread, on_io_thread
-from penstock.producer.send_path import OnDelivery
 from penstock.producer.sender import Sender
 from penstock.producer.transaction_face import TransactionFace
-from penstock.types import HeadersLike, ProducerRecord, as_headers
+from penstock.types import OnDelivery, ProducerRecord
 
 log = logging.getLogger("penstock.producer")
 
@@ -41,7 +40,7 @@ _AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits 
 _FORCED_END_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
 
 
-class Producer(BulkFace, TransactionFace):
+class Producer(SendFace, BulkFace, TransactionFace):
     """Sends records to Kafka.
 
     Safe to share between threads; make one per process and keep it. `send` returns at once with a Delivery; records are
@@ -74,7 +73,7 @@ class Producer(BulkFace, TransactionFace):
     def _start(self, parts: ProducerParts) -> None:
         self._parts = parts
         self._clock = parts.clock
-        self._try_send = parts.fast_path.try_send
+        self._fast_path = parts.fast_path
         self._owner = parts.accumulator.owner
         self._max_block = parts.config.max_block_ms / 1000
         self._lock = threading.Lock()  # guards _closed against two threads that close at once
@@ -96,44 +95,6 @@ class Producer(BulkFace, TransactionFace):
         lifecycle.register(self)
 
     # ------------------------------------------------------------------------------------------ sending
-
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        *,
-        headers: HeadersLike | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Delivery:
-        """Send a record; its Delivery, which tells later what became of it.
-
-        Waits at most max.block.ms, for metadata and for memory together, and only where there is no other way.
-
-        Args:
-            topic: where it goes.
-            value: its value; None is a tombstone.
-            key: its key; records with the same key go to the same partition.
-            headers: pairs (name, bytes or None), or a mapping.
-            partition: the partition, where the key and the partitioner shall not choose it.
-            timestamp_ms: milliseconds since the epoch; now, by default.
-            on_delivery: called with (metadata, error) on the I/O thread when the outcome is known.
-
-        Raises:
-            KafkaTimeoutError: the topic, or the partition, did not become known in time; the text says why.
-            BufferExhaustedError: no memory became free in time.
-            RecordTooLargeError: it exceeds max.request.size.
-            SerializationError: key or value could not be turned into bytes.
-            ProducerClosedError: the producer is closed.
-            TypeError, ValueError: an argument is wrong.
-        """
-        delivery = self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        if delivery is not None:
-            return delivery
-        record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
-        return self.send_record(record, on_delivery)
 
     def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
         """Send a record that was made as a value; see `send`."""

@@ -8,7 +8,7 @@ throws its error, or throws TimeIsUp; a yielded string is a checkpoint and wants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,7 @@ from penstock.producer.interceptors import Interceptors
 from penstock.producer.metadata import ProducerMetadata
 from penstock.records.format import estimate_record_size
 from penstock.serializers import BytesSerializer, MutableHeaders, Serializer, serialize_part
-from penstock.types import Header, ProducerRecord, RecordMetadata
-
-OnDelivery = Callable[[RecordMetadata, Exception | None], object]
+from penstock.types import Header, OnDelivery, ProducerRecord, RecordMetadata
 
 _MAX_TIMESTAMP = 2**63 - 1
 _AS_THEY_ARE = (BytesSerializer(), BytesSerializer())

@@ -215,9 +215,8 @@ class Sender:
         for batch in batches:
             batch.request_pending = True
             self._in_flight[batch] = None
-            self._next_in_flight_expiry = min(
-                self._next_in_flight_expiry, batch.created + self._accumulator.delivery_timeout
-            )
+            expiry = batch.created + self._accumulator.delivery_timeout
+            self._next_in_flight_expiry = min(self._next_in_flight_expiry, expiry)
             if self._settings.max_in_flight == 1:
                 # Nothing of this partition may overtake: the next batch waits for the answer to this one.
                 batch.queue.muted = True
@@ -321,7 +320,8 @@ class Sender:
         """The request no longer holds the batch: let its partition go on, and its memory go back."""
         if self._settings.max_in_flight == 1:
             batch.queue.muted = False
-        self._accumulator.release(batch)
+        if batch.buffers or batch.counted:
+            self._accumulator.release(batch)
 
     def _on_failed_request(self, error: KafkaError, node: Node, batches: list[Batch], now: float) -> None:
         code = error.code if isinstance(error, BrokerError) else NETWORK_EXCEPTION
@@ -338,6 +338,19 @@ class Sender:
     ) -> None:
         self._metrics.on_response(response.latency, body.throttle_ms, now)
         answers = {(answer.topic, answer.partition): answer for answer in body.partitions}
+        self._take_hints(body)
+        for batch in batches:
+            queue = batch.queue
+            answer = answers.get((queue.topic, queue.partition))
+            if answer is None:
+                message = f"{response.node} did not say what became of the batch for {batch.topic_partition}"
+                answer = PartitionResponse(
+                    *batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
+                )
+            self._complete(batch, answer, now)
+
+    def _take_hints(self, body: ProduceResponse) -> None:
+        """Use what the answer says of partitions that have another leader now."""
         hints = [
             LeaderHint(answer.topic, answer.partition, answer.leader_id, answer.leader_epoch)
             for answer in body.partitions
@@ -345,14 +358,6 @@ class Sender:
         ]
         if hints:
             self._metadata.update_leader_hints(hints, body.node_endpoints)
-        for batch in batches:
-            answer = answers.get(batch.topic_partition)
-            if answer is None:
-                message = f"{response.node} did not say what became of the batch for {batch.topic_partition}"
-                answer = PartitionResponse(
-                    *batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
-                )
-            self._complete(batch, answer, now)
 
     def _complete(
         self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None = None

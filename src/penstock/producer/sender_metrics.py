@@ -58,19 +58,30 @@ class SenderMetrics:
 
     def on_request(self, batches: Iterable[Batch], now: float) -> None:
         """A produce request with these batches goes out."""
-        records = 0
+        # Added up first, so that each statistic is touched once per request, not once per batch.
+        count = records = total = record_sizes = largest = largest_record = 0
+        ratios = waited = longest = 0.0
         for batch in batches:
-            count, size = batch.record_count, batch.size
-            ratio = size / batch.writer.raw_size
+            writer, size = batch.writer, batch.size
+            ratio = size / writer.raw_size
+            in_queue = (batch.drained_at - batch.created) * 1000
             topic = self._topic(batch.queue.topic)
-            topic.sent.record(count, now)
+            topic.sent.record(writer.count, now)
             topic.bytes.record(size, now)
             topic.compression.record(ratio, now)
-            self._batch_size.record(size, now)
-            self._compression.record(ratio, now)
-            self._queue_time.record((batch.drained_at - batch.created) * 1000, now)
-            self._record_size.record(batch.writer.max_record_size, now)
-            records += count
+            count += 1
+            records += writer.count
+            total += size
+            ratios += ratio
+            waited += in_queue
+            record_sizes += writer.max_record_size
+            largest = max(largest, size)
+            longest = max(longest, in_queue)
+            largest_record = max(largest_record, writer.max_record_size)
+        self._batch_size.record_many(total, count, largest, now)
+        self._compression.record_many(ratios, count, 0.0, now)
+        self._queue_time.record_many(waited, count, longest, now)
+        self._record_size.record_many(record_sizes, count, largest_record, now)
         self._sent.record(records, now)
         self._per_request.record(records, now)
 

@@ -124,9 +124,11 @@ class SequenceBook:
     def acknowledge(self, batch: Batch, base_offset: int) -> None:
         """A batch was written, also when that became known too late for its caller."""
         numbers = self.of(batch.queue)
-        if batch in numbers.in_flight:
+        if numbers.in_flight and numbers.in_flight[0] is batch:
+            del numbers.in_flight[0]  # nearly always: answers come in the order of requests
+        elif batch in numbers.in_flight:
             numbers.in_flight.remove(batch)
-        if numbers.identity != identity_of(batch):
+        if numbers.identity != batch.identity[:2]:
             return
         sequence = last_sequence_of(batch)
         if _is_later(sequence, numbers.last_acked_sequence):

@@ -9,64 +9,42 @@ Rules:
    completed outside it.
 2. One operation at a time: while its Ticket is pending, or its outcome was not fetched, only the same call may be made
    again, and it waits for the same Ticket. An abort alone may follow offsets whose outcome is not known.
-3. EndTxn is sent when no batch is without outcome; where nothing was added to the transaction it is not sent at all.
-4. A transaction ends with the protocol that it started with; which one the next uses is decided between the two.
-5. What may have reached the coordinator without being answered is asked again before an abort: whether there is
+3. What may have reached the coordinator without being answered is asked again before an abort: whether there is
    something to be ended depends on it.
 """
 
 from __future__ import annotations
 
-import heapq
-import logging
 import random
 from collections.abc import Mapping, Sequence
 
 from penstock._ticket import Ticket
-from penstock._time import ExponentialBackoff
 from penstock.errors import (
-    BrokerError,
     IllegalStateError,
     KafkaError,
-    NetworkError,
-    ProducerFencedError,
-    ProtocolError,
     TransactionAbortableError,
     TransactionAbortedError,
     UnknownProducerIdError,
 )
-from penstock.network.exchange import ClientResponse
 from penstock.producer._send_cy import PartitionQueue
 from penstock.producer.batch import Batch, BatchIdentity
-from penstock.producer.gate import GateRequest
-from penstock.producer.numbering import Numbering
 from penstock.producer.response_policy import BatchSituation, Decision
-from penstock.producer.sequences import NO_IDENTITY, ProducerIdentity
-from penstock.producer.transactions import TransactionState, TxnState
-from penstock.producer.txn_parts import FirstWrite, Surroundings, TransactionSettings, for_the_transaction
-from penstock.producer.txn_policy import Verdict
-from penstock.producer.txn_queue import RequestQueue
+from penstock.producer.sequences import NO_IDENTITY
+from penstock.producer.transactions import TxnState
+from penstock.producer.txn_exchange import SEND_OFFSETS, TransactionExchange
+from penstock.producer.txn_parts import FirstWrite, Surroundings, TransactionSettings
 from penstock.producer.txn_requests import (
     AddOffsetsRequest,
-    AddPartitionsRequest,
-    Coordinator,
     EndTxnRequest,
-    FindCoordinatorRequest,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
-    TxnRequest,
 )
+from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger("penstock.producer")
 
-_FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
-_UNKNOWN_PRODUCER_ID = 59
-_SEND_OFFSETS = "send_offsets_to_transaction"
-
-
-class TransactionManager(RequestQueue):
+class TransactionManager(TransactionExchange):
     """Runs the transactions of one producer.
 
     Args:
@@ -75,25 +53,10 @@ class TransactionManager(RequestQueue):
         rng: jitter of the backoff.
     """
 
-    max_produce_version_v1 = 11
-
     def __init__(self, settings: TransactionSettings, around: Surroundings, rng: random.Random) -> None:
-        self.timeout_ms = settings.timeout_ms
-        self._around = around
-        self._rng = rng
-        self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        super().__init__(around.wake)
-        # All below is guarded by the transaction lock.
-        self._id = settings.transactional_id
-        self._state = TransactionState()
-        self._numbering = Numbering(settings.retries, transactional=True)
-        self.uses_v2 = False
-        self.can_bump_epoch = False
-        self._bump_needed = False
-        self._wanted: set[TopicPartition] = set()  # to be added (v1)
-        self._added: set[TopicPartition] = set()
-        self._started = False  # something was added: the coordinator knows of the transaction
+        super().__init__(settings, around, rng)
         self._first = FirstWrite()
+        self._has_detached = False
 
     # ------------------------------------------------------------------------------- application threads
 
@@ -105,10 +68,15 @@ class TransactionManager(RequestQueue):
             if again is not None:
                 return again
             self._check_usable("init_transactions")
+            if self._state.current is not TxnState.UNINITIALIZED:
+                raise IllegalStateError(
+                    f"init_transactions() was called already, and the producer is {self._state.current.value}: it is "
+                    "called once, and after each detach_transaction()"
+                )
             self._state.move_to(TxnState.INITIALIZING)
             if wanted != self._id:
                 self._id = wanted
-                self._coordinators.pop(Coordinator.TRANSACTION, None)
+                self._coordinators.pop(CoordinatorKind.TRANSACTION, None)
             self._numbering.identity = NO_IDENTITY
             self._numbering.book.forget_all()
             self._push(InitProducerIdRequest(self, bump=False))
@@ -119,8 +87,7 @@ class TransactionManager(RequestQueue):
         with self._lock:
             self._check_no_operation("begin_transaction")
             self._check_usable("begin_transaction")
-            if self._state.current is TxnState.UNINITIALIZED:
-                raise IllegalStateError("call init_transactions() before begin_transaction()")
+            self._check_initialized("begin_transaction")
             if self._state.current is TxnState.IN_TRANSACTION:
                 raise IllegalStateError("a transaction is open already: commit or abort it first")
             self._state.move_to(TxnState.IN_TRANSACTION)
@@ -134,6 +101,7 @@ class TransactionManager(RequestQueue):
         """Raise when a record cannot be part of a transaction now."""
         with self._lock:
             self._check_usable("send")
+            self._check_initialized("begin_transaction() and send")
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError(
                     f"the producer is {self._state.current.value}: with a transactional.id records are sent between "
@@ -146,10 +114,11 @@ class TransactionManager(RequestQueue):
         """Make a group's offsets part of the transaction."""
         with self._lock:
             about = (dict(offsets), group)
-            again = self._same_operation(_SEND_OFFSETS, about)
+            again = self._same_operation(SEND_OFFSETS, about)
             if again is not None:
                 return again
-            self._check_usable(_SEND_OFFSETS)
+            self._check_usable(SEND_OFFSETS)
+            self._check_initialized(SEND_OFFSETS)
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("send_offsets_to_transaction() needs an open transaction")
             if self.uses_v2:
@@ -158,7 +127,7 @@ class TransactionManager(RequestQueue):
             else:
                 self._push(AddOffsetsRequest(self, offsets, group))
             self._choose_group(group.group_id)
-            return self._start(_SEND_OFFSETS, about)
+            return self._start(SEND_OFFSETS, about)
 
     def commit(self) -> Ticket[None]:
         """Commit: send what is left, then end the transaction."""
@@ -177,7 +146,8 @@ class TransactionManager(RequestQueue):
                 return again
             if commit or self._state.current is TxnState.FATAL_ERROR:
                 self._check_usable(call)
-            if self._state.current in (TxnState.UNINITIALIZED, TxnState.READY):
+            self._check_initialized(call)
+            if self._state.current is TxnState.READY:
                 raise IllegalStateError(f"{call}() needs an open transaction: call begin_transaction() first")
             self._state.move_to(target)
             if not commit:
@@ -192,7 +162,7 @@ class TransactionManager(RequestQueue):
     def _give_up_offsets(self) -> None:
         """Whoever waits for offsets to become part of the transaction is told that it is being aborted."""
         operation = self._operation
-        if operation is not None and operation.name == _SEND_OFFSETS:
+        if operation is not None and operation.name == SEND_OFFSETS:
             self._fail_operation(
                 TransactionAbortedError("the transaction is being aborted, and the offsets with it")
             )
@@ -203,6 +173,7 @@ class TransactionManager(RequestQueue):
         with self._lock:
             self._check_no_operation("detach_transaction")
             self._check_usable("detach_transaction")
+            self._check_initialized("detach_transaction")
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("detach_transaction() needs an open transaction")
             if self._around.has_incomplete():
@@ -212,7 +183,7 @@ class TransactionManager(RequestQueue):
                 transactional_id=self._id,
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.epoch,
-                end_txn_version=5 if self.uses_v2 else 3,
+                end_txn_version=5 if self.uses_v2 else self._end_version_v1,
                 topic=first.topic,
                 partition=first.partition,
                 offset=first.offset,
@@ -226,6 +197,7 @@ class TransactionManager(RequestQueue):
             self._wanted.clear()
             self._added.clear()
             self._started = False
+            self._has_detached = True
             self._around.accept(False)
         return handle
 
@@ -241,36 +213,11 @@ class TransactionManager(RequestQueue):
         return self._state.current in (TxnState.COMMITTING, TxnState.ABORTING)
 
     @property
-    def aborting(self) -> bool:
-        """Whether batches that were not sent are to be dropped."""
-        return self._state.current is TxnState.ABORTING
-
-    @property
     def state(self) -> TxnState:
         """The present state."""
         return self._state.current
 
     # ------------------------------------------------------------------------------- I/O thread: the gate
-
-    @property
-    def transactional_id(self) -> str | None:
-        """The id that produce requests carry."""
-        return self._id
-
-    @property
-    def identity(self) -> ProducerIdentity:
-        """The producer id and epoch in use."""
-        return self._numbering.identity
-
-    @property
-    def max_produce_version(self) -> int:
-        """Version 12 and later belong to protocol v2."""
-        return 13 if self.uses_v2 else self.max_produce_version_v1
-
-    @property
-    def has_partitions(self) -> bool:
-        """Whether the transaction has any partition yet."""
-        return bool(self._added)
 
     def before_turn(self, now: float) -> KafkaError | None:
         """Settle sequence numbers in doubt; batches that were never sent fail when the transaction has failed."""
@@ -293,48 +240,6 @@ class TransactionManager(RequestQueue):
                 error = TransactionAbortedError("the transaction was aborted before the record was sent")
         self._complete()
         return error
-
-    def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
-        """The next transaction request, when it may be sent."""
-        del data_waits
-        with self._lock:
-            request = self._next(now)
-            if request is not None:
-                self._under_way = request
-        self._complete()
-        if request is None:
-            return None
-        node = None if request.coordinator is None else self._coordinators[request.coordinator]
-        return GateRequest(
-            request.build(),
-            node,
-            lambda response, at: self._on_response(request, response, at),
-            lambda error, at: self._on_unreachable(request, error, at),
-        )
-
-    def _next(self, now: float) -> TxnRequest | None:
-        if self._under_way is not None or self._state.has_error:
-            return None  # after an error nothing is worth asking until the transaction is being aborted
-        if self._wanted and not self.aborting:
-            self._push(AddPartitionsRequest(self, frozenset(self._wanted)))
-            self._wanted.clear()
-        while self._queue:
-            request = self._queue[0][2]
-            if request.retry_at > now:
-                return None
-            if isinstance(request, EndTxnRequest):
-                if self._around.has_incomplete():
-                    return None
-                if not self._started:
-                    heapq.heappop(self._queue)
-                    self.on_ended(None)
-                    continue
-            if request.coordinator is not None and self._coordinators.get(request.coordinator) is None:
-                self._push(self._finder(request.coordinator))
-                continue
-            heapq.heappop(self._queue)
-            return request
-        return None
 
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch may be sent: its partition is in the transaction, and its number fits."""
@@ -430,160 +335,18 @@ class TransactionManager(RequestQueue):
         if operation is not None:
             operation.ticket.fail(error)
 
-    # ------------------------------------------------------------------------ answers, under the lock
-
-    def _on_response(self, request: TxnRequest, response: ClientResponse, now: float) -> None:
-        with self._lock:
-            self._under_way = None
-            if response.error is None:
-                self._on_body(request, response, now)
-            elif isinstance(response.error, NetworkError) or response.error.retriable:
-                request.in_doubt = True
-                self._lose_coordinator(request)
-                self._retry(request, now, None)
-            else:
-                self._fatal(response.error)
-        self._complete()
-        self._around.wake()
-
-    def _on_body(self, request: TxnRequest, response: ClientResponse, now: float) -> None:
-        try:
-            request.on_body(response.body, response.version, now)
-        except IllegalStateError as error:
-            log.exception("the answer to %s does not fit the state of this producer", request.api.name)
-            self._fatal(error)
-        except LookupError as error:
-            self._fatal(ProtocolError(f"the answer to {request.api.name} is incomplete: {error!r}"))
-
-    def _on_unreachable(self, request: TxnRequest, error: KafkaError, now: float) -> None:
-        log.debug("%s cannot be sent: %s", request.api.name, error)
-        with self._lock:
-            self._under_way = None
-            self._lose_coordinator(request)
-            self._retry(request, now, None)
-        self._complete()
-
-    def on_verdict(self, request: TxnRequest, verdict: Verdict, error: BrokerError, now: float) -> None:
-        """Do what the error table says."""
-        if verdict is Verdict.FIND_COORDINATOR:
-            self._lose_coordinator(request)
-        if verdict in (Verdict.RETRY, Verdict.FIND_COORDINATOR):
-            self._retry(request, now, request.backoff_ms(error.code))
-        elif verdict is Verdict.ABORTABLE:
-            if self.aborting and request.finds is Coordinator.TRANSACTION:
-                self._fatal(error)  # there is nobody to tell of the abort
-                return
-            lost_state = error.code == _UNKNOWN_PRODUCER_ID
-            self._abortable(error, wants_bump=lost_state, needs_bump=lost_state)
-        elif verdict is Verdict.UNINITIALIZED:
-            self._state.move_to(TxnState.UNINITIALIZED)
-            self._fail_operation(error)
-        elif verdict is Verdict.FENCED:
-            self._fatal(
-                ProducerFencedError(f"another producer uses the transactional id {self._id!r}: {error}")
-            )
-        else:
-            self._fatal(error)
-
-    def on_initialized(self, identity: ProducerIdentity, version: int) -> None:
-        """InitProducerId was answered."""
-        self._numbering.identity = identity
-        self._numbering.book.forget_all()
-        self.can_bump_epoch = version >= _FIRST_VERSION_WITH_BUMP
-        self._bump_needed = False
-        self._choose_protocol(at_end=False)
-        self._become_ready()
-
-    def on_partitions_added(self, partitions: frozenset[TopicPartition]) -> None:
-        """The coordinator knows of these partitions now."""
-        self._added.update(partitions)
-        self._started = True
-
-    def on_offsets_added(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> None:
-        """The coordinator knows of the group now."""
-        self._started = True
-        if not self.aborting:
-            self._push(TxnOffsetCommitRequest(self, offsets, group))
-
-    def on_offsets_committed(self) -> None:
-        """The group's coordinator has the offsets; perhaps nobody waits for them any more."""
-        if self._operation is not None and self._operation.name == _SEND_OFFSETS:
-            self._end_operation()
-
-    def on_ended(self, following: ProducerIdentity | None) -> None:
-        """The transaction is over."""
-        if following is not None:
-            self._numbering.identity = following
-            self._numbering.book.forget_all()
-            self._bump_needed = False
-        self._choose_protocol(at_end=True)
-        has_identity = self.identity.valid  # not when what was aborted is the attempt to get one
-        if not has_identity or (self._bump_needed and self.can_bump_epoch):
-            self._state.move_to(TxnState.INITIALIZING)
-            self._push(InitProducerIdRequest(self, bump=has_identity))
-            return
-        self._become_ready()
-
-    # ------------------------------------------------------------------------------------------ inside
-
-    def _become_ready(self) -> None:
-        self._state.move_to(TxnState.READY)
-        self._wanted.clear()
-        self._added.clear()
-        self._started = False
-        self._end_operation()
-
-    def _choose_protocol(self, *, at_end: bool) -> None:
-        """Look at the cluster's feature; going from v1 to v2 needs a new epoch, which the end of v1 does not bring."""
-        before = self.uses_v2
-        level = self._around.transaction_version()
-        if level is not None:
-            self.uses_v2 = level >= 2
-        if at_end and self.uses_v2 and not before:
-            self._bump_needed = True
-
-    def _abortable(self, error: KafkaError, *, wants_bump: bool, needs_bump: bool = False) -> None:
-        """The transaction must be aborted.
-
-        Args:
-            wants_bump: what the brokers have of this producer is not known, so that a new epoch is better. In protocol
-                v2 the end of the transaction brings one.
-            needs_bump: without a new epoch the producer cannot go on.
-        """
-        if not self.uses_v2:
-            if needs_bump and not self.can_bump_epoch:
-                self._fatal(error)
-                return
-            self._bump_needed = self._bump_needed or (wants_bump and self.can_bump_epoch)
-        error = for_the_transaction(error)
-        if not self._state.note_abortable(error):
-            return
-        self._drop_queued(lambda request: isinstance(request, EndTxnRequest))
-        self._around.accept(False)
-        self._fail_operation(error)
-
-    def _fatal(self, error: KafkaError) -> None:
-        self._state.move_to(TxnState.FATAL_ERROR, error)
-        self._queue.clear()
-        self._around.accept(False)
-        self._fail_operation(error)
-
-    def _retry(self, request: TxnRequest, now: float, wait_ms: float | None) -> None:
-        if self.aborting and isinstance(request, TxnOffsetCommitRequest):
-            return  # what it would write is dropped anyway
-        wait = self._backoff.seconds(request.attempts, self._rng) if wait_ms is None else wait_ms / 1000
-        request.attempts += 1
-        request.retry_at = now + wait
-        self._push(request)
-
-    def _finder(self, kind: Coordinator) -> FindCoordinatorRequest:
-        key = self._id if kind is Coordinator.TRANSACTION else self._group_id or ""
-        return FindCoordinatorRequest(self, kind, key)
-
     def _check_usable(self, call: str) -> None:
         self._state.raise_error(f"{call}()")
+
+    def _check_initialized(self, call: str) -> None:
+        if self._state.current is not TxnState.UNINITIALIZED:
+            return
+        if not self._has_detached:
+            raise IllegalStateError(f"call init_transactions() before {call}()")
+        raise IllegalStateError(
+            f"the transaction was detached: call init_transactions() before {call}(), with another transactional id, "
+            "because under the same one it would be aborted"
+        )
 
     def __repr__(self) -> str:
         return f"<TransactionManager {self._id!r}: {self._state.current.value}>"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import KafkaError, TransactionAbortableError
+from penstock.producer.txn_cluster import ClusterFacts
 from penstock.types import ConsumerGroupMetadata
 
 _INVALID_TXN_STATE = 48
@@ -29,14 +30,13 @@ class Surroundings:
     """What the manager asks of the parts around it.
 
     Attributes:
-        transaction_version: the cluster's finalized feature of that name, as the newest answer has it; 0 without, None
-            when no broker is connected that could tell.
+        cluster: what is known of the cluster. I/O thread only.
         has_incomplete: whether any batch has no outcome yet.
         accept: opens (True) or closes (False) the fast path of send().
         wake: wakes the I/O thread.
     """
 
-    transaction_version: Callable[[], int | None]
+    cluster: ClusterFacts
     has_incomplete: Callable[[], bool]
     accept: Callable[[bool], None]
     wake: Callable[[], object]

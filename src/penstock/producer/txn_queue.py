@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Callable
 
 from penstock.producer.txn_operation import OperationDesk
-from penstock.producer.txn_requests import AddPartitionsRequest, Coordinator, TxnRequest
+from penstock.producer.txn_requests import AddPartitionsRequest, TxnRequest
+from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.types import Node, TopicPartition
 
 
@@ -25,7 +26,7 @@ class RequestQueue(OperationDesk):
 
     def __init__(self, wake: Callable[[], object]) -> None:
         super().__init__(wake)
-        self._coordinators: dict[Coordinator, Node | None] = {}
+        self._coordinators: dict[CoordinatorKind, Node | None] = {}
         self._group_id: str | None = None
         self._queue: list[tuple[int, int, TxnRequest]] = []  # a heap
         self._ages = itertools.count()
@@ -39,7 +40,7 @@ class RequestQueue(OperationDesk):
             retry_at = self._queue[0][2].retry_at
             return retry_at - now if retry_at > now else float("inf")
 
-    def set_coordinator(self, kind: Coordinator, node: Node) -> None:
+    def set_coordinator(self, kind: CoordinatorKind, node: Node) -> None:
         """A coordinator was found."""
         self._coordinators[kind] = node
 
@@ -64,4 +65,4 @@ class RequestQueue(OperationDesk):
     def _choose_group(self, group_id: str) -> None:
         if group_id != self._group_id:
             self._group_id = group_id
-            self._coordinators.pop(Coordinator.GROUP, None)
+            self._coordinators.pop(CoordinatorKind.GROUP, None)

@@ -7,13 +7,15 @@ I/O thread only, under the manager's lock.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import KafkaError, UnsupportedVersionError, broker_error
+from penstock.errors import broker_error
+from penstock.producer.cluster import NO_TOPIC_ID
 from penstock.producer.sequences import ProducerIdentity
+from penstock.producer.txn_cluster import FIRST_OFFSETS_BY_TOPIC_ID
 from penstock.producer.txn_policy import CONCURRENT_TRANSACTIONS, Verdict, judge
+from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -27,20 +29,20 @@ from penstock.protocol.schema import ApiSchema
 from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.producer.txn_manager import TransactionManager
+    from penstock.producer.txn_exchange import TransactionExchange
 
 _NO_ANSWER = -1  # UNKNOWN_SERVER_ERROR, for what an answer leaves out
+_UNKNOWN_TOPIC_ID = 100
 
 # An earlier transaction of the id is still being completed: that takes milliseconds, so the first partition of a new
 # one is tried again sooner than retry.backoff.ms.
 FIRST_PARTITION_BACKOFF_MS = 20
 
 
-class Coordinator(enum.IntEnum):
-    """The kinds of coordinator, with their numbers on the wire."""
-
-    GROUP = 0
-    TRANSACTION = 1
+# Where the parts of an answer differ, the first of these decides.
+_WORST_FIRST = (
+    Verdict.FATAL, Verdict.FENCED, Verdict.UNINITIALIZED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY,
+)  # fmt: skip
 
 
 class TxnRequest:
@@ -48,10 +50,10 @@ class TxnRequest:
 
     api: ClassVar[ApiSchema]
     priority: ClassVar[int]
-    coordinator: ClassVar[Coordinator | None] = Coordinator.TRANSACTION
-    finds: Coordinator | None = None  # the coordinator that it looks for, if that is what it does
+    coordinator: ClassVar[CoordinatorKind | None] = CoordinatorKind.TRANSACTION
+    finds: CoordinatorKind | None = None  # the coordinator that it looks for, if that is what it does
 
-    def __init__(self, manager: TransactionManager) -> None:
+    def __init__(self, manager: TransactionExchange) -> None:
         self.manager = manager
         self.retry_at = 0.0
         self.attempts = 0  # times it was queued again
@@ -67,8 +69,14 @@ class TxnRequest:
 
     def on_error(self, code: int, now: float, message: str | None = None) -> None:
         """The answer was an error: do what the table says."""
-        verdict = judge(self.api.name, code, can_bump=self.manager.can_bump_epoch, committing=self.is_commit)
-        self.manager.on_verdict(self, verdict, broker_error(code, message), now)
+        self.manager.on_verdict(self, self._judge(code), broker_error(code, message), now)
+
+    def on_errors(self, codes: Iterable[int], now: float) -> None:
+        """The answer has several errors: the worst one decides."""
+        self.on_error(min(codes, key=lambda code: _WORST_FIRST.index(self._judge(code))), now)
+
+    def _judge(self, code: int) -> Verdict:
+        return judge(self.api.name, code, can_bump=self.manager.can_bump_epoch, committing=self.is_commit)
 
     @property
     def is_commit(self) -> bool:
@@ -88,44 +96,22 @@ class FindCoordinatorRequest(TxnRequest):
     priority = 0
     coordinator = None
 
-    def __init__(self, manager: TransactionManager, kind: Coordinator, key: str) -> None:
+    def __init__(self, manager: TransactionExchange, kind: CoordinatorKind, key: str) -> None:
         super().__init__(manager)
         self.finds = self.kind = kind
         self.key = key
 
     def build(self) -> Request:
-        """Version 4 and later ask for several keys at once; one is all we need."""
-        return _FindCoordinatorBody(self.kind, self.key)
+        """For the one key."""
+        return FindCoordinator(self.kind, [self.key])
 
     def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
         """Take the coordinator's address."""
-        answer = body["coordinators"][0] if version >= 4 else body
+        answer = body[self.key]
         if answer["error_code"] != 0:
-            self.on_error(answer["error_code"], now, answer.get("error_message"))
+            self.on_error(answer["error_code"], now, answer["error_message"])
             return
         self.manager.set_coordinator(self.kind, Node(answer["node_id"], answer["host"], answer["port"]))
-
-
-class _FindCoordinatorBody:
-    """FindCoordinator says the same in two ways, depending on the version."""
-
-    api = FIND_COORDINATOR
-    min_version = 1
-    max_version = FIND_COORDINATOR.max_version
-    expects_response = True
-
-    def __init__(self, kind: Coordinator, key: str) -> None:
-        self._kind = int(kind)
-        self._key = key
-
-    def encode(self, version: int) -> list[Any]:
-        """The body in that version."""
-        keys = {"coordinator_keys": [self._key]} if version >= 4 else {"key": self._key}
-        return SchemaRequest.of(FIND_COORDINATOR, {"key_type": self._kind, **keys}).encode(version)
-
-    def decode_response(self, version: int, body: memoryview) -> Any:
-        """The answer in that version."""
-        return SchemaRequest.of(FIND_COORDINATOR, {}).decode_response(version, body)
 
 
 class InitProducerIdRequest(TxnRequest):
@@ -136,7 +122,7 @@ class InitProducerIdRequest(TxnRequest):
 
     api = INIT_PRODUCER_ID
 
-    def __init__(self, manager: TransactionManager, bump: bool) -> None:
+    def __init__(self, manager: TransactionExchange, bump: bool) -> None:
         super().__init__(manager)
         self.bump = bump
 
@@ -171,7 +157,7 @@ class AddPartitionsRequest(TxnRequest):
     api = ADD_PARTITIONS_TO_TXN
     priority = 2
 
-    def __init__(self, manager: TransactionManager, partitions: frozenset[TopicPartition]) -> None:
+    def __init__(self, manager: TransactionExchange, partitions: frozenset[TopicPartition]) -> None:
         super().__init__(manager)
         self.partitions = partitions
 
@@ -206,14 +192,7 @@ class AddPartitionsRequest(TxnRequest):
         if not failed:
             self.manager.on_partitions_added(self.partitions)
             return
-        self.on_error(*self._worst(failed), now=now)
-
-    def _worst(self, failed: Mapping[TopicPartition, int]) -> tuple[int]:
-        can_bump = self.manager.can_bump_epoch
-        order = [Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY]
-        return (
-            min(failed.values(), key=lambda code: order.index(judge(self.api.name, code, can_bump=can_bump))),
-        )
+        self.on_errors(failed.values(), now)
 
     def backoff_ms(self, code: int) -> float | None:
         """Sooner for the first partitions of a transaction."""
@@ -230,7 +209,7 @@ class AddOffsetsRequest(TxnRequest):
 
     def __init__(
         self,
-        manager: TransactionManager,
+        manager: TransactionExchange,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
@@ -261,38 +240,34 @@ class TxnOffsetCommitRequest(TxnRequest):
 
     api = TXN_OFFSET_COMMIT
     priority = 2
-    coordinator = Coordinator.GROUP
+    coordinator = CoordinatorKind.GROUP
 
     def __init__(
         self,
-        manager: TransactionManager,
+        manager: TransactionExchange,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
         super().__init__(manager)
         self.offsets = dict(offsets)  # those not acknowledged yet
         self.group = group
+        self._names: dict[bytes, str] = {}  # of the topics, by the ids that they had when it was built
 
     def build(self) -> SchemaRequest:
         """With the group's generation where there is one, which old brokers cannot check."""
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for (topic, partition), offset in sorted(self.offsets.items()):
-            entry = {
-                "partition_index": partition,
-                "committed_offset": offset.offset,
-                "committed_leader_epoch": offset.leader_epoch,
-                "committed_metadata": offset.metadata,
-            }
-            topics.setdefault(topic, []).append(entry)
+        # Version 5 makes the group's partition part of the transaction by itself; before, AddOffsetsToTxn did that.
+        lowest, highest = (5, 5) if self.manager.uses_v2 else (0, 4)
+        ids = self.manager.topic_ids({topic for topic, _ in self.offsets}) if self.manager.uses_v2 else None
+        if ids is not None:
+            highest = FIRST_OFFSETS_BY_TOPIC_ID
+            self._names = {topic_id: topic for topic, topic_id in ids.items()}
         body: dict[str, Any] = {
             "transactional_id": self.manager.transactional_id,
             "group_id": self.group.group_id,
             "producer_id": self.manager.identity.producer_id,
             "producer_epoch": self.manager.identity.epoch,
-            "topics": [{"name": name, "partitions": entries} for name, entries in topics.items()],
+            "topics": self._topics(ids or {}),
         }
-        # Version 5 makes the group's partition part of the transaction by itself; before, AddOffsetsToTxn did that.
-        lowest, highest = (5, 5) if self.manager.uses_v2 else (0, 4)
         if self.group.has_member:
             body |= {
                 "generation_id": self.group.generation_id,
@@ -302,23 +277,41 @@ class TxnOffsetCommitRequest(TxnRequest):
             lowest = max(3, lowest)
         return SchemaRequest.of(TXN_OFFSET_COMMIT, body, min_version=lowest, max_version=highest)
 
+    def _topics(self, ids: Mapping[str, bytes]) -> list[dict[str, Any]]:
+        """With name and, where there is one, id: which of the two is said depends on the version."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), offset in sorted(self.offsets.items()):
+            entry = {
+                "partition_index": partition,
+                "committed_offset": offset.offset,
+                "committed_leader_epoch": offset.leader_epoch,
+                "committed_metadata": offset.metadata,
+            }
+            topics.setdefault(topic, []).append(entry)
+        return [
+            {"name": name, "topic_id": ids.get(name, NO_TOPIC_ID), "partitions": entries}
+            for name, entries in topics.items()
+        ]
+
     def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
         """Partitions that were written are done; the rest is sent again, or fails."""
         codes: set[int] = set()
         for topic in body["topics"]:
+            by_id = version >= FIRST_OFFSETS_BY_TOPIC_ID
+            name = self._names.get(topic["topic_id"], "") if by_id else topic["name"]
             for entry in topic["partitions"]:
                 if entry["error_code"] == 0:
-                    self.offsets.pop(TopicPartition(topic["name"], entry["partition_index"]), None)
+                    self.offsets.pop(TopicPartition(name, entry["partition_index"]), None)
                 else:
                     codes.add(entry["error_code"])
-        if not codes and not self.offsets:
-            self.manager.on_offsets_committed()
-            return
-        if not codes:  # some were left out: ask for those again
+        if _UNKNOWN_TOPIC_ID in codes:
+            self.manager.doubt_topics()  # the topic may have been made anew, with another id
+        if codes:
+            self.on_errors(codes, now)
+        elif self.offsets:  # some were left out: ask for those again
             self.manager.on_verdict(self, Verdict.RETRY, broker_error(_NO_ANSWER), now)
-            return
-        order = [Verdict.FATAL, Verdict.FENCED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY]
-        self.on_error(min(codes, key=lambda code: order.index(judge(self.api.name, code))), now)
+        else:
+            self.manager.on_offsets_committed()
 
 
 class EndTxnRequest(TxnRequest):
@@ -327,7 +320,7 @@ class EndTxnRequest(TxnRequest):
     api = END_TXN
     priority = 3
 
-    def __init__(self, manager: TransactionManager, commit: bool) -> None:
+    def __init__(self, manager: TransactionExchange, commit: bool) -> None:
         super().__init__(manager)
         self._commit = commit
         self._v2 = manager.uses_v2  # a transaction ends with the protocol that it started with
@@ -358,8 +351,3 @@ class EndTxnRequest(TxnRequest):
         if version >= 5 and body.get("producer_id", -1) >= 0:
             following = ProducerIdentity(body["producer_id"], body["producer_epoch"])
         self.manager.on_ended(following)
-
-
-def fatal_without_version(error: KafkaError) -> bool:
-    """Whether a failed request can never succeed with this cluster."""
-    return isinstance(error, UnsupportedVersionError)

@@ -100,11 +100,6 @@ class FrameReader:
         self._saw_frame = False
         self.trouble: ProtocolError | None = None
 
-    @property
-    def mid_frame(self) -> bool:
-        """Whether a frame, or its length, has begun and is not complete."""
-        return self._frame_size is not None or bool(self._partial)
-
     def feed(self, data: Buffer) -> list[Buffer]:
         """Take bytes as they came; give the frames they complete, without their lengths.
 

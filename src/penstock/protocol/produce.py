@@ -16,8 +16,11 @@ from penstock.errors import ProtocolError
 from penstock.protocol._wire_writer import append_uvarint, byte_length
 from penstock.protocol.codec import decode_response_body
 from penstock.protocol.messages.produce import PRODUCE
+from penstock.protocol.produce_answer import PartitionResponse, ProduceResponse, read_plain_answer
 from penstock.protocol.schema import ZERO_UUID, ApiSchema, Buffer
 from penstock.types import Node
+
+__all__ = ["PartitionBatch", "PartitionResponse", "ProduceRequest", "ProduceResponse"]
 
 FIRST_VERSION_WITH_ZSTD: Final = 7
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
@@ -26,8 +29,6 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _HEADER_SIZE: Final = 61
 _LENGTH_AT: Final = 8  # int32: how many bytes follow it
 _LENGTH_END: Final = 12
-_MAGIC_AT: Final = 16  # int8
-_ATTRIBUTES_LOW_AT: Final = 22  # the lower byte of the int16 of attributes
 _MAGIC: Final = 2
 _CODEC_MASK: Final = 7
 _ZSTD: Final = 4
@@ -38,6 +39,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _INDEX_AND_SIZE = struct.Struct(">ii")
+_LENGTH_MAGIC_ATTRIBUTES = struct.Struct(">i4xb4xh")  # from _LENGTH_AT on
 
 
 class PartitionBatch(NamedTuple):
@@ -47,34 +49,6 @@ class PartitionBatch(NamedTuple):
     topic_id: bytes
     partition: int
     records: Buffer
-
-
-class PartitionResponse(NamedTuple):
-    """What the broker said of one partition.
-
-    Attributes:
-        record_errors: (index in the batch, message) of the records that made it refuse the batch.
-        leader_id: the leader that the broker knows of, -1 when it does not say; `leader_epoch` likewise.
-    """
-
-    topic: str
-    partition: int
-    error_code: int
-    base_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    record_errors: list[tuple[int, str | None]]
-    error_message: str | None
-    leader_id: int
-    leader_epoch: int
-
-
-class ProduceResponse(NamedTuple):
-    """The answer to a ProduceRequest; `node_endpoints` are the addresses of leaders named in it."""
-
-    throttle_ms: int
-    partitions: list[PartitionResponse]
-    node_endpoints: list[Node]
 
 
 class ProduceRequest:
@@ -100,14 +74,12 @@ class ProduceRequest:
             raise ValueError(f"acks must be -1, 0 or 1, not {acks}")
         if not batches:
             raise ValueError("a produce request needs at least one batch")
-        for batch in batches:
-            _check_one_batch(batch)
+        codecs = {_codec_of_one_batch(batch) for batch in batches}
         self.acks = acks
         self._timeout_ms = timeout_ms
         self._transactional_id = None if transactional_id is None else _utf8(transactional_id)
         self._topics = _by_topic(batches)
-        any_zstd = any(batch.records[_ATTRIBUTES_LOW_AT] & _CODEC_MASK == _ZSTD for batch in batches)
-        self.min_version: int = FIRST_VERSION_WITH_ZSTD if any_zstd else PRODUCE.min_version
+        self.min_version: int = FIRST_VERSION_WITH_ZSTD if _ZSTD in codecs else PRODUCE.min_version
         any_id_unknown = any(topic.topic_id == ZERO_UUID for topic in self._topics)
         highest = FIRST_VERSION_WITH_TOPIC_IDS - 1 if any_id_unknown else PRODUCE.max_version
         self.max_version: int = min(max_version, highest)
@@ -145,9 +117,13 @@ class ProduceRequest:
         Raises:
             ProtocolError: the bytes are not an answer in that version, or tell of a topic that was not sent.
         """
-        answer = decode_response_body(PRODUCE, version, body)
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
         names = {topic.topic_id: topic.name for topic in self._topics} if by_id else None
+        if names is not None:
+            plain = read_plain_answer(body, names)
+            if plain is not None:
+                return plain
+        answer = decode_response_body(PRODUCE, version, body)
         partitions: list[PartitionResponse] = []
         for topic in answer["responses"]:
             name = topic["name"] if names is None else names.get(topic["topic_id"])
@@ -241,19 +217,24 @@ def _by_topic(batches: Sequence[PartitionBatch]) -> list[_TopicBatches]:
     return list(topics.values())
 
 
-def _check_one_batch(batch: PartitionBatch) -> None:
+def _codec_of_one_batch(batch: PartitionBatch) -> int:
+    """The codec of the batch, once it is sure that it is one and only one."""
     records = batch.records
     size = byte_length(records)
-    where = f"partition {batch.partition} of topic {batch.topic!r}"
     if size < _HEADER_SIZE:
-        raise ValueError(f"no record batch for {where}: {size} bytes")
-    if records[_MAGIC_AT] != _MAGIC:
-        raise ValueError(f"the batch for {where} has magic {records[_MAGIC_AT]}, not {_MAGIC}")
-    batch_size = _LENGTH_END + int.from_bytes(records[_LENGTH_AT:_LENGTH_END], "big", signed=True)
-    if batch_size < size:
-        raise ValueError(f"more than one record batch for {where}")
-    if batch_size > size:
-        raise ValueError(f"the batch for {where} is cut off: {size} of {batch_size} bytes")
+        raise ValueError(f"no record batch for {_where(batch)}: {size} bytes")
+    length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES.unpack_from(records, _LENGTH_AT)
+    if magic != _MAGIC:
+        raise ValueError(f"the batch for {_where(batch)} has magic {magic}, not {_MAGIC}")
+    if length + _LENGTH_END < size:
+        raise ValueError(f"more than one record batch for {_where(batch)}")
+    if length + _LENGTH_END > size:
+        raise ValueError(f"the batch for {_where(batch)} is cut off: {size} of {length + _LENGTH_END} bytes")
+    return int(attributes) & _CODEC_MASK
+
+
+def _where(batch: PartitionBatch) -> str:
+    return f"partition {batch.partition} of topic {batch.topic!r}"
 
 
 def _utf8(text: str) -> bytes:

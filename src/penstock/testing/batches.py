@@ -72,12 +72,14 @@ def _only_header(data: Buffer | None, produce_version: int) -> BatchHeader:
     none = Refused(
         Code.INVALID_RECORD,
         f"Produce requests with version {produce_version} must have at least one record batch per partition",
+        reached_log=False,
     )
     if data is None or len(data) < layout.LENGTH_PREFIX_SIZE:
         raise none
     (length,) = _INT32.unpack_from(data, layout.BATCH_LENGTH_AT)
     if length < _SHORTEST_SET:
-        raise Refused(Code.CORRUPT_MESSAGE, f"The batch length {length} is less than {_SHORTEST_SET}")
+        text = f"The batch length {length} is less than {_SHORTEST_SET}"
+        raise Refused(Code.CORRUPT_MESSAGE, text, reached_log=False)
     size = layout.LENGTH_PREFIX_SIZE + length
     if size > len(data):
         raise none  # a batch that is cut off does not count
@@ -86,6 +88,7 @@ def _only_header(data: Buffer | None, produce_version: int) -> BatchHeader:
         raise Refused(
             Code.INVALID_RECORD,
             f"Produce requests with version {produce_version} take magic {layout.MAGIC} alone, not {magic}",
+            reached_log=False,
         )
     if size < layout.HEADER_SIZE:
         raise Refused(Code.CORRUPT_MESSAGE, f"A batch of {size} bytes has no room for its header")
@@ -93,6 +96,7 @@ def _only_header(data: Buffer | None, produce_version: int) -> BatchHeader:
         raise Refused(
             Code.INVALID_RECORD,
             f"Produce requests with version {produce_version} must have exactly one record batch per partition",
+            reached_log=False,
         )
     header = BatchHeader(*BATCH_HEADER.unpack_from(data))
     codec_id = header.attributes & layout.CODEC_MASK
@@ -100,6 +104,7 @@ def _only_header(data: Buffer | None, produce_version: int) -> BatchHeader:
         raise Refused(
             Code.UNSUPPORTED_COMPRESSION_TYPE,
             f"Codec {codec_id} is not allowed in Produce version {produce_version}",
+            reached_log=False,
         )
     return header
 

@@ -23,6 +23,7 @@ from penstock.testing.partition_log import Isolation
 from penstock.testing.releases import release_named
 from penstock.testing.session import Session
 from penstock.testing.settings import ClusterSettings, TopicSettings
+from penstock.testing.topic_options import check_names
 from penstock.testing.topics import OFFSETS_TOPIC, Partition, Topic, Topics
 from penstock.testing.transaction_state import Transaction
 from penstock.testing.transactions import TransactionCoordinator
@@ -84,6 +85,8 @@ class FakeCluster:
         self.denied_groups: set[str] = set()
         self._clock = clock
         self._next_producer_id = _FIRST_PRODUCER_ID
+        # Markers that the followers do not have yet: the leader epoch in which they were written, and where they end.
+        self._markers: dict[tuple[TopicPartition, str], tuple[int, int]] = {}
         self._sessions: list[Session] = []
 
     # ------------------------------------------------------------------------------------------ time, connections
@@ -162,6 +165,7 @@ class FakeCluster:
         """
         if any(not replicas or not set(replicas) <= self.live for replicas in assignment):
             raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "Replicas must be brokers that are there")
+        check_names(configs or {}, with_dropped=self.release.has_old_topic_options)
         defaults = TopicSettings(timestamp_after_max_ms=self.release.timestamp_after_max_ms)
         return self.topics.create(name, assignment, defaults.with_configs(configs or {}))
 
@@ -297,21 +301,30 @@ class FakeCluster:
         self.transactions.fence(transactional_id, now)
 
     def _write_marker(self, partition: TopicPartition, transaction: Transaction, *, commit: bool) -> bool:
-        producer = (transaction.producer_id, transaction.epoch)
+        """Write a marker, and again when it was lost; True once all replicas in step have it."""
         if partition.topic == OFFSETS_TOPIC:
             if self.live:
-                self.groups.on_marker(*producer, commit=commit)
+                self.groups.on_marker(transaction.producer_id, transaction.epoch, commit=commit)
             return bool(self.live)
         found = self.topics.partition(*partition)
         if found is None:
             return True  # the topic was deleted: there is nothing to mark
         if found.leader not in self.live:
             return False
+        key = (partition, transaction.transactional_id)
+        written = self._markers.pop(key, None)
+        if written is None or written[0] != found.leader_epoch:  # another leader may not have it
+            self._append_marker(found, transaction, commit=commit)
+            written = (found.leader_epoch, found.log.log_end_offset)
+        if found.log.high_watermark < written[1]:
+            self._markers[key] = written
+        return key not in self._markers
+
+    def _append_marker(self, found: Partition, transaction: Transaction, *, commit: bool) -> None:
         found.log.append_marker(
-            producer,
+            (transaction.producer_id, transaction.epoch),
             commit=commit,
             coordinator_epoch=self.transaction_slots.epoch_of(transaction.transactional_id),
             leader_epoch=found.leader_epoch,
             now_ms=self.wall_ms(),
         )
-        return True

@@ -59,6 +59,8 @@ class Groups:
         if member == Member():
             return Code.NONE  # a simple group, or a producer that does not know its consumer's generation
         generation, member_ids = self._members.get(group, (-1, set()))
+        if not member_ids and member.generation < 0:
+            return Code.NONE  # without a generation, whoever writes to a group without members is believed
         if member.member_id not in member_ids:
             return Code.UNKNOWN_MEMBER_ID
         return Code.NONE if member.generation == generation else Code.ILLEGAL_GENERATION

@@ -32,7 +32,7 @@ class KeptBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: int
-    append_time_ms: int  # -1 where the topic keeps the producer's time
+    timestamp_ms: int  # the largest of its records; what a duplicate is told as the time of the append
 
 
 class SequenceRules(NamedTuple):
@@ -116,9 +116,8 @@ class ProducerStates:
         """Remember a batch of the log, with its offset."""
         entry = self.entries.setdefault(batch.producer_id, ProducerEntry())
         entry.enter_epoch(batch.producer_epoch)
-        append_time = batch.max_timestamp if batch.is_log_append_time else -1
         entry.batches.append(
-            KeptBatch(batch.base_sequence, batch.last_sequence, batch.base_offset, append_time)
+            KeptBatch(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.max_timestamp)
         )
         if batch.is_transactional and entry.transaction_start is None:
             entry.transaction_start = batch.base_offset

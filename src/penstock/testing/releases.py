@@ -33,6 +33,8 @@ from penstock.protocol.schema import ApiSchema
 from penstock.testing.settings import NO_LIMIT
 
 TRANSACTION_VERSION: Final = "transaction.version"
+_METADATA_VERSION: Final = "metadata.version"
+_KRAFT_VERSION: Final = "kraft.version"  # supported; finalized only where the controllers' quorum may change
 
 _NAMES: Final = ("2.4", "2.8", "3.0", "3.7", "3.9", "4.0", "4.1", "4.3")
 
@@ -55,12 +57,21 @@ _HIGHEST: Final[dict[ApiSchema, tuple[int | None, ...]]] = {
     LIST_TRANSACTIONS:     (None, None, 0, 0, 1, 1, 2, 2),
 }  # fmt: skip
 
-# Finalized features of a cluster that was made with the release. Clients look at transaction.version alone.
+# Finalized features of a cluster that was made with the release. Clients look at transaction.version alone; 4.3 has
+# them all, as its brokers tell them.
 _FEATURES: Final[dict[str, dict[str, int]]] = {
-    "4.0": {"metadata.version": 25, "kraft.version": 1, TRANSACTION_VERSION: 2, "group.version": 1},
-    "4.1": {"metadata.version": 27, "kraft.version": 1, TRANSACTION_VERSION: 2, "group.version": 1},
-    "4.3": {"metadata.version": 29, "kraft.version": 1, TRANSACTION_VERSION: 2, "group.version": 1},
+    "4.0": {_METADATA_VERSION: 25, TRANSACTION_VERSION: 2, "group.version": 1},
+    "4.1": {_METADATA_VERSION: 27, TRANSACTION_VERSION: 2, "group.version": 1},
+    "4.3": {
+        _METADATA_VERSION: 30,
+        TRANSACTION_VERSION: 2,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+    },
 }
+_OLDEST_METADATA_VERSION: Final = 7  # of all releases with features
 
 _ONE_HOUR_MS: Final = 3_600_000
 
@@ -72,18 +83,24 @@ class Release:
     Attributes:
         ranges: lowest and highest version by API key, as advertised.
         features: finalized features of a new cluster.
+        supported_features: lowest and highest level of each.
         verifies_transactions: a transactional batch is appended only when the coordinator knows of it (from 3.6).
         knows_unknown_producers: a batch that does not start at sequence 0, of a producer without state, is an
             UNKNOWN_PRODUCER_ID (before 2.5); later releases accept it.
         timestamp_after_max_ms: how far in the future a record may be (an hour from 4.0 on).
+        has_old_topic_options: those are known that 4.0 has dropped.
+        caps_min_insync_replicas: no more replicas need to be in step than the partition has (from 3.7).
     """
 
     name: str
     ranges: Mapping[int, tuple[int, int]]
     features: Mapping[str, int] = field(default_factory=dict)
+    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     verifies_transactions: bool = True
     knows_unknown_producers: bool = False
     timestamp_after_max_ms: int = NO_LIMIT
+    has_old_topic_options: bool = False
+    caps_min_insync_replicas: bool = True
 
     def accepts(self, api: ApiSchema, version: int) -> bool:
         """Whether a request in this version is answered."""
@@ -102,10 +119,20 @@ def _release(name: str, column: int) -> Release:
         name,
         ranges,
         _FEATURES.get(name, {}),
+        _supported(_FEATURES.get(name, {})),
         verifies_transactions=number >= (3, 6),
         knows_unknown_producers=number < (2, 5),
         timestamp_after_max_ms=_ONE_HOUR_MS if number >= (4, 0) else NO_LIMIT,
+        has_old_topic_options=number < (4, 0),
+        caps_min_insync_replicas=number >= (3, 7),
     )
+
+
+def _supported(finalized: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    if not finalized:
+        return {}
+    ranges = {name: (0, level) for name, level in finalized.items()} | {_KRAFT_VERSION: (0, 1)}
+    return ranges | {_METADATA_VERSION: (_OLDEST_METADATA_VERSION, finalized[_METADATA_VERSION])}
 
 
 RELEASES: Final[dict[str, Release]] = {name: _release(name, column) for column, name in enumerate(_NAMES)}

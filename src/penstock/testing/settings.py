@@ -49,7 +49,7 @@ class TopicSettings:
     timestamp_after_max_ms: int = NO_LIMIT
 
     def with_configs(self, configs: Mapping[str, str | None]) -> TopicSettings:
-        """Apply topic options by their Kafka names; those which mean nothing here are taken and forgotten.
+        """Apply topic options by their Kafka names; those which mean nothing here are forgotten.
 
         Raises:
             Refused: INVALID_CONFIG, a value is not what the option takes.
@@ -59,7 +59,7 @@ class TopicSettings:
             if value is None:
                 raise Refused(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
             if name == "cleanup.policy":
-                settings = replace(settings, compacted="compact" in value.split(","))
+                settings = replace(settings, compacted="compact" in _policies(value))
             elif name == "message.timestamp.type":
                 settings = replace(settings, log_append_time=_is_log_append_time(value))
             elif name in _NUMBERS:
@@ -83,6 +83,13 @@ def _number(name: str, value: str) -> int:
     if number < 0:
         raise Refused(Code.INVALID_CONFIG, f"Invalid value {value} for configuration {name}")
     return number
+
+
+def _policies(value: str) -> list[str]:
+    policies = value.split(",")
+    if not set(policies) <= {"compact", "delete"}:
+        raise Refused(Code.INVALID_CONFIG, f"Invalid value {value} for configuration cleanup.policy")
+    return policies
 
 
 def _is_log_append_time(value: str) -> bool:

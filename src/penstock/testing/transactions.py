@@ -7,6 +7,9 @@ coordinator, as a replicated log would keep it.
 The two protocols end transactions by different rules. In the first one, id and epoch must be the present ones, and the
 state tells whether the request is a repetition. In the second one, each end raises the epoch, so a request with the
 epoch before the present one is a repetition, and one with the present epoch means the next transaction.
+
+While markers are being written everybody is asked for patience: by the second protocol and by InitProducerId whoever
+they are, by the first one only after id and epoch were found to be the present ones.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from penstock.testing.settings import ClusterSettings
 from penstock.testing.transaction_state import LAST_EPOCH, NO_EPOCH, NO_ID, Transaction, TxnState
 from penstock.types import TopicPartition
 
-_MARKER_RETRY_SECONDS: Final = 0.1  # when a partition has no leader
+_MARKER_RETRY_SECONDS: Final = 0.1  # when a partition has no leader, or no follower has the marker yet
 
 
 class ProducerIdentity(NamedTuple):
@@ -32,7 +35,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class MarkerWriter(Protocol):
-    """Writes one marker; False while the partition has no leader."""
+    """Writes one marker; False while the partition has no leader, or its followers do not have the marker."""
 
     def __call__(self, partition: TopicPartition, transaction: Transaction, *, commit: bool) -> bool:
         """Write it."""
@@ -84,10 +87,10 @@ class TransactionCoordinator:
         txn = self._by_id.get(transactional_id)
         if txn is None:
             txn = self._by_id[transactional_id] = Transaction(transactional_id, self._allocate_id())
-        if expected is not None and not _may_go_on(txn, *expected):
-            return ProducerIdentity(Code.PRODUCER_FENCED)
         if txn.is_ending:
             return ProducerIdentity(Code.CONCURRENT_TRANSACTIONS)
+        if expected is not None and not _may_go_on(txn, *expected):
+            return ProducerIdentity(Code.PRODUCER_FENCED)
         if txn.state is TxnState.ONGOING:
             self._fence(txn, now)
             return ProducerIdentity(Code.CONCURRENT_TRANSACTIONS)
@@ -154,17 +157,17 @@ class TransactionCoordinator:
         txn = self._by_id.get(transactional_id)
         if txn is None:
             return ProducerIdentity(Code.INVALID_PRODUCER_ID_MAPPING)
+        if txn.is_ending:
+            return ProducerIdentity(Code.CONCURRENT_TRANSACTIONS)
         producer_id, epoch = producer
         changed_id = txn.previous_producer_id == producer_id and epoch == LAST_EPOCH and txn.epoch == 0
         if txn.producer_id != producer_id and not changed_id:
             return ProducerIdentity(Code.INVALID_PRODUCER_ID_MAPPING)
         is_complete = txn.state in (TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
-        is_repetition = (txn.is_ending or is_complete) and txn.epoch == epoch + 1
-        is_repetition = is_repetition or (is_complete and changed_id)
-        if is_repetition:
+        if is_complete and (txn.epoch == epoch + 1 or changed_id):  # a repetition
             code = _repeated(txn.state, commit=commit)
             return ProducerIdentity(code, txn.producer_id, txn.epoch) if code == 0 else ProducerIdentity(code)
-        if txn.is_ending or txn.epoch != epoch:
+        if txn.epoch != epoch:
             return ProducerIdentity(Code.PRODUCER_FENCED)
         if txn.state is not TxnState.ONGOING and commit:
             return ProducerIdentity(Code.INVALID_TXN_STATE)
@@ -175,6 +178,8 @@ class TransactionCoordinator:
             txn.next_producer_id = self._allocate_id()
         txn.last_epoch = txn.epoch
         txn.epoch += 1
+        if txn.state is not TxnState.ONGOING:
+            txn.started_ms = self._wall_ms()  # the end of nothing counts as a transaction of its own
         answer = ProducerIdentity(Code.NONE, txn.producer_id, txn.epoch)
         if txn.next_producer_id != NO_ID:
             answer = ProducerIdentity(Code.NONE, txn.next_producer_id, 0)
@@ -257,6 +262,6 @@ def _repeated(state: TxnState, *, commit: bool) -> Code:
     """The answer to an EndTxn for a transaction that is not open, by whether it ends as it did before."""
     if state is (TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT):
         return Code.NONE
-    if state is (TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT):
+    if state in (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT):
         return Code.CONCURRENT_TRANSACTIONS
     return Code.INVALID_TXN_STATE

@@ -145,6 +145,10 @@ def test_members_of_a_group_without_members(wire: Wire) -> None:
     assert commit(wire, wire.init(), 5, member_id="m", generation_id=1) == [Code.UNKNOWN_MEMBER_ID] * 2
 
 
+def test_without_a_generation_a_group_without_members_believes_everybody(wire: Wire) -> None:
+    assert commit(wire, wire.init(), 5, member_id="m") == [Code.NONE] * 2
+
+
 def test_too_much_metadata_fails_its_partition_alone(wire: Wire) -> None:
     producer = wire.init()
     assert commit(wire, producer, 5, metadata="m" * 4097) == [Code.OFFSET_METADATA_TOO_LARGE, 0]

@@ -153,7 +153,7 @@ def test_a_newer_version_is_answered_in_version_0() -> None:
     wire = Wire(make_cluster(release="3.7"))
     answer = wire.call(API_VERSIONS, SOFTWARE, 4)
     assert answer["error_code"] == Code.UNSUPPORTED_VERSION
-    assert {"api_key": 18, "min_version": 0, "max_version": 3} in answer["api_keys"]
+    assert answer["api_keys"] == [{"api_key": 18, "min_version": 0, "max_version": 3}]
     assert wire.call(API_VERSIONS, SOFTWARE, 3)["error_code"] == 0  # the connection lives
 
 
@@ -161,6 +161,12 @@ def test_a_newer_version_is_answered_in_version_0() -> None:
 def test_odd_software_names(wire: Wire, name: str) -> None:
     body = {"client_software_name": name, "client_software_version": "1"}
     assert wire.call(API_VERSIONS, body)["error_code"] == Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("version", "lowest"), [(3, {7}), (4, {0, 7})])
+def test_features_that_begin_at_level_0_are_for_version_4(wire: Wire, version: int, lowest: set[int]) -> None:
+    rows = wire.call(API_VERSIONS, SOFTWARE, version)["supported_features"]
+    assert {row["min_version"] for row in rows} == lowest
 
 
 def test_features_can_change(wire: Wire) -> None:
@@ -233,10 +239,23 @@ def test_refuses_to_make(wire: Wire, row: dict[str, Any], code: Code) -> None:
     assert wire.cluster.topics.by_name("new") is None
 
 
-def test_a_name_twice(wire: Wire) -> None:
-    assert [row["error_code"] for row in create(wire, {"name": "n"}, {"name": "n"})] == [
-        Code.INVALID_REQUEST
-    ] * 2
+def test_a_name_twice_is_refused_once(wire: Wire) -> None:
+    (row,) = create(wire, {"name": "n"}, {"name": "n"})
+    assert row["error_code"] == Code.INVALID_REQUEST
+    assert wire.cluster.topics.by_name("n") is None
+
+
+def test_options_are_listed_with_their_source(wire: Wire) -> None:
+    (row,) = create(wire, {"name": "n", "configs": [{"name": "retention.ms", "value": "5"}]})
+    listed = {each["name"]: (each["value"], each["config_source"]) for each in row["configs"]}
+    assert listed["retention.ms"] == ("5", 1)
+    assert listed["cleanup.policy"] == ("delete", 5)
+
+
+@pytest.mark.parametrize(("release", "code"), [("3.9", 0), ("4.3", Code.INVALID_CONFIG)])
+def test_options_that_4_0_dropped(release: str, code: int) -> None:
+    row = {"name": "n", "configs": [{"name": "message.downconversion.enable", "value": "true"}]}
+    assert create(Wire(make_cluster(release=release)), row)[0]["error_code"] == code
 
 
 def test_validate_only(wire: Wire) -> None:

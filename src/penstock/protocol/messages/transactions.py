@@ -2,7 +2,7 @@
 """Producer ids and transactions: taking an id, adding to a transaction, ending it, and looking at those of others.
 
 AddPartitionsToTxn stops at version 3: later ones are between brokers. InitProducerId stops at 5: 6 is not stable.
-TxnOffsetCommit stops at 5: brokers up to 4.3 do not know 6.
+TxnOffsetCommit 6 names topics by their id; brokers up to 4.3 do not know it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from penstock.protocol.schema import (
     INT32,
     INT64,
     STRING,
+    UUID,
     ApiSchema,
     Array,
     array_of_structs,
@@ -92,7 +93,7 @@ TXN_OFFSET_COMMIT = ApiSchema(
     28,
     "TxnOffsetCommit",
     0,
-    5,
+    6,
     flexible_from=3,
     request=struct(
         field("transactional_id", STRING),
@@ -105,7 +106,8 @@ TXN_OFFSET_COMMIT = ApiSchema(
         field(
             "topics",
             array_of_structs(
-                field("name", STRING),
+                field("name", STRING, "0-5", ignorable=True),
+                field("topic_id", UUID, "6+", ignorable=True),
                 field(
                     "partitions",
                     array_of_structs(
@@ -123,7 +125,8 @@ TXN_OFFSET_COMMIT = ApiSchema(
         field(
             "topics",
             array_of_structs(
-                field("name", STRING),
+                field("name", STRING, "0-5", ignorable=True),
+                field("topic_id", UUID, "6+", ignorable=True),
                 field(
                     "partitions",
                     array_of_structs(field("partition_index", INT32), field("error_code", INT16)),

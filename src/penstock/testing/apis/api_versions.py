@@ -3,13 +3,13 @@
 
 Behaviour:
 - Tells the ranges of the release, and the cluster's finalized features with their epoch.
-- A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the ranges, so that the client can
-  ask again.
+- A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the range of this API alone, so that
+  the client can ask again.
 - A software name or version that is empty or has odd characters is INVALID_REQUEST.
 
 Version notes:
 - 1: throttle time. 3: software name and version, features; flexible, but for the response header. 4: features whose
-  lowest level is 0.
+  lowest level is 0, which clients before could not read: they are not told of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from penstock.testing.codes import Code
 if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
 
+_ZERO_LEVELS_SINCE: Final = 4
+
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -34,12 +36,16 @@ def handle(request: ApiRequest) -> Body:
     if request.version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in software):
         return refuse(request, Code.INVALID_REQUEST)
     cluster = request.cluster
+    # A test may finalize what the release does not have.
+    ranges = {name: (0, level) for name, level in cluster.features.items()}
+    supported = ranges | dict(cluster.release.supported_features)
     return {
         "error_code": Code.NONE,
         "api_keys": _rows(cluster),
         "supported_features": [
-            {"name": name, "min_version": 1, "max_version": max(level, cluster.release.features.get(name, 1))}
-            for name, level in cluster.features.items()
+            {"name": name, "min_version": low, "max_version": max(high, cluster.features.get(name, 0))}
+            for name, (low, high) in supported.items()
+            if low > 0 or request.version >= _ZERO_LEVELS_SINCE
         ],
         "finalized_features_epoch": cluster.features_epoch if cluster.features else -1,
         "finalized_features": [
@@ -57,7 +63,8 @@ def refuse(request: ApiRequest, code: int) -> Body:
 
 def refusal(cluster: FakeCluster) -> bytes:
     """The answer to a version that is not known, as bytes of version 0."""
-    body = {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": _rows(cluster)}
+    own = [row for row in _rows(cluster) if row["api_key"] == API_VERSIONS.key]
+    body = {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": own}
     return b"".join(encode_response_body(API_VERSIONS, 0, body))
 
 

@@ -8,7 +8,7 @@ Behaviour:
 - validate_only does all but make them.
 
 Version notes:
-- 2: throttle time. 5: flexible, numbers in the answer. 7: topic ids in the answer.
+- 2: throttle time. 5: flexible, numbers and options in the answer. 7: topic ids in the answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.codes import Code, Refused
+from penstock.testing.topic_options import listed
 
 _BY_DEFAULT = -1
 
@@ -25,7 +26,9 @@ _BY_DEFAULT = -1
 def handle(request: ApiRequest) -> Body:
     """Make the topics."""
     counts = Counter(row["name"] for row in request.body["topics"])
-    return {"topics": [_result(request, row, counts[row["name"]]) for row in request.body["topics"]]}
+    # A name that is there twice is answered once.
+    rows = {row["name"]: row for row in request.body["topics"]}.values()
+    return {"topics": [_result(request, row, counts[row["name"]]) for row in rows]}
 
 
 def refuse(request: ApiRequest, code: int) -> Body:
@@ -42,7 +45,7 @@ def _result(request: ApiRequest, row: Body, times_named: int) -> Body:
             raise Refused(Code.TOPIC_AUTHORIZATION_FAILED)
         return _create(request, row)
     except Refused as error:
-        return {"name": name, "error_code": error.code, "error_message": error.message, "configs": None}
+        return {"name": name, "error_code": error.code, "error_message": error.message}
 
 
 def _create(request: ApiRequest, row: Body) -> Body:
@@ -63,7 +66,7 @@ def _create(request: ApiRequest, row: Body) -> Body:
         "error_code": Code.NONE,
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
-        "configs": [],
+        "configs": listed(configs),
     }
 
 

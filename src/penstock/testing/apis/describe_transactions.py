@@ -57,10 +57,4 @@ def _topics(txn: Transaction) -> list[Body]:
 
 
 def _error(transactional_id: str, code: int) -> Body:
-    return {
-        "error_code": code,
-        "transactional_id": transactional_id,
-        "producer_id": -1,
-        "producer_epoch": -1,
-        "transaction_start_time_ms": -1,
-    }
+    return {"error_code": code, "transactional_id": transactional_id}

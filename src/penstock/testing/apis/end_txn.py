@@ -3,7 +3,7 @@
 
 Behaviour:
 - Decides commit or abort; the answer comes before the markers are written, and until then CONCURRENT_TRANSACTIONS
-  answers a repetition.
+  answers whatever comes, be it the same end, the other one, or the end of what follows.
 - The same end again: NONE. The other end: INVALID_TXN_STATE. Nothing was added: INVALID_TXN_STATE, except that an abort
   under the second protocol succeeds and raises the epoch.
 - An old epoch: PRODUCER_FENCED. Another producer id: INVALID_PRODUCER_ID_MAPPING.

@@ -22,6 +22,7 @@ from penstock.testing.apis.reading import isolation_of, leader_partition
 from penstock.testing.codes import Code, Refused
 
 _TOPIC_IDS_SINCE = 13
+_NOT_THERE = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.TOPIC_AUTHORIZATION_FAILED)
 
 
 def handle(request: ApiRequest) -> Answer:
@@ -76,7 +77,9 @@ def _read_partition(request: ApiRequest, topic_row: Body, row: Body, left: int) 
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise Refused(Code.OFFSET_OUT_OF_RANGE)
     except Refused as error:
-        return _error(row["partition"], error.code)
+        # Kafka looks for the partition before it asks the log, whose answer has no list at all.
+        found: Body = {} if error.code in _NOT_THERE else {"aborted_transactions": None}
+        return _error(row["partition"], error.code) | found
     isolation = isolation_of(request)
     records, end = b"", offset
     if left > 0:

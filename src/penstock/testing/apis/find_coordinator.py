@@ -42,7 +42,8 @@ def _answer(request: ApiRequest, forced: int | None) -> Body:
 def _row(request: ApiRequest, key: str, forced: int | None) -> Body:
     code, node = _find(request, key) if forced is None else (forced, _NOBODY)
     row = {"error_code": code, "node_id": node.id, "host": node.host, "port": node.port}
-    return row | {"error_message": None if code == 0 else f"no coordinator: error {int(code)}"}
+    # Kafka puts its word for no error into the message.
+    return row | {"error_message": "NONE" if code == 0 else f"no coordinator: error {int(code)}"}
 
 
 def _find(request: ApiRequest, key: str) -> tuple[int, Node]:

@@ -13,10 +13,14 @@ Version notes:
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.codes import Code
 from penstock.testing.transaction_state import Transaction, TxnState
+
+# States that Kafka has a name for, and that a transaction here is never in.
+_UNUSED_STATES: Final = {"Dead", "PrepareEpochFence"}
 
 
 def handle(request: ApiRequest) -> Body:
@@ -26,7 +30,7 @@ def handle(request: ApiRequest) -> Body:
         pattern = re.compile(body["transactional_id_pattern"] or ".*", re.DOTALL)
     except re.error:
         return refuse(request, Code.INVALID_REGULAR_EXPRESSION)
-    known = {state.value for state in TxnState}
+    known = {state.value for state in TxnState} | _UNUSED_STATES
     found = [
         txn
         for txn in request.cluster.transactions

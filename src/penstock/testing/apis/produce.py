@@ -3,7 +3,9 @@
 
 Behaviour:
 - One batch of format v2 for each partition; `penstock.testing.batches` has the checks, `producer_state` those of the
-  sequences. A duplicate is answered like the batch it repeats.
+  sequences. A duplicate is answered like the batch it repeats, with the batch's largest timestamp as time of append.
+- An error comes with a text only where single records are at fault, where a transaction is not open, or where the batch
+  has no length that could be right.
 - acks=0 gets no answer; when a partition fails, the connection is closed, as that is all the client can be told.
   acks=1 is answered when the leader has the records. acks=all (-1) needs min.insync.replicas (NOT_ENOUGH_REPLICAS),
   then waits for the high watermark: REQUEST_TIMED_OUT after the request's time, although the records stay.
@@ -46,6 +48,9 @@ _SILENT_ON_LOG_START: Final = (
     Code.CORRUPT_MESSAGE,
     Code.NOT_ENOUGH_REPLICAS,
 )
+
+# Errors that come with a text, when they are found before the log is asked.
+_TOLD_BEFORE_THE_LOG: Final = (Code.INVALID_TXN_STATE, Code.CORRUPT_MESSAGE)
 
 
 @dataclass(slots=True)
@@ -129,10 +134,18 @@ def _append(request: ApiRequest, topic_row: Body, row: Body) -> _Result:
         else:
             _append_to_leader(request, topic, row["records"], result)
     except Refused as error:
-        result.code, result.message, result.record_errors = error.code, error.message, error.record_errors
-        if result.partition is not None and error.code not in _SILENT_ON_LOG_START:
-            result.log_start_offset = result.partition.log.log_start_offset
+        result.code, result.record_errors = error.code, error.record_errors
+        if _is_told_why(error):
+            result.message = error.message
+        if result.partition is not None:
+            silent = not error.reached_log or error.code in _SILENT_ON_LOG_START
+            result.log_start_offset = -1 if silent else result.partition.log.log_start_offset
     return result
+
+
+def _is_told_why(error: Refused) -> bool:
+    """Whether the client gets a text; mostly Kafka leaves it at the code."""
+    return bool(error.record_errors) or (not error.reached_log and error.code in _TOLD_BEFORE_THE_LOG)
 
 
 def _find(request: ApiRequest, topic_row: Body, index: int) -> tuple[Topic, Partition]:
@@ -157,8 +170,10 @@ def _append_to_leader(request: ApiRequest, topic: Topic, records: Buffer | None,
     assert partition is not None
     if partition.leader != request.broker_id:
         raise Refused(Code.NOT_LEADER_OR_FOLLOWER)
-    too_few = len(partition.isr) < topic.settings.min_insync_replicas
-    if request.body["acks"] == _ALL and too_few:
+    needed = topic.settings.min_insync_replicas
+    if request.cluster.release.caps_min_insync_replicas:
+        needed = min(needed, len(partition.replicas))
+    if request.body["acks"] == _ALL and len(partition.isr) < needed:
         raise Refused(Code.NOT_ENOUGH_REPLICAS)
     batch = check_batch(records, topic.settings, request.version, request.cluster.wall_ms())
     log = partition.log
@@ -167,7 +182,7 @@ def _append_to_leader(request: ApiRequest, topic: Topic, records: Buffer | None,
     if batch.producer_id >= 0:
         duplicate = log.producers.find_duplicate(batch)
         if duplicate is not None:
-            result.base_offset, result.append_time_ms = duplicate.base_offset, duplicate.append_time_ms
+            result.base_offset, result.append_time_ms = duplicate.base_offset, duplicate.timestamp_ms
             result.required_offset = duplicate.base_offset + batch.records_count
             return
         if batch.is_transactional:
@@ -201,7 +216,8 @@ def _check_transaction(request: ApiRequest, partition: Partition, batch: RecordB
     else:
         return
     if code:
-        raise Refused(_as_produce_error(code, request.version), "Partition was not added to the transaction")
+        text = "Partition was not added to the transaction"
+        raise Refused(_as_produce_error(code, request.version), text, reached_log=False)
 
 
 def _as_produce_error(code: Code, version: int) -> Code:

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Penstock must reach, as data: which figure is compared with which, the bar, and the aim beyond it.
+
+A figure is named by case, contender and measure. `rate` is records per second, more is better; `us` and `cpu_us` are
+microseconds and microseconds of CPU per record, `p50` and `p99` milliseconds, `above_mb` megabytes: less is better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Entry = tuple[str, str]  # case, contender
+PEERS = ("confluent", "java", "aiokafka", "kafka-python")
+CODECS = ("zstd", "lz4", "snappy", "gzip")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One thing to reach.
+
+    Attributes:
+        what: for people.
+        ours: whose figure it is.
+        against: with whom it is compared, as a ratio; of several, with the best. Empty: the figure stands for itself.
+        measure: which figure.
+        bar: at least this (rate), at most this (all others).
+        aim: the same, beyond the bar.
+        unit: of bar and aim.
+    """
+
+    what: str
+    ours: Entry
+    against: tuple[Entry, ...]
+    measure: str
+    bar: float
+    aim: float
+    unit: str = "x"
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether the bar is a floor, and not a ceiling."""
+        return self.measure == "rate"
+
+
+def _latency(case: str, measure: str) -> Bar:
+    rate = case.removeprefix("latency-")
+    peers = tuple((case, peer) for peer in PEERS)
+    return Bar(
+        f"{measure} at {int(rate):,}/s, linger 0 / best peer", (case, "penstock"), peers, measure, 1.2, 0.5
+    )
+
+
+def _growth(kind: str, first: int, last: int) -> list[Bar]:
+    entries = (f"{kind}-{last}", "penstock"), ((f"{kind}-{first}", "penstock"),)
+    name = f"{kind} {first} -> {last}"
+    return [
+        Bar(f"CPU per record, {name}", *entries, "cpu_us", 1.5, 1.0),
+        Bar(f"time per record, {name}", *entries, "us", 1.5, 1.0),
+    ]
+
+
+BARS = [
+    Bar(
+        "send, 128 KiB batches / confluent produce + callback",
+        ("batch-128k", "penstock"),
+        (("batch-128k", "confluent"),),
+        "rate",
+        3.0,
+        6.0,
+    ),
+    Bar(
+        "send, 128 KiB batches / Java, same settings",
+        ("batch-128k", "penstock"),
+        (("batch-128k", "java"),),
+        "rate",
+        2.0,
+        4.0,
+    ),
+    Bar(
+        "send, default settings / Java, default settings",
+        ("default", "penstock"),
+        (("default", "java"),),
+        "rate",
+        1.5,
+        3.0,
+    ),
+    Bar(
+        "CPU per record of send, 128 KiB batches / confluent",
+        ("batch-128k", "penstock"),
+        (("batch-128k", "confluent"),),
+        "cpu_us",
+        0.25,
+        0.12,
+    ),
+    Bar(
+        "send_arrow without keys / the limit",
+        ("arrow", "penstock-arrow"),
+        (("arrow", "limit"),),
+        "rate",
+        0.7,
+        0.95,
+    ),
+    Bar(
+        "send_arrow, keys hashed / the limit",
+        ("arrow-keys", "penstock-arrow"),
+        (("arrow", "limit"),),
+        "rate",
+        0.6,
+        0.9,
+    ),
+    Bar(
+        "pure Python / kafka-python", ("pure", "penstock-pure"), (("pure", "kafka-python"),), "rate", 2.0, 5.0
+    ),
+    *(_latency(case, measure) for case in ("latency-1000", "latency-10000") for measure in ("p99", "p50")),
+    *(
+        Bar(
+            f"peak RSS above an idle interpreter and buffer.memory, broker stopped, {size} records",
+            (f"memory-{name}", "penstock"),
+            (),
+            "above_mb",
+            40.0,
+            20.0,
+            "MB",
+        )
+        for name, size in (("1k", "1 kB"), ("10b", "10 B"))
+    ),
+    *(
+        Bar(
+            f"{codec} / confluent, same level", (codec, "penstock"), ((codec, "confluent"),), "rate", 1.0, 2.0
+        )
+        for codec in CODECS
+    ),
+    *_growth("partitions", 6, 600),
+    *_growth("threads", 1, 8),
+]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limit: batches that were encoded before the clock started, written to a raw socket.
+
+Six partitions (or as many as the topic has) in a request, five requests on their way, acks=all. What a producer does
+besides is what it costs; nobody can be faster on the same broker.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from bench.model import BenchError
+from bench.worker import Answer, PythonContender, Task, clock_stopped, work
+
+if TYPE_CHECKING:
+    from penstock.protocol.produce import ProduceRequest
+
+PARTITIONS_PER_REQUEST = 6
+IN_FLIGHT = 5
+BATCH_BYTES = 128 * 1024
+_VERSION = 12  # the last that names topics, and does not need their ids
+_TIMEOUT_SECONDS = 30.0
+_TIMESTAMP_MS = 1_767_225_600_000
+
+CONTENDERS = [
+    PythonContender("limit", "the limit: encoded batches on a socket", 5_000_000, module="limit"),
+]
+
+
+def write_requests(task: Task) -> Answer:
+    """Write as many requests as the records need; look at the answers when the clock has stopped."""
+    whole, repeats, rest = _encode(task)
+    frames = [whole[1]] * repeats + ([rest[1]] if rest else [])
+    host, _, port = task.settings["bootstrap.servers"].rpartition(":")
+    answers: list[bytes] = []
+    with socket.create_connection((host, int(port)), _TIMEOUT_SECONDS) as connection:
+        started = time.perf_counter()
+        for number, frame in enumerate(frames):
+            if number >= IN_FLIGHT:
+                answers.append(_read_answer(connection))
+            connection.sendall(frame)
+        while len(answers) < len(frames):
+            answers.append(_read_answer(connection))
+        answer = clock_stopped(started, warm_up=0)
+    for number, data in enumerate(answers):
+        _check(whole[0] if number < repeats or not rest else rest[0], data)
+    return answer
+
+
+def _encode(
+    task: Task,
+) -> tuple[tuple[ProduceRequest, bytes], int, tuple[ProduceRequest, bytes] | None]:
+    """The request that is repeated, how often, and one more with the records that are left."""
+    from penstock.records._batch_cy import BatchWriter
+
+    def batch(most: int) -> tuple[memoryview, int]:
+        writer = BatchWriter(bytearray(2 * BATCH_BYTES), BATCH_BYTES)
+        for value in cycle(task.values):
+            if writer.count == most or writer.append(_TIMESTAMP_MS, None, value, None) < 0:
+                break
+        return writer.seal(0), writer.count
+
+    partitions = min(PARTITIONS_PER_REQUEST, task.partitions)
+    full, in_batch = batch(task.records)
+    repeats, left = divmod(task.records, partitions * in_batch)
+    tail: list[memoryview] = []
+    while left:
+        encoded, count = batch(left)
+        tail.append(encoded)
+        left -= count
+    return (
+        _request(task.topic, [full] * partitions),
+        repeats,
+        _request(task.topic, tail) if tail else None,
+    )
+
+
+def _request(topic: str, batches: list[memoryview]) -> tuple[ProduceRequest, bytes]:
+    from penstock.protocol.framing import frame_request
+    from penstock.protocol.messages import PRODUCE
+    from penstock.protocol.produce import PartitionBatch, ProduceRequest
+
+    unknown_id = bytes(16)
+    rows = [PartitionBatch(topic, unknown_id, number, batch) for number, batch in enumerate(batches)]
+    request = ProduceRequest(-1, 30_000, rows)
+    return request, b"".join(frame_request(PRODUCE, _VERSION, 1, "limit", request.encode(_VERSION)))
+
+
+def _read_answer(connection: socket.socket) -> bytes:
+    size = int.from_bytes(b"".join(_read(connection, 4)), "big")
+    return b"".join(_read(connection, size))
+
+
+def _read(connection: socket.socket, count: int) -> Iterator[bytes]:
+    while count:
+        data = connection.recv(count)
+        if not data:
+            raise BenchError("the broker closed the connection")
+        count -= len(data)
+        yield data
+
+
+def _check(request: ProduceRequest, data: bytes) -> None:
+    from penstock.protocol.framing import parse_response_header
+    from penstock.protocol.messages import PRODUCE
+
+    _, body = parse_response_header(PRODUCE, _VERSION, data)
+    for one in request.decode_response(_VERSION, body).partitions:
+        if one.error_code != 0:
+            raise BenchError(f"partition {one.partition}: error {one.error_code} {one.error_message}")
+
+
+if __name__ == "__main__":
+    work({"": write_requests})

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a transactional producer asks of its coordinator, and what the answers make of it: identity, protocol, state.
+
+The base of the TransactionManager that knows the coordinator, but neither calls nor batches.
+
+Rules:
+1. All fields are guarded by the transaction lock; the requests are told of their answers under it.
+2. EndTxn is sent when no batch is without outcome; where nothing was added to the transaction it is not sent at all.
+3. A transaction ends with the protocol that it started with; which one the next uses is decided between the two.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import random
+from collections.abc import Collection, Mapping
+
+from penstock._time import ExponentialBackoff
+from penstock.errors import (
+    BrokerError,
+    IllegalStateError,
+    KafkaError,
+    NetworkError,
+    ProducerFencedError,
+    ProtocolError,
+)
+from penstock.network.exchange import ClientResponse
+from penstock.producer.gate import GateRequest
+from penstock.producer.numbering import Numbering
+from penstock.producer.sequences import ProducerIdentity
+from penstock.producer.transactions import TransactionState, TxnState
+from penstock.producer.txn_parts import Surroundings, TransactionSettings, for_the_transaction
+from penstock.producer.txn_policy import Verdict
+from penstock.producer.txn_queue import RequestQueue
+from penstock.producer.txn_requests import (
+    AddPartitionsRequest,
+    EndTxnRequest,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnRequest,
+)
+from penstock.protocol.find_coordinator import CoordinatorKind
+from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger("penstock.producer")
+
+SEND_OFFSETS = "send_offsets_to_transaction"  # the call
+
+_FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
+_UNKNOWN_PRODUCER_ID = 59
+# Of EndTxn in protocol v1; 4 differs from it in one more error only, which nobody needs who ends a transaction later.
+_END_VERSION_V1 = 3
+
+
+class TransactionExchange(RequestQueue):
+    """Sends transaction requests, and takes their answers.
+
+    Args:
+        settings: id, time-out, backoff.
+        around: what it asks of other parts.
+        rng: jitter of the backoff.
+    """
+
+    max_produce_version_v1 = 11
+
+    def __init__(self, settings: TransactionSettings, around: Surroundings, rng: random.Random) -> None:
+        super().__init__(around.wake)
+        self.timeout_ms = settings.timeout_ms
+        self._around = around
+        self._rng = rng
+        self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        # All below is guarded by the transaction lock.
+        self._id = settings.transactional_id
+        self._state = TransactionState()
+        self._numbering = Numbering(settings.retries, transactional=True)
+        self.uses_v2 = False
+        self.can_bump_epoch = False
+        self._bump_needed = False
+        self._end_version_v1 = _END_VERSION_V1  # of EndTxn, for whoever ends a detached transaction
+        self._wanted: set[TopicPartition] = set()  # to be added (v1)
+        self._added: set[TopicPartition] = set()
+        self._started = False  # something was added: the coordinator knows of the transaction
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The id that produce requests carry."""
+        return self._id
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The producer id and epoch in use."""
+        return self._numbering.identity
+
+    @property
+    def max_produce_version(self) -> int:
+        """Version 12 and later belong to protocol v2."""
+        return 13 if self.uses_v2 else self.max_produce_version_v1
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether the transaction has any partition yet."""
+        return bool(self._added)
+
+    @property
+    def aborting(self) -> bool:
+        """Whether batches that were not sent are to be dropped."""
+        return self._state.current is TxnState.ABORTING
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, bytes] | None:
+        """The ids by which offsets may name these topics, if all are known."""
+        return self._around.cluster.topic_ids(topics)
+
+    def doubt_topics(self) -> None:
+        """A broker did not know a topic by its id."""
+        self._around.cluster.doubt_topics()
+
+    # ------------------------------------------------------------------------------------- requests out
+
+    def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
+        """The next transaction request, when it may be sent."""
+        del data_waits
+        with self._lock:
+            request = self._next(now)
+            if request is not None:
+                self._under_way = request
+        self._complete()
+        if request is None:
+            return None
+        node = None if request.coordinator is None else self._coordinators[request.coordinator]
+        return GateRequest(
+            request.build(),
+            node,
+            lambda response, at: self._on_response(request, response, at),
+            lambda error, at: self._on_unreachable(request, error, at),
+        )
+
+    def _next(self, now: float) -> TxnRequest | None:
+        if self._under_way is not None or self._state.has_error:
+            return None  # after an error nothing is worth asking until the transaction is being aborted
+        if self._wanted and not self.aborting:
+            self._push(AddPartitionsRequest(self, frozenset(self._wanted)))
+            self._wanted.clear()
+        while self._queue:
+            request = self._queue[0][2]
+            if request.retry_at > now:
+                return None
+            if isinstance(request, EndTxnRequest):
+                if self._around.has_incomplete():
+                    return None
+                if not self._started:
+                    heapq.heappop(self._queue)
+                    self.on_ended(None)
+                    continue
+            if request.coordinator is not None and self._coordinators.get(request.coordinator) is None:
+                self._push(self._finder(request.coordinator))
+                continue
+            heapq.heappop(self._queue)
+            return request
+        return None
+
+    # ------------------------------------------------------------------------ answers, under the lock
+
+    def _on_response(self, request: TxnRequest, response: ClientResponse, now: float) -> None:
+        with self._lock:
+            self._under_way = None
+            if response.error is None:
+                self._on_body(request, response, now)
+            elif isinstance(response.error, NetworkError) or response.error.retriable:
+                request.in_doubt = True
+                self._lose_coordinator(request)
+                self._retry(request, now, None)
+            else:
+                self._fatal(response.error)
+        self._complete()
+        self._around.wake()
+
+    def _on_body(self, request: TxnRequest, response: ClientResponse, now: float) -> None:
+        try:
+            request.on_body(response.body, response.version, now)
+        except IllegalStateError as error:
+            log.exception("the answer to %s does not fit the state of this producer", request.api.name)
+            self._fatal(error)
+        except LookupError as error:
+            self._fatal(ProtocolError(f"the answer to {request.api.name} is incomplete: {error!r}"))
+
+    def _on_unreachable(self, request: TxnRequest, error: KafkaError, now: float) -> None:
+        log.debug("%s cannot be sent: %s", request.api.name, error)
+        with self._lock:
+            self._under_way = None
+            self._lose_coordinator(request)
+            self._retry(request, now, None)
+        self._complete()
+
+    def on_verdict(self, request: TxnRequest, verdict: Verdict, error: BrokerError, now: float) -> None:
+        """Do what the error table says."""
+        if verdict is Verdict.FIND_COORDINATOR:
+            self._lose_coordinator(request)
+        if verdict in (Verdict.RETRY, Verdict.FIND_COORDINATOR):
+            self._retry(request, now, request.backoff_ms(error.code))
+        elif verdict is Verdict.ABORTABLE:
+            if self.aborting and request.finds is CoordinatorKind.TRANSACTION:
+                self._fatal(error)  # there is nobody to tell of the abort
+                return
+            lost_state = error.code == _UNKNOWN_PRODUCER_ID
+            self._abortable(error, wants_bump=lost_state, needs_bump=lost_state)
+        elif verdict is Verdict.UNINITIALIZED:
+            self._state.move_to(TxnState.UNINITIALIZED)
+            self._fail_operation(error)
+        elif verdict is Verdict.FENCED:
+            fenced = ProducerFencedError(f"another producer uses the transactional id {self._id!r}")
+            fenced.__cause__ = error
+            self._fatal(fenced)
+        else:
+            self._fatal(error)
+
+    def on_initialized(self, identity: ProducerIdentity, version: int) -> None:
+        """InitProducerId was answered."""
+        self._numbering.identity = identity
+        self._numbering.book.forget_all()
+        self.can_bump_epoch = version >= _FIRST_VERSION_WITH_BUMP
+        self._bump_needed = False
+        self._choose_protocol(at_end=False)
+        self._become_ready()
+
+    def on_partitions_added(self, partitions: frozenset[TopicPartition]) -> None:
+        """The coordinator knows of these partitions now."""
+        self._added.update(partitions)
+        self._started = True
+
+    def on_offsets_added(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """The coordinator knows of the group now."""
+        self._started = True
+        if not self.aborting:
+            self._push(TxnOffsetCommitRequest(self, offsets, group))
+
+    def on_offsets_committed(self) -> None:
+        """The group's coordinator has the offsets; perhaps nobody waits for them any more."""
+        if self._operation is not None and self._operation.name == SEND_OFFSETS:
+            self._end_operation()
+
+    def on_ended(self, following: ProducerIdentity | None) -> None:
+        """The transaction is over."""
+        if following is not None:
+            self._numbering.identity = following
+            self._numbering.book.forget_all()
+            self._bump_needed = False
+        self._choose_protocol(at_end=True)
+        has_identity = self.identity.valid  # not when what was aborted is the attempt to get one
+        if not has_identity or (self._bump_needed and self.can_bump_epoch):
+            self._state.move_to(TxnState.INITIALIZING)
+            self._push(InitProducerIdRequest(self, bump=has_identity))
+            return
+        self._become_ready()
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _become_ready(self) -> None:
+        self._state.move_to(TxnState.READY)
+        self._wanted.clear()
+        self._added.clear()
+        self._started = False
+        self._end_operation()
+
+    def _choose_protocol(self, *, at_end: bool) -> None:
+        """Look at the cluster's feature; going from v1 to v2 needs a new epoch, which the end of v1 does not bring."""
+        before = self.uses_v2
+        level = self._around.cluster.transaction_version()
+        if level is not None:
+            self.uses_v2 = level >= 2
+        offered = self._around.cluster.end_txn_version()
+        if offered is not None:
+            self._end_version_v1 = min(offered, _END_VERSION_V1)
+        if at_end and self.uses_v2 and not before:
+            self._bump_needed = True
+
+    def _abortable(self, error: KafkaError, *, wants_bump: bool, needs_bump: bool = False) -> None:
+        """The transaction must be aborted.
+
+        Args:
+            wants_bump: what the brokers have of this producer is not known, so that a new epoch is better. In protocol
+                v2 the end of the transaction brings one.
+            needs_bump: without a new epoch the producer cannot go on.
+        """
+        if not self.uses_v2:
+            if needs_bump and not self.can_bump_epoch:
+                self._fatal(error)
+                return
+            self._bump_needed = self._bump_needed or (wants_bump and self.can_bump_epoch)
+        error = for_the_transaction(error)
+        if not self._state.note_abortable(error):
+            return
+        self._drop_queued(lambda request: isinstance(request, EndTxnRequest))
+        self._around.accept(False)
+        self._fail_operation(error)
+
+    def _fatal(self, error: KafkaError) -> None:
+        self._state.move_to(TxnState.FATAL_ERROR, error)
+        self._queue.clear()
+        self._around.accept(False)
+        self._fail_operation(error)
+
+    def _retry(self, request: TxnRequest, now: float, wait_ms: float | None) -> None:
+        if self.aborting and isinstance(request, TxnOffsetCommitRequest):
+            return  # what it would write is dropped anyway
+        wait = self._backoff.seconds(request.attempts, self._rng) if wait_ms is None else wait_ms / 1000
+        request.attempts += 1
+        request.retry_at = now + wait
+        self._push(request)
+
+    def _finder(self, kind: CoordinatorKind) -> FindCoordinatorRequest:
+        key = self._id if kind is CoordinatorKind.TRANSACTION else self._group_id or ""
+        return FindCoordinatorRequest(self, kind, key)
