@@ -14,6 +14,7 @@ import pytest
 import penstock
 
 PROMISED = {
+    "BulkDelivery",
     "ConsumerGroupMetadata",
     "Delivery",
     "Header",
@@ -38,6 +39,8 @@ SIGNATURES = {
     "Producer": "config=, /, **options",
     "Producer.send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=",
     "Producer.send_record": "record, on_delivery=",
+    "Producer.send_many": "topic, values, *, keys=, headers=, partition=, timestamps_ms=",
+    "Producer.send_arrow": ("topic, data, *, key=, value=, headers=, partition=, timestamp=, on_error="),
     "Producer.flush": "timeout=",
     "Producer.close": "timeout=",
     "Producer.partitions_for": "topic",
@@ -117,7 +120,8 @@ def test_errors_share_one_root() -> None:
 
 
 def test_import_needs_no_optional_package() -> None:
-    code = "import sys, penstock; print(*sorted({'pyspark', 'pyarrow', 'rich', 'numpy'} & set(sys.modules)))"
+    optional = {"pyspark", "pyarrow", "polars", "duckdb", "rich", "numpy"}
+    code = f"import sys, penstock; print(*sorted({optional} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -10,6 +10,7 @@ from penstock._version import __version__  # noqa: E402
 from penstock.control.end_transaction import complete_transaction  # noqa: E402
 from penstock.partitioners import Partitioner  # noqa: E402
 from penstock.producer._send_cy import Delivery  # noqa: E402
+from penstock.producer.bulk_delivery import BulkDelivery  # noqa: E402
 from penstock.producer.interceptors import Interceptor  # noqa: E402
 from penstock.producer.producer import Producer  # noqa: E402
 from penstock.serializers import Serializer  # noqa: E402
@@ -24,6 +25,7 @@ from penstock.types import (  # noqa: E402
 )
 
 __all__ = [
+    "BulkDelivery",
     "ConsumerGroupMetadata",
     "Delivery",
     "Header",

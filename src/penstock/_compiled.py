@@ -28,6 +28,9 @@ HOT_MODULES = (
     "penstock._primitives_cy",
     "penstock.producer._send_cy",
     "penstock.records._batch_cy",
+    "penstock.records._columns_cy",
+    "penstock.records._rows_cy",
+    "penstock.records._window_cy",
 )
 
 _PACKAGE_FOLDER = Path(__file__).resolve().parent

@@ -7,6 +7,7 @@ type names (annotations mean nothing to the interpreter) and decorators that ret
 
 from __future__ import annotations
 
+from builtins import int as int  # noqa: A004, PLC0414 - cython.int is asked for by that name
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,21 +22,38 @@ uint = int
 long = longlong = ulong = ulonglong = Py_ssize_t = size_t = int
 double = float
 pymutex = object
-p_char = p_uchar = bytearray
+p_char = p_uchar = p_const_uchar = bytearray
+p_int = p_const_int = p_longlong = p_const_longlong = pp_const_uchar = memoryview
 
 
 def _unchanged(function: F) -> F:
     return function
 
 
-cfunc = cclass = final = no_gc = _unchanged
+cfunc = cclass = final = no_gc = inline = _unchanged
+
+
+class _NoGil:
+    """`with cython.nogil:` lets other threads run meanwhile, which plain Python cannot; @cython.nogil promises to."""
+
+    def __call__(self, function: F) -> F:
+        return function
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+nogil = _NoGil()
 
 
 def _with_argument(*_args: Any, **_kwargs: Any) -> Callable[[F], F]:
     return _unchanged
 
 
-boundscheck = wraparound = initializedcheck = cdivision = freelist = _with_argument
+boundscheck = wraparound = initializedcheck = cdivision = freelist = exceptval = _with_argument
 
 
 def declare(_type: Any = None, value: Any = None, **_kwargs: Any) -> Any:

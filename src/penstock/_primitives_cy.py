@@ -16,6 +16,8 @@ except ModuleNotFoundError:
 # C variables when compiled: a plain global would cost a look-up and a Python number at every use.
 _MURMUR_SEED = cython.declare(cython.uint, 0x9747B28C)
 _MURMUR_M = cython.declare(cython.uint, 0x5BD1E995)
+# Of the same kind: a literal as large as this is a Python number, and so would be all that is done with it.
+_MASK_32 = cython.declare(cython.uint, 0xFFFFFFFF)
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
 
 
@@ -78,17 +80,19 @@ def read_varint(data: bytes, at: cython.Py_ssize_t) -> tuple[int, int]:
 
 def murmur2(key: bytes) -> cython.int:
     """Kafka's hash of a key: murmur2, seed 0x9747b28c, as a signed 32-bit number."""
-    data: cython.p_uchar = key
-    size: cython.Py_ssize_t = len(key)
-    h: cython.uint = (_MURMUR_SEED ^ size) & 0xFFFFFFFF
+    return _murmur2_at(key, len(key))
+
+
+def _murmur2_at(data: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.int:
+    h: cython.uint = (_MURMUR_SEED ^ size) & _MASK_32
     k: cython.uint
     at: cython.Py_ssize_t = 0
     while size - at >= 4:
         k = data[at] | (data[at + 1] << 8) | (data[at + 2] << 16) | (data[at + 3] << 24)
-        k = (k * _MURMUR_M) & 0xFFFFFFFF
+        k = (k * _MURMUR_M) & _MASK_32
         k ^= k >> 24
-        k = (k * _MURMUR_M) & 0xFFFFFFFF
-        h = (h * _MURMUR_M) & 0xFFFFFFFF
+        k = (k * _MURMUR_M) & _MASK_32
+        h = (h * _MURMUR_M) & _MASK_32
         h ^= k
         at += 4
     if size - at == 3:
@@ -97,9 +101,9 @@ def murmur2(key: bytes) -> cython.int:
         h ^= data[at + 1] << 8
     if size - at >= 1:
         h ^= data[at]
-        h = (h * _MURMUR_M) & 0xFFFFFFFF
+        h = (h * _MURMUR_M) & _MASK_32
     h ^= h >> 13
-    h = (h * _MURMUR_M) & 0xFFFFFFFF
+    h = (h * _MURMUR_M) & _MASK_32
     h ^= h >> 15
     if cython.compiled:
         return cython.cast(cython.int, h)
@@ -108,4 +112,14 @@ def murmur2(key: bytes) -> cython.int:
 
 def partition_for_key(key: bytes, partition_count: cython.int) -> cython.int:
     """The partition of a key among all partitions of its topic, as the Java producer places it."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+    if partition_count == 0:
+        raise ZeroDivisionError("a topic without partitions")
+    return partition_at(key, len(key), partition_count)
+
+
+@cython.cdivision(True)
+def partition_at(
+    key: cython.p_const_uchar, size: cython.Py_ssize_t, partition_count: cython.int
+) -> cython.int:
+    """The same for a key that lies somewhere in memory."""
+    return (_murmur2_at(key, size) & 0x7FFFFFFF) % partition_count

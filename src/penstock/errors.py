@@ -8,6 +8,8 @@ The type tells the caller what to do:
     |  `- BootstrapError            no bootstrap address can be resolved
     |- SerializationError           a key or value could not be turned into bytes
     |- RecordTooLargeError          the record exceeds max.request.size or buffer.memory
+    |- BadRowsError                 rows of a bulk cannot be sent, and so none was
+    |- BulkDeliveryError            records of a bulk were not delivered
     |- KafkaTimeoutError            the time given was not enough (retriable)
     |  |- BufferExhaustedError      no memory within max.block.ms
     |  `- DeliveryTimeoutError      no acknowledgement within delivery.timeout.ms
@@ -31,7 +33,8 @@ Three flags on each: `retriable` (the same call may succeed later), `fatal` (thi
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 
 class KafkaError(Exception):
@@ -40,6 +43,9 @@ class KafkaError(Exception):
     retriable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
     requires_abort: ClassVar[bool] = False
+
+    # Where send_many or send_arrow raised it after rows had been accepted: their BulkDelivery.
+    bulk_delivery: Any = None
 
 
 class ConfigError(KafkaError):
@@ -56,6 +62,32 @@ class SerializationError(KafkaError):
 
 class RecordTooLargeError(KafkaError):
     """The record is larger than max.request.size, buffer.memory, or what the broker accepts."""
+
+
+class BadRowsError(KafkaError, ValueError):
+    """Rows that were given to send_many or send_arrow cannot be sent.
+
+    Attributes:
+        errors: the first of them, as RowErrors.
+        count: how many there are.
+    """
+
+    def __init__(self, message: str, errors: Sequence[Any] = (), count: int = 0) -> None:
+        super().__init__(message)
+        self.errors = tuple(errors)
+        self.count = count
+
+
+class BulkDeliveryError(KafkaError):
+    """Some records of a bulk were not delivered; the cause is the error of the first of them.
+
+    Attributes:
+        report: the BulkReport, with what was delivered and what was not.
+    """
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):

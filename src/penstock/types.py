@@ -64,6 +64,61 @@ class RecordMetadata(NamedTuple):
 OnDelivery = Callable[[RecordMetadata, Exception | None], object]
 
 
+@dataclass(frozen=True, slots=True)
+class RowErrors:
+    """Rows of `send_many` or `send_arrow` that follow each other and were not delivered for the same reason.
+
+    Attributes:
+        first_row: the number of the first one; 0 is the first row of the call.
+        last_row: that of the last one.
+        error: why.
+    """
+
+    first_row: int
+    last_row: int
+    error: Exception
+
+    def __str__(self) -> str:
+        rows = f"row {self.first_row}" if self.count == 1 else f"rows {self.first_row} to {self.last_row}"
+        return f"{rows}: {self.error}"
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return self.last_row - self.first_row + 1
+
+
+class PartitionReport(NamedTuple):
+    """What one partition got of a bulk.
+
+    Attributes:
+        records: how many.
+        first_offset: the smallest offset, or -1 when the broker did not say (acks=0, or a duplicate).
+        last_offset: the largest one. Records of others may lie between them.
+    """
+
+    records: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkReport:
+    """What became of the rows of `send_many` or `send_arrow`.
+
+    Attributes:
+        records: how many were acknowledged.
+        bytes: of their keys and values.
+        partitions: what each partition got.
+        errors: the rows that were not delivered, or not sent because something is wrong with them; in order.
+    """
+
+    records: int
+    bytes: int
+    partitions: Mapping[TopicPartition, PartitionReport]
+    errors: tuple[RowErrors, ...]
+
+
 class OffsetAndMetadata(NamedTuple):
     """The position of a consumer in one partition.
 

@@ -11,7 +11,7 @@ from network.fakes import FakeClock
 from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import IllegalStateError
-from penstock.producer.accumulator import TimeIsUp
+from penstock.producer.accumulator import PROGRESS, TimeIsUp
 from penstock.producer.blocking import run_steps
 from penstock.producer.delivery import mark_io_thread
 
@@ -196,3 +196,34 @@ def test_ctrl_c_reaches_the_steps_and_comes_through():
     with pytest.raises(KeyboardInterrupt):
         run_steps(steps(), 1.0, FakeClock(), "send()")
     assert cleaned == [True]
+
+
+class SlowTicket(Ticket[int]):
+    """Takes its time, on a clock that it moves by itself, and then is granted."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        super().__init__("x")
+        self.clock = clock
+        self.seconds = seconds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.clock.advance(min(timeout, self.seconds))
+        return self.seconds <= timeout and self.complete(1)
+
+
+@pytest.mark.parametrize(("checkpoint", "in_time"), [(PROGRESS, True), ("memory", False)])
+def test_progress_lets_the_time_count_anew(checkpoint, in_time):
+    clock = FakeClock()
+
+    def steps():
+        for _ in range(3):
+            yield SlowTicket(clock, 0.6)
+            yield checkpoint
+        return "done"
+
+    if in_time:
+        assert run_steps(steps(), 1.0, clock, "send_many()") == "done"
+    else:
+        with pytest.raises(TimeIsUp):
+            run_steps(steps(), 1.0, clock, "send_many()")

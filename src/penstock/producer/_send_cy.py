@@ -54,6 +54,8 @@ _WRITER_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
 # up to 5 bytes. Where that is too much, the general path counts to the byte.
 _OVERHEAD = cython.declare(cython.Py_ssize_t, 61 + 21 + 1 + 2 * 5)
 
+_EMPTY_BATCH = cython.declare(cython.Py_ssize_t, 61)  # the raw size of a batch without records
+_NO_BUDGET = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
 
 _LAST_TIMESTAMP = cython.declare(cython.longlong, 2**63 - 1)
 
@@ -120,6 +122,14 @@ class Delivery:
     def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
         follow(self, fn)
+
+    def place_in_batch(self) -> tuple[BatchResult, int]:
+        """The result of the batch that the record was accepted in, and its index there."""
+        return self._batch, self.index
+
+    def payload(self) -> int:
+        """Bytes of key and value."""
+        return max(0, self._key_size) + max(0, self._value_size)
 
     def answered_by(self) -> BatchResult:
         """The result that answers for the record now: its batch's or, after a split, a piece's."""
@@ -286,6 +296,87 @@ class PartitionQueue:
             -1 if key is None else len(key),
             -1 if value is None else len(value),
         )
+
+    def append_rows(
+        self,
+        window: Any,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        accepted: list,  # type: ignore[type-arg]
+        sticky: TopicState | None = None,
+        spares: list | None = None,  # type: ignore[type-arg]
+        fresh: Batch | None = None,
+    ) -> tuple[int, int]:
+        """Append rows until a batch is full; how many, and why not more: as `append` says, -1 when nothing is wrong.
+
+        Args:
+            window: where the rows are: `append_to(writer, first, last, budget)` appends them, and `refusal`,
+                `payload` and `span(first, count)` tell of it.
+            first: where to start in it, and `last`, where to end.
+            accepted: gets (result, first index, count, payload, span) of what was appended, before anything can
+                interrupt.
+            sticky: as for `append`, and so are `spares` and `fresh`.
+
+        Raises:
+            ProducerClosedError: the producer was closed meanwhile.
+        """
+        taken: cython.Py_ssize_t = 0
+        budget: cython.Py_ssize_t = _NO_BUDGET
+        why: cython.Py_ssize_t = -1
+        before: cython.Py_ssize_t
+        writer: BatchWriter
+        with self._lock:
+            if self.closed:
+                raise ProducerClosedError("the producer is closed")
+            if sticky is not None:
+                if sticky.sticky_partition != self.partition:
+                    return 0, MOVED
+                budget = 2 * sticky.sticky_size - sticky.sticky_bytes
+            if self._writer is None:
+                if sticky is not None and sticky.sticky_bytes >= sticky.sticky_size:
+                    sticky.switch()
+                    return 0, MOVED
+                if fresh is None:
+                    return 0, NO_BATCH
+                taken = window.append_to(fresh.writer, first, last, budget)
+                if taken == 0:
+                    raise ValueError(
+                        f"a new batch of {self.topic}-{self.partition} has no room for its first record"
+                    )
+                before = _EMPTY_BATCH
+                self.active.add(self)
+                self.batches.append(fresh)
+                self.incomplete.add(fresh)
+                self._writer = fresh.writer
+                self._result = fresh.result
+            else:
+                before = self._writer.raw_size
+                taken = window.append_to(self._writer, first, last, budget)
+                if taken == 0 and window.refusal == _WRITER_NEEDS_SEGMENT:
+                    if spares is None:
+                        return 0, NEEDS_SEGMENT
+                    if spares:
+                        self._writer.grow(spares.pop())
+                        taken = window.append_to(self._writer, first, last, budget)
+            writer = self._writer
+            if taken:
+                accepted.append(
+                    (self._result, writer.count - taken, taken, window.payload, window.span(first, taken))
+                )
+                if sticky is not None:
+                    sticky.count_locked(writer.raw_size - before, writer.is_full())
+            if window.refusal == _WRITER_NEEDS_SEGMENT and taken:
+                why = NEEDS_SEGMENT
+            elif window.refusal:
+                # No room, or nothing to grow by: what has been gathered goes out as it is.
+                self._writer = None
+                self._result = None
+                why = NO_BATCH
+                if sticky is not None and sticky.sticky_partition == self.partition:
+                    if sticky.sticky_bytes >= sticky.sticky_size:
+                        sticky.switch()
+                        why = MOVED
+        return taken, why
 
     def head(self) -> tuple[Batch | None, bool]:
         """The oldest batch, and whether it is full or closed (later ones make it so)."""

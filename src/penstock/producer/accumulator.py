@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
-from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, Delivery, PartitionQueue, TopicState
+from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, NO_BATCH, Delivery, PartitionQueue, TopicState
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.delivery import Countdown
@@ -33,6 +33,9 @@ from penstock.records._batch_cy import BatchWriter
 from penstock.types import Header
 
 Steps = Generator[Ticket[Any] | str, Any, Delivery]
+
+# A checkpoint: something was accepted, and the time allowed for waiting counts anew.
+PROGRESS = "progress"
 
 _BY_NAME_AND_NUMBER = attrgetter("topic", "partition")
 
@@ -264,6 +267,68 @@ class RecordAccumulator:
         if (fresh is not None and fresh.record_count) or queue.head()[1]:
             self._wake()  # a first batch was made, or one became full
         return Appended(outcome, False)
+
+    def append_rows_steps(
+        self,
+        where: PartitionQueue | TopicState,
+        window: Any,
+        rows: tuple[int, int],
+        accepted: list[Any],
+        admitted: Callable[[], None] = _always,
+    ) -> Generator[Ticket[Any] | str, Any, None]:
+        """Append rows of a window, opening batches where needed; yields as `append_steps` does, and PROGRESS.
+
+        Args:
+            where: the queue of their partition, or a topic: wherever records without key of it go now.
+            rows: the first, and the one behind the last.
+            accepted: gets what was appended; see `PartitionQueue.append_rows`.
+        """
+        first, last = rows
+        needs_batch = False
+        while first < last:
+            admitted()
+            buffer = None
+            if needs_batch:
+                yield "memory"
+                buffer = yield from self._memory(max(self.batch_size, window.size_bound(first)))
+                try:
+                    yield "second look"
+                    admitted()
+                except BaseException:
+                    self.pool.give_back((buffer,))
+                    raise
+            taken, why = self._append_rows(where, window, (first, last), accepted, buffer)
+            needs_batch = why == NO_BATCH
+            if taken:
+                first += taken
+                yield PROGRESS
+
+    def _append_rows(
+        self,
+        where: PartitionQueue | TopicState,
+        window: Any,
+        rows: tuple[int, int],
+        accepted: list[Any],
+        buffer: bytearray | None,
+    ) -> tuple[int, int]:
+        """One chunk; an unused `buffer` goes back to the pool, whatever happens."""
+        queue, sticky = self._queue(where, None) if isinstance(where, TopicState) else (where, None)
+        fresh = None if buffer is None else self._new_batch(queue, buffer)
+        spares: list[bytearray] | None = None
+        try:
+            taken, why = queue.append_rows(window, *rows, accepted, sticky, None, fresh)
+            if taken == 0 and why == NEEDS_SEGMENT:
+                spare = self.pool.try_take(self.batch_size)
+                spares = [] if spare is None else [spare]
+                taken, why = queue.append_rows(window, *rows, accepted, sticky, spares, fresh)
+        finally:
+            if fresh is not None and fresh.record_count == 0:
+                self.pool.give_back(fresh.buffers)
+            if spares:
+                self.pool.give_back(spares)
+        if (fresh is not None and fresh.record_count) or (taken and queue.head()[1]):
+            self._wake()  # a first batch was made, or one became full
+        return taken, why
 
     def _queue(self, topic: TopicState, partition: int | None) -> tuple[PartitionQueue, TopicState | None]:
         if partition is not None:

@@ -20,6 +20,7 @@ from penstock.producer._send_cy import FastPath
 from penstock.producer.accumulator import AccumulatorSettings, RecordAccumulator
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.client_metrics import ClientMetrics
+from penstock.producer.columns import ColumnSender
 from penstock.producer.config import ProducerConfig
 from penstock.producer.drain import Drainer
 from penstock.producer.gate import Gate, OpenGate
@@ -49,6 +50,7 @@ class ProducerParts:
     accumulator: RecordAccumulator
     send_path: SendPath
     fast_path: FastPath
+    columns: ColumnSender
     sender: Sender
     client: NetworkClient
     interceptors: Interceptors
@@ -131,6 +133,9 @@ def _assemble(
     def accept(records: bool) -> None:
         fast_path.enabled = records and fast_allowed and not send_path.closed
 
+    columns = ColumnSender(
+        accumulator, send_path, config.partitioner is not None or len(interceptors) > 0, clock
+    )
     transactions = None
     gate: Gate
     if config.transactional_id is not None:
@@ -148,8 +153,8 @@ def _assemble(
         _sender_settings(config), accumulator, drainer, metadata, client, clock, rng, sender_metrics
     )
     return ProducerParts(
-        config, clock, metadata, accumulator, send_path, fast_path, sender, client, interceptors, registry,
-        client_metrics, sender_metrics, transactions,
+        config, clock, metadata, accumulator, send_path, fast_path, columns, sender, client, interceptors,
+        registry, client_metrics, sender_metrics, transactions,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from penstock._ticket import Ticket
 from penstock._time import Clock
-from penstock.producer.accumulator import TimeIsUp
+from penstock.producer.accumulator import PROGRESS, TimeIsUp
 from penstock.producer.delivery import forbid_on_io_thread
 
 R = TypeVar("R")
@@ -30,7 +30,7 @@ def run_steps(
 
     Args:
         steps: what to run.
-        budget: seconds that may be spent waiting, in all.
+        budget: seconds that may be spent waiting, in all; steps that say PROGRESS begin anew.
         clock: measures them.
         call: the user's call, for the error when it would have to wait on the I/O thread.
         on_waited: told what was waited for, and for how many seconds.
@@ -44,6 +44,8 @@ def run_steps(
         item = next(steps)
         while True:
             if isinstance(item, str):
+                if item is PROGRESS:
+                    waited = 0.0
                 item = next(steps)
                 continue
             started = clock.now()

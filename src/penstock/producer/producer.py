@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from penstock._ticket import Ticket
 from penstock.errors import (
@@ -23,6 +23,7 @@ from penstock.producer import lifecycle
 from penstock.producer._send_cy import Delivery, SendFace
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.blocking import run_steps
+from penstock.producer.bulk_face import BulkFace
 from penstock.producer.client_metrics import add_nanoseconds
 from penstock.producer.cluster import PartitionInfo
 from penstock.producer.config import ProducerConfig
@@ -33,11 +34,13 @@ from penstock.types import OnDelivery, ProducerRecord
 
 log = logging.getLogger("penstock.producer")
 
+R = TypeVar("R")
+
 _AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits for records
 _FORCED_END_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
 
 
-class Producer(SendFace, TransactionFace):
+class Producer(SendFace, BulkFace, TransactionFace):
     """Sends records to Kafka.
 
     Safe to share between threads; make one per process and keep it. `send` returns at once with a Delivery; records are
@@ -100,9 +103,11 @@ class Producer(SendFace, TransactionFace):
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
         self._check_process()
-        steps = self._parts.send_path.steps(record, on_delivery)
+        return self._run_sending(self._parts.send_path.steps(record, on_delivery), "send()")
+
+    def _run_sending(self, steps: Generator[Ticket[Any] | str, Any, R], call: str) -> R:
         try:
-            return run_steps(steps, self._max_block, self._clock, "send()", self._note_wait, self._owner)
+            return run_steps(steps, self._max_block, self._clock, call, self._note_wait, self._owner)
         except Exception as error:
             self._note_send_error(error)
             raise

@@ -9,6 +9,7 @@ throws its error, or throws TimeIsUp; a yielded string is a checkpoint and wants
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
 
 from penstock._primitives_cy import partition_for_key
@@ -23,10 +24,11 @@ from penstock.producer.gate import Gate, OpenGate
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.metadata import ProducerMetadata
 from penstock.records.format import estimate_record_size
-from penstock.serializers import MutableHeaders, Serializer, serialize_part
+from penstock.serializers import BytesSerializer, MutableHeaders, Serializer, serialize_part
 from penstock.types import Header, OnDelivery, ProducerRecord, RecordMetadata
 
 _MAX_TIMESTAMP = 2**63 - 1
+_AS_THEY_ARE = (BytesSerializer(), BytesSerializer())
 _MAX_TOPIC_BYTES = 249  # on every cluster
 
 
@@ -81,6 +83,26 @@ class Placement:
         return chosen
 
 
+@dataclass(frozen=True, slots=True)
+class RecordLimit:
+    """What one record may take.
+
+    Attributes:
+        size: bytes.
+        option: the name of the option that says so.
+    """
+
+    size: int
+    option: str
+
+    def error(self, what: str, size: int) -> RecordTooLargeError:
+        """The error for a record that may take `size` bytes."""
+        return RecordTooLargeError(
+            f"{what} takes up to {size} bytes, more than {self.option} allows ({self.size}). Raise that option (and "
+            "the topic's max.message.bytes), or send less at once."
+        )
+
+
 class SendPath:
     """Takes one record from the call to the accumulator.
 
@@ -106,21 +128,25 @@ class SendPath:
     ) -> None:
         self._accumulator = accumulator
         self._metadata = metadata
-        self._key_serializer, self._value_serializer = serializers
+        self._serializers = serializers
         self._placement = placement
         self._interceptors = interceptors
-        self._max_record_size, self._max_record_option = max_record_size
+        self.limit = RecordLimit(*max_record_size)
         self._clock = clock
         self.closed = False  # set by close(), on any thread
         self.gate: Gate = OpenGate(0)  # set once, when the producer is put together
 
-    def steps(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> Steps:
-        """Send a record. Whatever goes wrong before it is accepted is raised, and told to the interceptors."""
+    def steps(self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool = False) -> Steps:
+        """Send a record. Whatever goes wrong before it is accepted is raised, and told to the interceptors.
+
+        Args:
+            as_bytes: key and value are bytes already, and no serializer is asked.
+        """
         if len(self._interceptors):
             record = self._interceptors.on_send(record)
         reached = _Reached()
         try:
-            return (yield from self._accept(record, on_delivery, reached))
+            return (yield from self._accept(record, on_delivery, reached, as_bytes))
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -139,7 +165,7 @@ class SendPath:
         if snapshot.has(topic, partition):
             self._metadata.touch(topic, self._clock.now())
             return snapshot
-        _check_topic_name(topic)
+        check_topic_name(topic)
         yield "metadata"
         ticket = self._metadata.await_topic(topic, partition, self._clock.now())
         try:
@@ -154,15 +180,28 @@ class SendPath:
             raise
         return answer
 
-    def _accept(self, record: ProducerRecord, on_delivery: OnDelivery | None, reached: _Reached) -> Steps:
+    @property
+    def serializes(self) -> bool:
+        """Whether keys or values are anything but bytes as they are."""
+        return any(type(serializer) is not BytesSerializer for serializer in self._serializers)
+
+    @property
+    def hash_keys(self) -> bool:
+        """Whether keys choose partitions, where the user has no partitioner."""
+        return self._placement.hash_keys
+
+    def check_open(self) -> None:
+        """Raise when no record can be accepted now."""
         if self.closed:
             raise ProducerClosedError("the producer is closed: it takes no more records")
         self.gate.check_send()
+
+    def _accept(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None, reached: _Reached, as_bytes: bool
+    ) -> Steps:
+        self.check_open()
         cluster = yield from self.await_topic(record.topic, record.partition)
-        headers = MutableHeaders(record.headers)
-        key = serialize_part(self._key_serializer, "key", record.topic, headers, record.key)
-        value = serialize_part(self._value_serializer, "value", record.topic, headers, record.value)
-        frozen = headers.freeze()
+        key, value, frozen = self.serialize(record, as_bytes)
         partition = reached.partition = self._placement.choose(record, key, value, cluster)
         encoded = self._encode(record, key, value, frozen)
         topic = self._accumulator.topic(record.topic, cluster.partition_count(record.topic) or 1)
@@ -178,6 +217,20 @@ class SendPath:
                 topic, partition, encoded, callback, self.gate.check_send
             )
         )
+
+    def serialize(
+        self, record: ProducerRecord, as_bytes: bool = False
+    ) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
+        """A record's key, value and headers as they are sent.
+
+        Raises:
+            SerializationError: a serializer failed, or gave no bytes.
+        """
+        for_key, for_value = _AS_THEY_ARE if as_bytes else self._serializers
+        headers = MutableHeaders(record.headers)
+        key = serialize_part(for_key, "key", record.topic, headers, record.key)
+        value = serialize_part(for_value, "value", record.topic, headers, record.value)
+        return key, value, headers.freeze()
 
     def _before_new_batch(
         self,
@@ -203,12 +256,8 @@ class SendPath:
         size = estimate_record_size(
             None if key is None else len(key), None if value is None else len(value), headers
         )
-        if size > self._max_record_size:
-            raise RecordTooLargeError(
-                f"the record for topic {record.topic!r} takes up to {size} bytes, more than {self._max_record_option} "
-                f"allows ({self._max_record_size}). Raise that option (and the topic's max.message.bytes), or send "
-                "less at once."
-            )
+        if size > self.limit.size:
+            raise self.limit.error(f"the record for topic {record.topic!r}", size)
         timestamp = self._clock.wall_ms() if record.timestamp_ms is None else record.timestamp_ms
         if timestamp > _MAX_TIMESTAMP:
             raise ValueError(f"timestamp_ms is too large: {timestamp}")
@@ -228,7 +277,7 @@ class SendPath:
         return acknowledge
 
 
-def _check_topic_name(topic: str) -> None:
+def check_topic_name(topic: str) -> None:
     """Refuse a name that no request can carry, before the I/O thread would stumble over it.
 
     Raises:

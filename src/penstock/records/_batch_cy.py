@@ -291,6 +291,17 @@ def _put_bytes(memory: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> cy
     return at + size
 
 
+def encode_headers(headers: Sequence[Header]) -> bytes:
+    """The headers section of a record, its count first."""
+    encoded: list = _encode_headers(headers)
+    section: bytearray = bytearray(varint_size(len(encoded)) + _headers_size(encoded))
+    if cython.compiled:
+        _put_headers(cython.cast(cython.p_uchar, PyByteArray_AS_STRING(section)), 0, encoded)
+    else:
+        _put_headers(section, 0, encoded)
+    return bytes(section)
+
+
 @cython.cfunc
 def _encode_headers(headers: Sequence[Header]) -> list:  # type: ignore[type-arg]
     encoded: list = []

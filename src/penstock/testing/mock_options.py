@@ -15,6 +15,8 @@ log = logging.getLogger("penstock.testing")
 # The calls that can be made to fail.
 CAN_FAIL = (
     "send",
+    "send_many",
+    "send_arrow",
     "flush",
     "close",
     "partitions_for",

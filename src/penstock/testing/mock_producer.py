@@ -24,7 +24,8 @@ from typing import Any, Self
 
 from penstock._time import Clock, SystemClock
 from penstock.errors import IllegalStateError, KafkaError, ProducerClosedError, ProducerFencedError
-from penstock.serializers import MutableHeaders, serialize_part
+from penstock.serializers import BytesSerializer, MutableHeaders, serialize_part
+from penstock.testing.mock_bulk import MockBulkFace
 from penstock.testing.mock_delivery import MockDelivery, OnDelivery
 from penstock.testing.mock_options import InjectedErrors, MockPlugins, merge_options
 from penstock.testing.mock_outbox import MockOutbox, PendingRecord
@@ -34,7 +35,7 @@ from penstock.transaction_handle import TransactionHandle
 from penstock.types import HeadersLike, ProducerRecord, TopicPartition, as_headers
 
 
-class MockProducer:
+class MockProducer(MockBulkFace):
     """Stands in for a Producer in tests.
 
     Args:
@@ -106,12 +107,19 @@ class MockProducer:
             raise TypeError(f"record must be a ProducerRecord, not {type(record).__name__}")
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
+        self._check_sending("send")
+        # User code runs without the lock: a serializer may well ask the producer something.
+        pending = self._prepare(record, on_delivery)
+        self._accept(record, pending)
+        return pending.delivery
+
+    def _check_sending(self, call: str) -> None:
         with self._lock:
             self._check_open_locked()
             self._transactions.check_send()
-            self._injected.maybe_raise("send")
-        # User code runs without the lock: a serializer may well ask the producer something.
-        pending = self._prepare(record, on_delivery)
+            self._injected.maybe_raise(call)
+
+    def _accept(self, record: ProducerRecord, pending: PendingRecord) -> None:
         with self._lock:
             self._check_open_locked()
             self._transactions.check_send()
@@ -121,7 +129,6 @@ class MockProducer:
                 self._outbox.add(pending)
         if self._auto_complete:
             self._outbox.acknowledge(pending)
-        return pending.delivery
 
     def flush(self, timeout: float | None = None) -> None:
         """Acknowledge all pending records."""
@@ -393,11 +400,16 @@ class MockProducer:
 
     # ------------------------------------------------------------------------------------------ inside
 
-    def _prepare(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> PendingRecord:
+    def _prepare(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool = False
+    ) -> PendingRecord:
         self._topics.check(record.topic, record.partition)
         headers = MutableHeaders(record.headers)
-        key = serialize_part(self._plugins.key_serializer, "key", record.topic, headers, record.key)
-        value = serialize_part(self._plugins.value_serializer, "value", record.topic, headers, record.value)
+        for_key, for_value = self._plugins.key_serializer, self._plugins.value_serializer
+        if as_bytes:
+            for_key = for_value = BytesSerializer()
+        key = serialize_part(for_key, "key", record.topic, headers, record.key)
+        value = serialize_part(for_value, "value", record.topic, headers, record.value)
         headers.freeze()
         place = TopicPartition(record.topic, self._placement.choose(record, key, value))
         timestamp = self._clock.wall_ms() if record.timestamp_ms is None else record.timestamp_ms

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that cannot be sent: what is wrong with each, told by its number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import BadRowsError, RecordTooLargeError
+from penstock.producer.bulk_delivery import row_ranges
+from penstock.producer.send_path import RecordLimit
+from penstock.records._rows_cy import BAD_HEADER, BAD_PARTITION, BAD_SIZE, BAD_TIMESTAMP, Rows
+from penstock.records._window_cy import NO_TOPIC
+from penstock.types import RowErrors
+
+# So many rows are told with their own numbers; of the others only what kind of trouble they have. A table may have
+# millions of bad rows, and an error object for each would be larger than the table.
+_TOLD = 100
+# So many are in the text of the error.
+_NAMED = 3
+
+_KINDS = {
+    BAD_SIZE: "the record is too large",
+    BAD_PARTITION: "the topic has no partition of that number",
+    BAD_TIMESTAMP: "the timestamp is before 1970, or too large",
+    BAD_HEADER: "a header is null, or its name is",
+    NO_TOPIC: "the topic is null, or a name that no topic can have",
+}
+
+
+class BadRows:
+    """Collects bad rows.
+
+    Args:
+        limit: what a record may take.
+
+    Attributes:
+        count: how many there are.
+        errors: those rows, in order.
+    """
+
+    def __init__(self, limit: RecordLimit) -> None:
+        self._limit = limit
+        self.count = 0
+        self.errors: list[RowErrors] = []
+        self._general: dict[int, Exception] = {}
+
+    def add(self, rows: Rows, row: int, code: int, number: int) -> None:
+        """Note a row.
+
+        Args:
+            rows: where it is.
+            row: its place there.
+            code: what is wrong, as `Window.bad_rows` says.
+            number: its number among all.
+        """
+        self.count += 1
+        error = self._problem(rows, row, code) if self.count <= _TOLD else self._kind(code)
+        last = self.errors[-1] if self.errors else None
+        if last is not None and last.error is error and last.last_row + 1 == number:
+            self.errors[-1] = RowErrors(last.first_row, number, error)
+        else:
+            self.errors += row_ranges((number,), error)
+
+    def _kind(self, code: int) -> Exception:
+        error = self._general.get(code)
+        if error is None:
+            kind = RecordTooLargeError if code == BAD_SIZE else ValueError
+            error = self._general[code] = kind(_KINDS[code])
+        return error
+
+    def _problem(self, rows: Rows, row: int, code: int) -> Exception:
+        if code == BAD_SIZE:
+            return self._limit.error("the record", rows.size_bound(row))
+        value: Any = ""
+        if code == BAD_PARTITION:
+            value = f": {rows.partition_at(row)}"
+        elif code == BAD_TIMESTAMP:
+            value = f": {rows.timestamp_at(row, 0)} ms"
+        elif code == NO_TOPIC and rows.topic is not None:
+            value = f": {rows.topic.get(row)!r}"
+        return ValueError(_KINDS[code] + value)
+
+    def error(self, total: str, outcome: str) -> BadRowsError:
+        """What is raised for them."""
+        named = "; ".join(str(entry) for entry in self.errors[:_NAMED])
+        more = "; ..." if len(self.errors) > _NAMED else ""
+        return BadRowsError(
+            f"{self.count} {total} cannot be sent, and {outcome}. {named}{more}",
+            self.errors[:_TOLD],
+            self.count,
+        )

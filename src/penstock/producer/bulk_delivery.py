@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The future of the rows of one `send_many` or `send_arrow`.
+
+It is made of parts: so many records of a batch, and which rows they are. A part that is done is added up and dropped,
+so that the memory for a bulk depends on what is on its way, not on how many rows it has.
+
+Rules:
+1. The thread that sends adds parts; once it has returned nobody does. Any thread may ask.
+2. Parts are added up under the lock, which is held for arithmetic only; nobody waits with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.errors import BulkDeliveryError, KafkaError, KafkaTimeoutError
+from penstock.producer._send_cy import Delivery
+from penstock.producer.delivery import BatchResult, Countdown
+from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
+
+log = logging.getLogger("penstock.producer")
+
+# From which row on, how many, and, where they do not follow each other, how far each is from there: 32-bit numbers.
+Span = tuple[int, int, bytes | None]
+# What PartitionQueue.append_rows notes: the batch's result, the first index there, count, bytes, and which rows.
+Part = tuple[BatchResult, int, int, int, Span]
+
+_FEW_PARTS = 256  # fewer than this are not worth adding up while rows are sent
+
+
+class BulkDelivery:
+    """The future of all rows of one call.
+
+    It can be waited for (`result`, `exception`), asked (`done`, `errors`), followed (`add_done_callback`), and awaited
+    inside a running asyncio loop. It cannot be cancelled: the records are on their way.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []  # appended to by the thread that sends
+        self.base_row = 0  # of the chunk that is being sent: spans count from there
+        self._lock = threading.Lock()  # guards all that follows
+        self._pending: list[tuple[int, Part]] = []  # with the number of the row from which the span counts
+        self._records = 0
+        self._bytes = 0
+        self._accepted = 0
+        self._partitions: dict[TopicPartition, PartitionReport] = {}
+        self._failed: list[RowErrors] = []  # accepted and not delivered
+        self._refused: list[RowErrors] = []  # not accepted
+        self._worth = _FEW_PARTS
+
+    # ------------------------------------------------------------------------------------------ for users
+
+    @property
+    def accepted(self) -> int:
+        """How many records were accepted: all, unless some were skipped or the call was interrupted."""
+        self._take_over()
+        return self._accepted
+
+    @property
+    def errors(self) -> list[RowErrors]:
+        """The rows known by now not to be delivered, in order: those that failed, and those that were not sent."""
+        self._add_up()
+        with self._lock:
+            return _in_order([*self._failed, *self._refused])
+
+    def done(self) -> bool:
+        """Whether the outcome of every row is known."""
+        self._add_up()
+        return not self._pending
+
+    def result(self, timeout: float | None = None) -> BulkReport:
+        """Wait for all outcomes; what was written where.
+
+        Raises:
+            BulkDeliveryError: some accepted records were not delivered; its `report` tells which, and `__cause__` why
+                the first of them was not. Rows that were skipped are no reason: they are in the report's `errors`.
+            KafkaTimeoutError: the time is up; the records go on.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._report()
+
+    def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
+        """Wait for all outcomes; the error that `result` would raise, or None.
+
+        Raises:
+            KafkaTimeoutError: the time is up; the records go on.
+        """
+        self._wait(timeout)
+        if not self._failed:
+            return None
+        report = self._report()
+        first = _in_order(self._failed)[0]
+        lost = sum(failed.count for failed in self._failed)
+        error = BulkDeliveryError(f"{lost} of {self._accepted} records were not delivered; {first}", report)
+        error.__cause__ = first.error
+        return error
+
+    def add_done_callback(self, fn: Callable[[BulkDelivery], object]) -> None:
+        """Call `fn(bulk)` when it is done: on the I/O thread, or at once when it is done already."""
+
+        def call() -> None:
+            try:
+                fn(self)
+            except (Exception, SystemExit):
+                log.exception("a done callback of a bulk delivery raised")
+
+        self._add_up()
+        parts = list(self._pending)
+        countdown = Countdown(len(parts) + 1, call)
+        for _, (result, *_) in parts:
+            result.when_settled(countdown.one_less)
+        countdown.one_less()
+
+    def __await__(self) -> Generator[Any, None, BulkReport]:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
+        yield from done
+        return self.result(0)
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "pending"
+        lost = sum(error.count for error in self.errors)
+        return f"<BulkDelivery {state}: {self.accepted} records accepted, {self._records} acknowledged, {lost} not>"
+
+    # ------------------------------------------------------------------------------------------ for who sends
+
+    def note(self, delivery: Delivery, row: int) -> None:
+        """A single record was accepted; `row` counts from `base_row`."""
+        result, index = delivery.place_in_batch()
+        payload = delivery.payload()
+        if self.parts:
+            before, first, count, size, (start, _, _) = self.parts[-1]
+            if before is result and first + count == index and start + count == row:
+                self.parts[-1] = (result, first, count + 1, size + payload, (start, count + 1, None))
+                return
+        self.parts.append((result, index, 1, payload, (row, 1, None)))
+
+    def maybe_gather(self) -> None:
+        """Gather once there is enough to be worth it."""
+        if len(self.parts) > _FEW_PARTS:
+            self.gather()
+
+    def gather(self) -> None:
+        """Take new parts over, and now and then add up what is done. After each window, before `base_row` changes."""
+        self._take_over()
+        if len(self._pending) > self._worth:
+            self._add_up()
+            self._worth = 2 * len(self._pending) + _FEW_PARTS
+
+    def refuse(self, errors: list[RowErrors]) -> None:
+        """Note rows that were not accepted."""
+        with self._lock:
+            self._refused += errors
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _wait(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._add_up()
+        for _, part in list(self._pending):
+            while (leaf := _first_pending(part)) is not None:
+                remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if leaf.result.wait(leaf.index, remaining) is None:
+                    self._add_up()
+                    left = sum(part[2] for _, part in self._pending)
+                    raise KafkaTimeoutError(
+                        f"{left} of {self._accepted} records have no outcome within {timeout} s; they are still on "
+                        "their way"
+                    )
+        self._add_up()
+
+    def _take_over(self) -> None:
+        with self._lock:
+            new = self.parts[:]
+            del self.parts[: len(new)]
+            self._accepted += sum(part[2] for part in new)
+            self._pending += [(self.base_row, part) for part in new]
+
+    def _add_up(self) -> None:
+        """Add what is known to the sums, and forget the parts it is known of."""
+        self._take_over()
+        with self._lock:
+            still_pending = []
+            for base_row, part in self._pending:
+                if _first_pending(part) is not None:
+                    still_pending.append((base_row, part))
+                    continue
+                for leaf in _leaves(*part[:3]):
+                    self._add_locked(leaf, part, base_row)
+            self._pending = still_pending
+
+    def _add_locked(self, leaf: Leaf, part: Part, base_row: int) -> None:
+        result = leaf.result
+        if result.error is None and not result.record_errors:
+            self._records += leaf.count
+            # Of a batch that was split each piece gets its share; the sum is exact when all arrive.
+            done, count, payload = leaf.skipped, part[2], part[3]
+            self._bytes += payload * (done + leaf.count) // count - payload * done // count
+            place = TopicPartition(result.topic, result.partition)
+            report = self._partitions.get(place, PartitionReport(0, -1, -1))
+            self._partitions[place] = _extended(report, result.base_offset, leaf)
+            return
+        rows = span_rows(part[4], base_row)[leaf.skipped : leaf.skipped + leaf.count]
+        if not result.record_errors:
+            self._failed += row_ranges(rows, _known(result.error))
+            return
+        for number, row in enumerate(rows):
+            self._failed += row_ranges((row,), _known(result.error_of(leaf.index + number)))
+
+    def _report(self) -> BulkReport:
+        with self._lock:
+            errors = _in_order([*self._failed, *self._refused])
+            return BulkReport(self._records, self._bytes, dict(self._partitions), tuple(errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Records of a part that one result answers for: one that was not split, or not yet."""
+
+    result: BatchResult
+    index: int
+    count: int
+    skipped: int  # records of the part before these
+
+
+def _leaves(result: BatchResult, index: int, count: int, skipped: int = 0) -> Iterator[Leaf]:
+    """All results that answer for records of a batch, in order."""
+    pieces = result.pieces
+    if not pieces:
+        yield Leaf(result, index, count, skipped)
+        return
+    for number, (first, piece) in enumerate(pieces):
+        end = pieces[number + 1][0] if number + 1 < len(pieces) else index + count
+        start = max(first, index)
+        length = min(end, index + count) - start
+        if length > 0:
+            yield from _leaves(piece, start - first, length, skipped + start - index)
+
+
+def _first_pending(part: Part) -> Leaf | None:
+    return next((leaf for leaf in _leaves(*part[:3]) if not leaf.result.settled), None)
+
+
+def _extended(report: PartitionReport, base_offset: int, leaf: Leaf) -> PartitionReport:
+    """A report with some more records."""
+    records = report.records + leaf.count
+    if base_offset < 0:
+        return report._replace(records=records)
+    first, last = base_offset + leaf.index, base_offset + leaf.index + leaf.count - 1
+    if report.first_offset >= 0:
+        first, last = min(first, report.first_offset), max(last, report.last_offset)
+    return PartitionReport(records, first, last)
+
+
+def span_rows(span: Span, base_row: int) -> Sequence[int]:
+    """The numbers of the rows of a part."""
+    start, count, steps = span
+    if steps is None:
+        return range(base_row + start, base_row + start + count)
+    return [base_row + start + step for step in array("i", steps)]
+
+
+def row_ranges(rows: Iterable[int], error: Exception) -> list[RowErrors]:
+    """Rows in ascending order that have the same error, those that follow each other as one."""
+    found: list[RowErrors] = []
+    for row in rows:
+        if found and row == found[-1].last_row + 1:
+            found[-1] = replace(found[-1], last_row=row)
+        else:
+            found.append(RowErrors(row, row, error))
+    return found
+
+
+def _known(error: Exception | None) -> Exception:
+    """The error of a record whose batch failed."""
+    return error or KafkaError("the record's batch failed, and the broker does not say why")
+
+
+def _in_order(errors: list[RowErrors]) -> list[RowErrors]:
+    """Errors in the order of their rows, neighbours with the same error as one."""
+    joined: list[RowErrors] = []
+    for entry in sorted(errors, key=lambda entry: entry.first_row):
+        before = joined[-1] if joined else None
+        if before is not None and before.error is entry.error and before.last_row + 1 == entry.first_row:
+            joined[-1] = replace(before, last_row=entry.last_row)
+        else:
+            joined.append(entry)
+    return joined

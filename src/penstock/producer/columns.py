@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path of `send_many` and `send_arrow`: from columns to batches, a window of rows at a time.
+
+Like the general path of `send` it is written as steps that yield what they wait for; whoever drives them decides how
+to wait. For each window: find the topics, place the rows, sort them by partition, append them partition by partition.
+
+Rules:
+1. The rows of a partition keep their order, also those with a key and those without one among each other.
+2. Nothing is held while the steps wait, but the rows themselves.
+3. Whatever is raised after rows were accepted tells which were not: it has the BulkDelivery in `bulk_delivery`.
+
+Where the producer has interceptors, or a partitioner of the user's, these must see each record: then the rows take the
+general path one by one, with the same outcome.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+from penstock._ticket import Ticket
+from penstock._time import Clock
+from penstock.errors import KafkaError
+from penstock.producer._send_cy import Delivery, PartitionQueue, TopicState
+from penstock.producer.accumulator import PROGRESS, RecordAccumulator
+from penstock.producer.bad_rows import BadRows
+from penstock.producer.bulk_delivery import BulkDelivery, row_ranges, span_rows
+from penstock.producer.send_path import SendPath, check_topic_name
+from penstock.records._rows_cy import STICKY, Rows
+from penstock.records._window_cy import Window
+from penstock.types import ProducerRecord, RowErrors
+
+BulkSteps = Generator[Ticket[Any] | str, Any, BulkDelivery]
+Steps = Generator[Ticket[Any] | str, Any, None]
+
+# Rows that are placed and sorted at once: so many that a partition of a hundred still gets the better part of a batch
+# from each window, and so few that their vectors (8 bytes a row) stay in the processor's cache.
+WINDOW_ROWS = 65_536
+
+
+class _Call:
+    """One call of send_many or send_arrow on its way.
+
+    Args:
+        topic: where all rows go; None: each row says so.
+        skip: whether bad rows are left out.
+    """
+
+    def __init__(self, topic: str | None, skip: bool) -> None:
+        self.topic = topic
+        self.skip = skip
+        self.bulk = BulkDelivery()
+        self.window = Window(0)
+        self.known: dict[bytes, int] = {}  # topics of rows, by the names in the column
+        self.topics: list[TopicState | None] = []  # by those numbers; None for a name that cannot be
+        self.queues: list[Sequence[PartitionQueue]] = []  # of the topics, as they were when rows were placed
+        self.total: int | None = None  # rows in all, where that is known
+        self.skipped: set[int] = set()  # bad rows of the window
+
+    def windows(self, rows: Rows) -> Iterator[Window]:
+        """Look at all rows of a chunk, a window at a time."""
+        size = min(WINDOW_ROWS, rows.length)
+        if size > self.window.capacity:
+            self.window = Window(size)
+        for first in range(0, rows.length, size or 1):
+            self.window.open(rows, first, min(first + size, rows.length))
+            self.skipped = set()
+            yield self.window
+
+    def topic_of(self, row: int) -> str:
+        """The topic of a row of the window."""
+        if self.topic is not None:
+            return self.topic
+        name: bytes = self.window.rows.topic.get(row)
+        return name.decode()
+
+
+class ColumnSender:
+    """Sends rows.
+
+    Args:
+        accumulator: where they end.
+        send_path: the general path, with the user's serializers, and what it knows of limits and the gate.
+        row_by_row: whether each record must take a general path.
+        clock: for timestamps.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        send_path: SendPath,
+        row_by_row: bool,
+        clock: Clock,
+    ) -> None:
+        self._accumulator = accumulator
+        self._send_path = send_path
+        self.row_by_row = row_by_row
+        self._clock = clock
+
+    def steps(self, topic: str | None, chunks: Iterable[Rows], skip: bool) -> BulkSteps:
+        """Send all rows; their BulkDelivery.
+
+        Args:
+            topic: where they go; None: each row says so.
+            chunks: the rows; without `skip` all are looked at before the first is sent.
+            skip: leave out rows that cannot be sent, instead of sending none.
+
+        Raises:
+            BadRowsError: rows cannot be sent, and none was.
+            KafkaError: as `send` raises them.
+        """
+        self._send_path.check_open()
+        call = _Call(topic, skip)
+        if not skip:
+            chunks = deque(chunks)
+            yield from self._check_all(call, chunks)
+        try:
+            yield from self._send_all(call, chunks)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            _tell_accepted(error, call.bulk)
+            raise
+        return call.bulk
+
+    def record_steps(self, records: Sequence[ProducerRecord]) -> BulkSteps:
+        """Send records one by one through the general path, serializers and all."""
+        bulk = BulkDelivery()
+        for row, record in enumerate(records):
+            try:
+                delivery: Delivery = yield from self._send_path.steps(record, None)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                if isinstance(error, Exception):
+                    bulk.refuse(row_ranges(range(row, len(records)), error))
+                _tell_accepted(error, bulk)
+                raise
+            bulk.note(delivery, row)
+            bulk.maybe_gather()
+            yield PROGRESS
+        return bulk
+
+    # ------------------------------------------------------------------------------------------ placing
+
+    def _check_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps:
+        bad = BadRows(self._send_path.limit)
+        total = 0
+        for rows in chunks:
+            for window in call.windows(rows):
+                yield from self._place(call, hash_keys=False)
+                _collect(window, total, bad)
+            total += rows.length
+        call.total = total
+        if bad.count:
+            raise bad.error(f"of {total} rows", "none was sent")
+
+    def _place(self, call: _Call, hash_keys: bool) -> Steps:
+        """Find the topics of the window's rows, and place the rows."""
+        window = call.window
+        if call.topic is not None:
+            call.topics = [(yield from self._find_topic(call.topic))]
+        else:
+            window.read_topics(call.known)
+            for name in list(call.known)[len(call.topics) :]:
+                call.topics.append((yield from self._find_topic(_topic_name(name))))
+        call.queues = [() if state is None else state.queues for state in call.topics]
+        window.place([len(queues) for queues in call.queues], self._send_path.limit.size, hash_keys)
+
+    def _find_topic(self, name: str | None) -> Generator[Ticket[Any] | str, Any, TopicState | None]:
+        if name is None:
+            return None
+        cluster = yield from self._send_path.await_topic(name, None)
+        state = self._accumulator.topic(name, cluster.partition_count(name) or 1)
+        state.used = True
+        return state
+
+    # ------------------------------------------------------------------------------------------ sending
+
+    def _send_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps:
+        base_row = 0
+        for rows in _each(chunks):
+            call.bulk.base_row = base_row
+            for _ in call.windows(rows):
+                try:
+                    yield from self._send_window(call)
+                except Exception as error:
+                    call.bulk.refuse(_rest(call, error))
+                    raise
+                call.bulk.gather()
+            base_row += rows.length
+
+    def _send_window(self, call: _Call) -> Steps:
+        window = call.window
+        yield from self._place(call, self._send_path.hash_keys)
+        if window.bad:
+            bad = BadRows(self._send_path.limit)
+            call.skipped = _collect(window, call.bulk.base_row, bad)
+            if not call.skip:
+                call.skipped = (
+                    set()
+                )  # they were good when all were checked: a topic has fewer partitions since
+                raise bad.error("of the rows that are left", "no more were sent")
+            call.bulk.refuse(bad.errors)
+        if self.row_by_row:
+            yield from self._send_rows(call)
+            return
+        if window.sticky and (window.sticky < window.count or call.topic is None):
+            window.settle_sticky(
+                [self._chooser(*pair) for pair in zip(call.topics, call.queues, strict=True)],
+                self._accumulator.batch_size,
+            )
+        slots = [queue for queues in call.queues for queue in queues]
+        for slot, first, last in window.sort():
+            where = call.topics[0] if slot == STICKY else slots[slot]
+            assert where is not None  # a topic that cannot be has no rows
+            yield from self._accumulator.append_rows_steps(
+                where, window, (first, last), call.bulk.parts, self._admit(window)
+            )
+
+    def _chooser(self, state: TopicState | None, queues: Sequence[PartitionQueue]) -> Any:
+        """What gives partitions for rows without key."""
+        # The choice may know of partitions that were not there when the rows were placed.
+        return lambda: self._accumulator.partitioner.choose(state) % len(queues)  # type: ignore[arg-type]
+
+    def _admit(self, window: Window) -> Any:
+        """What is asked before each chunk: whether records are accepted; and what time it is, for those without one."""
+
+        def admit() -> None:
+            self._send_path.check_open()
+            window.now_ms = self._clock.wall_ms()
+
+        return admit
+
+    def _send_rows(self, call: _Call) -> Steps:
+        """Send the rows of the window one by one, in their order."""
+        window, bulk = call.window, call.bulk
+        for row in range(window.first, window.last):
+            if row in call.skipped:
+                continue
+            value, key, headers, partition, timestamp = window.rows.record(row)
+            record = ProducerRecord(call.topic_of(row), value, key, headers, partition, timestamp)
+            delivery: Delivery = yield from self._send_path.steps(record, None, as_bytes=True)
+            bulk.note(delivery, row)
+            yield PROGRESS
+
+
+def _collect(window: Window, base_row: int, bad: BadRows) -> set[int]:
+    """Note the bad rows of a window, and give them."""
+    if not window.bad:
+        return set()
+    found = window.bad_rows()
+    for row, code in found:
+        bad.add(window.rows, row, code, base_row + row)
+    return {row for row, _ in found}
+
+
+def _rest(call: _Call, error: Exception) -> list[RowErrors]:
+    """The rows that were not accepted when an error came: of the window, and behind it as far as they are known."""
+    window, base_row = call.window, call.bulk.base_row
+    gone = call.skipped.union(*(span_rows(part[4], 0) for part in call.bulk.parts))
+    rest = row_ranges((base_row + row for row in range(window.first, window.last) if row not in gone), error)
+    end = base_row + window.rows.length if call.total is None else call.total
+    if base_row + window.last < end:
+        rest.append(RowErrors(base_row + window.last, end - 1, error))
+    return rest
+
+
+def _tell_accepted(error: BaseException, bulk: BulkDelivery) -> None:
+    """Let an error tell of the rows that are on their way already."""
+    if isinstance(error, KafkaError):
+        error.bulk_delivery = bulk
+    if bulk.accepted:
+        error.add_note(
+            f"{bulk.accepted} rows had been accepted before, and are on their way; `bulk_delivery` of this error tells "
+            "what becomes of them, and its `errors` which rows are missing"
+        )
+
+
+def _each(chunks: Iterable[Rows]) -> Iterator[Rows]:
+    """The chunks, of which none is kept longer than it takes: their memory belongs to somebody else."""
+    if isinstance(chunks, deque):
+        while chunks:
+            yield chunks.popleft()
+    else:
+        yield from chunks
+
+
+def _topic_name(name: bytes) -> str | None:
+    """A topic's name from a column; None for one that no topic can have."""
+    try:
+        text = name.decode()
+        check_topic_name(text)
+    except ValueError:
+        return None
+    return text or None

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False
+"""Columns of numbers and of bytes, read where they lie: the memory of Arrow arrays, or of Python's bytes objects.
+
+Compiled if possible. Rules:
+1. A column keeps what it points to alive (`keep`).
+2. `at` and `find` touch no Python object, and run without the interpreter lock.
+
+In plain Python a pointer is a memoryview of the same memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+    from cython.cimports.penstock.records._prefetch_cy import prefetch_line
+
+# Layouts of columns of bytes, and of lists.
+NULLS, OFFSETS_32, OFFSETS_64, VIEWS, FIXED, POINTERS, DICTIONARY, SIZES_32, SIZES_64 = range(9)
+
+NULL = -(2**63)  # what a column of numbers gives for null
+
+# C variables when compiled, so that their use costs nothing.
+_NULLS = cython.declare(cython.int, NULLS)
+_OFFSETS_32 = cython.declare(cython.int, OFFSETS_32)
+_OFFSETS_64 = cython.declare(cython.int, OFFSETS_64)
+_VIEWS = cython.declare(cython.int, VIEWS)
+_FIXED = cython.declare(cython.int, FIXED)
+_POINTERS = cython.declare(cython.int, POINTERS)
+_DICTIONARY = cython.declare(cython.int, DICTIONARY)
+_NULL = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF - 1)
+_LARGEST = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+_FORMATS = {1: "b", -1: "B", 2: "h", -2: "H", 4: "i", -4: "I", 8: "q", -8: "Q"}
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+def memory_at(address: int, size: int, form: Any) -> memoryview:
+    """The memory at an address, for plain Python."""
+    if size <= 0 or not address:
+        return memoryview(b"").cast(form)
+    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B").cast(form)
+
+
+@cython.cfunc
+def _bytes_at(address: cython.size_t, size: cython.Py_ssize_t) -> cython.p_const_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_const_uchar, address)
+    return memory_at(address, size, "B")
+
+
+@cython.cfunc
+def _ints_at(address: cython.size_t, count: cython.Py_ssize_t) -> cython.p_const_int:
+    if cython.compiled:
+        return cython.cast(cython.p_const_int, address)
+    return memory_at(address, 4 * count, "i")
+
+
+@cython.cfunc
+def _longs_at(address: cython.size_t, count: cython.Py_ssize_t) -> cython.p_const_longlong:
+    if cython.compiled:
+        return cython.cast(cython.p_const_longlong, address)
+    return memory_at(address, 8 * count, "q")
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_null(valid: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
+    return not (valid[at >> 3] >> (at & 7)) & 1
+
+
+@cython.final
+@cython.cclass
+class IntColumn:
+    """Whole numbers, scaled: partitions, timestamps, the codes of a dictionary.
+
+    Args:
+        layout: an ArrowColumn of whole numbers, or anything with its attributes.
+        width: bytes of an item; negative for unsigned ones; 0 where all are null.
+        times: what a value is multiplied by; negative: what it is divided by, and rounded down.
+        keep: what holds the memory.
+    """
+
+    def __init__(self, layout: Any, width: cython.int, times: cython.longlong, keep: object) -> None:
+        end: cython.Py_ssize_t = layout.offset + layout.length
+        self.length = layout.length
+        self._offset = layout.offset
+        self._width = width
+        self._times = times
+        self._keep = keep
+        self._has_nulls = bool(layout.validity)
+        self._valid = _bytes_at(layout.validity, (end + 7) // 8)
+        size: cython.Py_ssize_t = abs(width) * end
+        self._items = _bytes_at(layout.buffers[0] if width else 0, size)
+        if not cython.compiled and width:
+            self._items = self._items.cast(_FORMATS[width])
+
+    def at(self, row: cython.Py_ssize_t) -> cython.longlong:
+        """A row's number, or NULL; what a signed number cannot hold is the largest one."""
+        at: cython.Py_ssize_t = row + self._offset
+        value: cython.longlong
+        if self._width == 0 or (self._has_nulls and _is_null(self._valid, at)):
+            return _NULL
+        if not cython.compiled:
+            value = min(self._items[at], _LARGEST)
+        elif self._width == 8:
+            value = cython.cast(cython.p_const_longlong, self._items)[at]
+        elif self._width == 4:
+            value = cython.cast(cython.p_const_int, self._items)[at]
+        elif self._width == -4:
+            value = cython.cast(cython.p_const_uint, self._items)[at]
+        elif self._width == 2:
+            value = cython.cast(cython.p_const_short, self._items)[at]
+        elif self._width == -2:
+            value = cython.cast(cython.p_const_ushort, self._items)[at]
+        elif self._width == 1:
+            value = cython.cast(cython.p_const_schar, self._items)[at]
+        elif self._width == -1:
+            value = self._items[at]
+        else:
+            value = cython.cast(cython.p_const_longlong, self._items)[at]
+            if value < 0:
+                value = _LARGEST
+        return value if self._times == 1 else self._scaled(value)
+
+    @cython.cdivision(True)
+    def _scaled(self, value: cython.longlong) -> cython.longlong:
+        if value < 0:
+            # The moment before the epoch that it is does not matter: none of them can be sent.
+            return value if value == _NULL else -1
+        if self._times < 0:
+            return value // -self._times
+        # Beyond what milliseconds can count: refused like a moment before the epoch.
+        return -1 if value > _LARGEST // self._times else value * self._times
+
+
+@cython.final
+@cython.cclass
+class BytesColumn:
+    """Byte strings.
+
+    Args:
+        kind: the layout.
+        layout: an ArrowColumn, or anything with its attributes; for POINTERS a tuple of bytes and None.
+        width: the size of each, for FIXED.
+        codes: the row of `words` that each row has, for DICTIONARY.
+        words: the dictionary.
+        keep: what holds the memory.
+    """
+
+    def __init__(
+        self,
+        kind: cython.int,
+        layout: Any,
+        width: cython.Py_ssize_t = 0,
+        codes: IntColumn | None = None,
+        words: BytesColumn | None = None,
+        keep: object = None,
+    ) -> None:
+        self._kind = kind
+        self._width = width
+        self._codes: Any = codes
+        self._words: Any = words
+        self._keep = keep
+        self._offset = 0
+        self._has_nulls = False
+        if not cython.compiled:
+            self.found = b""
+        if kind == _POINTERS:
+            self.length = len(layout)
+            self._point_at(layout)
+            return
+        self.length = layout.length
+        if kind == _NULLS or kind == _DICTIONARY:
+            return
+        end: cython.Py_ssize_t = layout.offset + layout.length
+        self._offset = layout.offset
+        self._has_nulls = bool(layout.validity)
+        self._valid = _bytes_at(layout.validity, (end + 7) // 8)
+        buffers: tuple = layout.buffers
+        if kind == _OFFSETS_32:
+            self._ints = _ints_at(buffers[0], end + 1)
+            self._data = _bytes_at(buffers[1], self._ints[end])
+        elif kind == _OFFSETS_64:
+            self._longs = _longs_at(buffers[0], end + 1)
+            self._data = _bytes_at(buffers[1], self._longs[end])
+        elif kind == _FIXED:
+            self._data = _bytes_at(buffers[0], end * width)
+        else:
+            self._ints = _ints_at(buffers[0], 4 * end)
+            self._data = _bytes_at(buffers[0], 16 * end)
+            self._look_into(layout)
+
+    def _look_into(self, layout: Any) -> None:
+        """Find the buffers that views point into."""
+        if cython.compiled:
+            address: cython.size_t = layout.variadic_at
+            self._buffers = cython.cast(cython.pp_const_uchar, address)
+        else:
+            self._buffers = [
+                memory_at(address, size, "B")
+                for address, size in zip(layout.buffers[1:-1], layout.variadic_sizes(), strict=True)
+            ]
+
+    def _point_at(self, items: tuple) -> None:
+        """Note where each bytes object has its bytes; the tuple keeps them where they are."""
+        for item in items:
+            if item is not None and not isinstance(item, bytes):
+                raise TypeError(f"a column of Python objects takes bytes and None, not {type(item).__name__}")
+        if not cython.compiled:
+            self._buffers = items
+            return
+        count: cython.Py_ssize_t = len(items)
+        places: bytearray = bytearray(16 * count)
+        sizes: cython.p_longlong = cython.cast(cython.p_longlong, PyByteArray_AS_STRING(places))
+        starts: cython.pp_const_uchar = cython.cast(cython.pp_const_uchar, sizes + count)
+        at: cython.Py_ssize_t
+        for at in range(count):
+            item = items[at]
+            if item is None:
+                sizes[at] = -1
+                continue
+            sizes[at] = PyBytes_GET_SIZE(item)
+            starts[at] = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(item))
+        self._longs = sizes
+        self._buffers = starts
+        self._keep = (self._keep, items, places)
+
+    def find(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Set `found` to a row's bytes, and give their number; -1 for null."""
+        at: cython.Py_ssize_t = row + self._offset
+        start: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        if self._has_nulls and _is_null(self._valid, at):
+            return -1
+        if self._kind == _OFFSETS_32:
+            start = self._ints[at]
+            size = self._ints[at + 1] - start
+        elif self._kind == _OFFSETS_64:
+            start = self._longs[at]
+            size = self._longs[at + 1] - start
+        elif self._kind == _VIEWS:
+            return self._find_view(at)
+        elif self._kind == _FIXED:
+            size = self._width
+            start = at * size
+        elif self._kind == _POINTERS:
+            if not cython.compiled:
+                self.found = self._buffers[at]
+                return -1 if self.found is None else len(self.found)
+            self.found = self._buffers[at]
+            return self._longs[at]
+        elif self._kind == _DICTIONARY:
+            code: cython.longlong = self._codes.at(at)
+            if code == _NULL:
+                return -1
+            size = self._words.find(code)
+            self.found = self._words.found
+            return size
+        else:
+            return -1
+        if cython.compiled:
+            self.found = self._data + start
+        else:
+            self.found = self._data[start : start + size]
+        return size
+
+    def prefetch(self, row: cython.Py_ssize_t) -> None:
+        """Let the processor fetch the start of a row's bytes, if they are somewhere else than those of the last row."""
+        at: cython.Py_ssize_t = row + self._offset
+        if not cython.compiled:
+            return
+        if self._kind == _OFFSETS_32:
+            prefetch_line(self._data + self._ints[at])
+            prefetch_line(self._data + self._ints[at] + 64)
+        elif self._kind == _OFFSETS_64:
+            prefetch_line(self._data + self._longs[at])
+            prefetch_line(self._data + self._longs[at] + 64)
+        elif self._kind == _VIEWS and self._ints[4 * at] > 12:
+            prefetch_line(self._buffers[self._ints[4 * at + 2]] + self._ints[4 * at + 3])
+            prefetch_line(self._buffers[self._ints[4 * at + 2]] + self._ints[4 * at + 3] + 64)
+
+    def _find_view(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        # A view is its length, and either up to 12 bytes or: a prefix, the number of a buffer, the position there.
+        size: cython.Py_ssize_t = self._ints[4 * at]
+        start: cython.Py_ssize_t = 16 * at + 4
+        if size > 12:
+            start = self._ints[4 * at + 3]
+        if cython.compiled:
+            if size > 12:
+                self.found = self._buffers[self._ints[4 * at + 2]] + start
+            else:
+                self.found = self._data + start
+        else:
+            source = self._buffers[self._ints[4 * at + 2]] if size > 12 else self._data
+            self.found = source[start : start + size]
+        return size
+
+    def get(self, row: cython.Py_ssize_t) -> bytes | None:
+        """A row as a Python object."""
+        size: cython.Py_ssize_t = self.find(row)
+        if size < 0:
+            return None
+        if cython.compiled:
+            return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.found), size)
+        return bytes(self.found)

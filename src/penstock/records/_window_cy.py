@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False
+"""A stretch of rows: checked, placed, sorted by partition and appended to batches. Compiled if possible.
+
+Rows are handled a window at a time, so that the memory for a table does not grow with the table.
+
+Rules:
+1. The loops touch no Python object, and the long ones run without the interpreter lock: the I/O thread works meanwhile.
+2. What a window appends is what `BatchWriter.append` would have written, row by row, and it refuses what that would
+   have refused.
+"""
+
+from __future__ import annotations
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.penstock.records._batch_cy import BatchWriter
+    from cython.cimports.penstock.records._columns_cy import BytesColumn
+    from cython.cimports.penstock.records._rows_cy import Rows
+else:
+    from penstock.records._batch_cy import BatchWriter
+    from penstock.records._columns_cy import BytesColumn
+    from penstock.records._rows_cy import Rows
+
+STICKY = -1  # as `Rows.place` says
+NO_TOPIC = -6  # what is wrong with a row whose topic is null or cannot be
+
+# C variables when compiled, so that their use costs nothing.
+_STICKY = cython.declare(cython.int, STICKY)
+_NO_TOPIC = cython.declare(cython.int, NO_TOPIC)
+_NO_ROOM = cython.declare(cython.Py_ssize_t, -1)
+_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
+_BATCH_HEADER = cython.declare(cython.Py_ssize_t, 61)
+# To let go of the interpreter lock for less than this costs more than it brings: getting it back means to wait until
+# the I/O thread has done its turn. Seen: with batches of 16 KiB up to twice as slow, with 128 KiB a little faster.
+_MANY_ROWS = cython.declare(cython.Py_ssize_t, 256)
+_MUCH_ROOM = cython.declare(cython.Py_ssize_t, 48 * 1024)
+# Rows of a partition lie apart, so that the processor cannot guess the next one: it is told so many rows before.
+_AHEAD = cython.declare(cython.Py_ssize_t, 12)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.cfunc
+def _ints_of(memory: bytearray) -> cython.p_int:
+    if cython.compiled:
+        return cython.cast(cython.p_int, PyByteArray_AS_STRING(memory))
+    return memoryview(memory).cast("i")
+
+
+@cython.final
+@cython.cclass
+class Window:
+    """A stretch of rows: placed, sorted by slot, and appended to batches.
+
+    A slot stands for one partition of one topic: the partitions of the first topic come first.
+
+    Args:
+        capacity: the most rows that it takes at once.
+    """
+
+    def __init__(self, capacity: cython.Py_ssize_t) -> None:
+        self.capacity = capacity
+        self._place_memory = bytearray(4 * capacity)
+        self._order_memory = bytearray(4 * capacity)
+        self._topic_memory = bytearray(0)
+        self._places = _ints_of(self._place_memory)
+        self._order = _ints_of(self._order_memory)
+        self.now_ms = 0
+
+    def open(self, rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> None:
+        """Look at other rows; no more than the capacity."""
+        if not 0 <= first <= last <= rows.length or last - first > self.capacity:
+            raise ValueError(f"rows {first} to {last} do not fit the window")
+        self.rows = rows
+        self.first = first
+        self.last = last
+        self._has_topics = False
+        self.ordered = False
+
+    def read_topics(self, known: dict) -> None:  # type: ignore[type-arg]
+        """Give each row the number that its topic has among those `known`; new ones are added to it, as bytes."""
+        column: BytesColumn = self.rows.topic
+        if not self._topic_memory:
+            self._topic_memory = bytearray(len(self._place_memory))
+            self._topics = _ints_of(self._topic_memory)
+        self._has_topics = True
+        name: bytes | None
+        before: bytes | None = None
+        number: cython.int = _NO_TOPIC
+        row: cython.Py_ssize_t
+        for row in range(self.first, self.last):
+            name = column.get(row)
+            if name != before or name is None:
+                number = _NO_TOPIC if name is None else known.setdefault(name, len(known))
+                before = name
+            self._topics[row - self.first] = number
+
+    def place(self, counts: list, limit: cython.Py_ssize_t, hash_keys: cython.bint) -> None:  # type: ignore[type-arg]
+        """Find out where each row goes, and which cannot be sent.
+
+        Args:
+            counts: the partitions of each topic, by number; 0 for a topic that cannot be.
+            limit: what a record may take.
+            hash_keys: whether keys choose partitions.
+        """
+        self._bases = []
+        self._slots = 0
+        for count in counts:
+            self._bases.append(self._slots)
+            self._slots += count
+        if self._has_topics:
+            numbers: bytearray = bytearray(8 * len(counts))
+            pairs: cython.p_int = _ints_of(numbers)
+            topics: cython.Py_ssize_t = len(counts)
+            at: cython.Py_ssize_t
+            for at in range(topics):
+                pairs[at] = self._bases[at]
+                pairs[topics + at] = counts[at]
+            if cython.compiled:
+                with cython.nogil:
+                    self._place_by_topic(pairs, pairs + topics, limit, hash_keys)
+            else:
+                self._place_by_topic(pairs, pairs[topics:], limit, hash_keys)
+            return
+        partitions: cython.int = counts[0]
+        with cython.nogil:
+            self._place(partitions, limit, hash_keys)
+
+    def _place(self, partitions: cython.int, limit: cython.Py_ssize_t, hash_keys: cython.bint) -> None:
+        bad: cython.Py_ssize_t = 0
+        sticky: cython.Py_ssize_t = 0
+        row: cython.Py_ssize_t
+        place: cython.int
+        for row in range(self.first, self.last):
+            place = self.rows.place(row, partitions, limit, hash_keys)
+            self._places[row - self.first] = place
+            if place == _STICKY:
+                sticky += 1
+            elif place < 0:
+                bad += 1
+        self.bad = bad
+        self.sticky = sticky
+        self.count = self.last - self.first - bad
+
+    def _place_by_topic(
+        self,
+        bases: cython.p_const_int,
+        counts: cython.p_const_int,
+        limit: cython.Py_ssize_t,
+        hash_keys: cython.bint,
+    ) -> None:
+        bad: cython.Py_ssize_t = 0
+        sticky: cython.Py_ssize_t = 0
+        row: cython.Py_ssize_t
+        topic: cython.int
+        place: cython.int
+        for row in range(self.first, self.last):
+            topic = self._topics[row - self.first]
+            place = _NO_TOPIC
+            if topic >= 0 and counts[topic] > 0:
+                place = self.rows.place(row, counts[topic], limit, hash_keys)
+            if place == _STICKY:
+                sticky += 1
+            elif place < 0:
+                bad += 1
+            else:
+                place += bases[topic]
+            self._places[row - self.first] = place
+        self.bad = bad
+        self.sticky = sticky
+        self.count = self.last - self.first - bad
+
+    def bad_rows(self) -> list[tuple[int, int]]:
+        """The rows that cannot be sent, each with what is wrong with it."""
+        return [
+            (self.first + at, self._places[at])
+            for at in range(self.last - self.first)
+            if self._places[at] < _STICKY
+        ]
+
+    def settle_sticky(self, choosers: list, share: cython.Py_ssize_t) -> None:  # type: ignore[type-arg]
+        """Choose partitions for rows without one, a new one after each `share` bytes.
+
+        For windows that have other rows too: the rows of a partition keep their order only if all are sorted at once.
+
+        Args:
+            choosers: for each topic a function that gives a partition.
+            share: the bytes.
+        """
+        chosen: list = [-1] * len(choosers)
+        given: list = [0] * len(choosers)
+        at: cython.Py_ssize_t
+        topic: cython.int = 0
+        size: cython.Py_ssize_t
+        for at in range(self.last - self.first):
+            if self._places[at] != _STICKY:
+                continue
+            if self._has_topics:
+                topic = self._topics[at]
+            if chosen[topic] < 0 or given[topic] >= share:
+                chosen[topic] = self._bases[topic] + choosers[topic]()
+                given[topic] = 0
+            size = self.rows.bound(self.first + at) - _BATCH_HEADER
+            given[topic] += size
+            self._places[at] = chosen[topic]
+        self.sticky = 0
+
+    def sort(self) -> list[tuple[int, int, int]]:
+        """Sort the rows by slot, each slot's in their order; (slot, first, last) in the order for those that have any.
+
+        Where all rows are sticky they make one group, of the slot STICKY.
+        """
+        if self.sticky == self.count:
+            self.ordered = self.bad > 0
+            if self.ordered:
+                self._sort_good()
+            return [(STICKY, 0, self.count)] if self.count else []
+        self.ordered = True
+        memory: bytearray = bytearray(4 * (self._slots + 1))
+        starts: cython.p_int = _ints_of(memory)
+        with cython.nogil:
+            self._count_slots(starts)
+        groups: list = [
+            (slot, starts[slot], starts[slot + 1])
+            for slot in range(self._slots)
+            if starts[slot + 1] > starts[slot]
+        ]
+        with cython.nogil:
+            self._fill_order(starts)
+        return groups
+
+    def _sort_good(self) -> None:
+        at: cython.Py_ssize_t
+        count: cython.Py_ssize_t = 0
+        for at in range(self.last - self.first):
+            if self._places[at] == _STICKY:
+                self._order[count] = at
+                count += 1
+
+    def _count_slots(self, starts: cython.p_int) -> None:
+        """Set where the rows of each slot begin, in an array of zeros."""
+        at: cython.Py_ssize_t
+        slot: cython.int
+        for at in range(self.last - self.first):
+            if self._places[at] >= 0:
+                starts[self._places[at] + 1] += 1
+        for slot in range(self._slots):
+            starts[slot + 1] += starts[slot]
+
+    def _fill_order(self, starts: cython.p_int) -> None:
+        at: cython.Py_ssize_t
+        place: cython.int
+        for at in range(self.last - self.first):
+            place = self._places[at]
+            if place >= 0:
+                self._order[starts[place]] = at
+                starts[place] += 1
+
+    def span(self, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> tuple[int, int, bytes | None]:
+        """Which rows these are: from which row on, how many, and, where they do not follow each other, their steps."""
+        if not self.ordered:
+            return self.first + first, count, None
+        return self.first, count, bytes(self._order_memory[4 * first : 4 * (first + count)])
+
+    def row_at(self, at: cython.Py_ssize_t) -> int:
+        """The row at a place of the order."""
+        return self.first + (self._order[at] if self.ordered else at)
+
+    def size_bound(self, at: cython.Py_ssize_t) -> int:
+        """The most that a batch with the one record at a place of the order can take."""
+        return self.rows.size_bound(self.row_at(at))
+
+    def append_to(
+        self,
+        writer: BatchWriter,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        budget: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Append rows of the order until the batch refuses one, or has taken `budget` bytes; how many.
+
+        `refusal` tells what the batch said to the next one, 0 where it was not asked; `payload` counts the bytes of
+        keys and values.
+
+        Raises:
+            ValueError: the batch is sealed.
+        """
+        if writer.sealed:
+            raise ValueError("the batch is sealed: nothing can be appended to it")
+        taken: cython.Py_ssize_t
+        if last - first < _MANY_ROWS or writer._end - writer._at < _MUCH_ROOM:
+            return self._append(self.rows, writer, first, last, budget)
+        with cython.nogil:
+            taken = self._append(self.rows, writer, first, last, budget)
+        return taken
+
+    def _append(
+        self,
+        rows: Rows,
+        writer: BatchWriter,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        budget: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        at: cython.Py_ssize_t = writer._at
+        count: cython.Py_ssize_t = writer.count
+        raw: cython.Py_ssize_t = writer.raw_size
+        payload: cython.Py_ssize_t = 0
+        timestamp: cython.longlong
+        delta: cython.longlong
+        size: cython.Py_ssize_t
+        step: cython.Py_ssize_t = first
+        row: cython.Py_ssize_t
+        self.refusal = 0
+        while step < last and raw - writer.raw_size < budget:
+            row = self.first + (self._order[step] if self.ordered else step)
+            if cython.compiled and self.ordered and step + _AHEAD < last:
+                rows.prefetch(self.first + self._order[step + _AHEAD])
+            timestamp = rows.timestamp_at(row, self.now_ms)
+            delta = timestamp - writer.base_timestamp if count else 0
+            size = rows.measure(row, delta, count)
+            if count and _estimated(writer, raw) + size > writer.limit:
+                self.refusal = _NO_ROOM
+                break
+            if at + size > writer._end:
+                self.refusal = _NEEDS_SEGMENT if count and writer.ratio != 1.0 else _NO_ROOM
+                break
+            at = rows.write(writer._memory, at, row, delta, count)
+            payload += rows.payload
+            if count == 0:
+                writer.base_timestamp = timestamp
+                writer.max_timestamp = timestamp
+            elif timestamp > writer.max_timestamp:
+                writer.max_timestamp = timestamp
+            if size > writer.max_record_size:
+                writer.max_record_size = size
+            raw += size
+            count += 1
+            step += 1
+        # Written first and counted last: see the writer's second rule.
+        self.payload = payload
+        writer._at = at
+        writer.raw_size = raw
+        writer.count = count
+        return step - first
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _estimated(writer: BatchWriter, raw: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """`BatchWriter.estimated_size` for rows that are not counted yet."""
+    if writer.ratio == 1.0:
+        return raw
+    expected: cython.double = (raw - _BATCH_HEADER) * writer.ratio * 1.05
+    if cython.compiled:
+        return _BATCH_HEADER + cython.cast(cython.Py_ssize_t, expected)
+    return _BATCH_HEADER + int(expected)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Arrow C data interface: tables of other libraries, read where they lie.
+
+Whatever has `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, Polars, DuckDB, pandas and others) hands over
+structures of pointers. Here they become plain descriptions, `ArrowColumn`, once per chunk; nothing is copied, and no
+Arrow library is needed.
+
+Rules:
+1. An ArrowChunk owns its data until it is released, by `release` or with its last reference: whoever keeps an address
+   keeps the chunk.
+2. An offset counts from the first item of the buffers. The offset of a struct is that of its children too; the offset
+   of a list is not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+_UNNAMED = ""
+
+
+class _Schema(ctypes.Structure):
+    pass
+
+
+_Schema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_void_p),
+    ("flags", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Schema))),
+    ("dictionary", ctypes.POINTER(_Schema)),
+    ("release", ctypes.c_void_p),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class _Array(ctypes.Structure):
+    pass
+
+
+_Array._fields_ = [
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
+    ("dictionary", ctypes.POINTER(_Array)),
+    ("release", ctypes.c_void_p),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class _Stream(ctypes.Structure):
+    pass
+
+
+_GetSchema = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Stream), ctypes.POINTER(_Schema))
+_GetNext = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Stream), ctypes.POINTER(_Array))
+_GetLastError = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(_Stream))
+_Release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+_Stream._fields_ = [
+    ("get_schema", _GetSchema),
+    ("get_next", _GetNext),
+    ("get_last_error", _GetLastError),
+    ("release", ctypes.c_void_p),
+    ("private_data", ctypes.c_void_p),
+]
+
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowColumn:
+    """One array: its type, and where its buffers are.
+
+    Attributes:
+        format: the type, as a format string of the C data interface.
+        validity: the address of the bitmap of rows that are not null; 0: none is null.
+        buffers: the addresses of the other buffers.
+        buffers_at: the address of the list of all addresses.
+    """
+
+    name: str
+    format: str
+    length: int
+    offset: int
+    validity: int
+    buffers: tuple[int, ...]
+    buffers_at: int
+    children: tuple[ArrowColumn, ...]
+    dictionary: ArrowColumn | None
+
+    @property
+    def width(self) -> int:
+        """The number behind the colon of a type of fixed size."""
+        return int(self.format.partition(":")[2])
+
+    @property
+    def variadic_at(self) -> int:
+        """The address of the addresses of a view array's data buffers."""
+        return self.buffers_at + 2 * ctypes.sizeof(ctypes.c_void_p)
+
+    def variadic_sizes(self) -> list[int]:
+        """The sizes of a view array's data buffers; they are in its last buffer."""
+        count = len(self.buffers) - 2
+        return list((ctypes.c_int64 * count).from_address(self.buffers[-1])) if count else []
+
+
+class ArrowChunk:
+    """Some rows of a table: a struct array, and the columns in it.
+
+    Args:
+        columns: the description.
+        length: how many rows.
+        owner: what holds the data; its `release` gives them back.
+    """
+
+    def __init__(self, columns: tuple[ArrowColumn, ...], length: int, owner: Any) -> None:
+        self.columns = columns
+        self.length = length
+        self.owner = owner
+
+
+class _Owned:
+    """A structure that this side must release."""
+
+    def __init__(self, structure: Any) -> None:
+        self.structure = structure
+
+    def release(self) -> None:
+        """Give the data back; twice is harmless."""
+        address = self.structure.release
+        if address:
+            _Release(address)(ctypes.addressof(self.structure))
+            self.structure.release = None  # the callback has done so, unless it has a fault
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class ArrowSource:
+    """The chunks of a table, one after the other.
+
+    Args:
+        data: anything with `__arrow_c_stream__` or `__arrow_c_array__`.
+
+    Raises:
+        TypeError: it has neither, or is no table.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._capsules: tuple[Any, ...] = ()
+        self._stream: _Stream | None = None
+        self._array: _Array | None = None
+        if hasattr(data, "__arrow_c_stream__"):
+            capsule = data.__arrow_c_stream__()
+            self._capsules = (capsule,)
+            self._stream = _Stream.from_address(_capsule_pointer(capsule, b"arrow_array_stream"))
+            self._schema = _Schema()
+            self._owned_schema: Any = _Owned(self._schema)
+            self._check(self._stream.get_schema(self._stream, self._schema))
+        elif hasattr(data, "__arrow_c_array__"):
+            schema, array = self._capsules = data.__arrow_c_array__()
+            self._schema = _Schema.from_address(_capsule_pointer(schema, b"arrow_schema"))
+            self._array = _Array.from_address(_capsule_pointer(array, b"arrow_array"))
+        else:
+            raise TypeError(
+                f"data must be an Arrow table: something with __arrow_c_stream__ or __arrow_c_array__, such as a "
+                f"pyarrow Table, a Polars DataFrame or a DuckDB relation, not {type(data).__name__}"
+            )
+        if self._schema.format != b"+s":
+            raise TypeError(
+                f"data must be a table, or an array of structs: it is an array of type {_text(self._schema.format)!r}"
+            )
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [
+            _text(self._schema.children[number].contents.name) for number in range(self._schema.n_children)
+        ]
+
+    def __iter__(self) -> Iterator[ArrowChunk]:
+        """The chunks that have rows.
+
+        Raises:
+            OSError: the source failed; the text is its own.
+        """
+        if self._array is not None:
+            if self._array.length:
+                yield _chunk(self._schema, self._array, self._capsules)
+            return
+        while self._stream is not None:
+            array = _Array()
+            self._check(self._stream.get_next(self._stream, array))
+            if not array.release:
+                return
+            owned = _Owned(array)
+            if array.length:
+                yield _chunk(self._schema, array, owned)
+
+    def _check(self, code: int) -> None:
+        if code:
+            assert self._stream is not None
+            text = self._stream.get_last_error(self._stream)
+            raise OSError(code, f"the Arrow stream failed: {_text(text) or 'it does not say why'}")
+
+    def close(self) -> None:
+        """Forget the source; chunks that were read stay good."""
+        self._stream = None
+        self._capsules = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _chunk(schema: _Schema, array: _Array, owner: Any) -> ArrowChunk:
+    table = _describe(schema, array, 0)
+    if table.validity and array.null_count:
+        raise ValueError("rows of the table are null as a whole, which is neither a record nor a missing one")
+    return ArrowChunk(table.children, array.length, owner)
+
+
+def _describe(schema: Any, array: Any, offset: int) -> ArrowColumn:
+    """Turn a pair of structures into values; `offset` is that of the struct around it."""
+    form = _text(schema.format)
+    own = array.offset + offset
+    addresses = [array.buffers[number] or 0 for number in range(array.n_buffers)]
+    has_bitmap = bool(addresses) and form != "n" and not form.startswith(("+r", "+u"))
+    inner = own if form == "+s" else 0
+    children = tuple(
+        _describe(schema.children[number].contents, array.children[number].contents, inner)
+        for number in range(array.n_children)
+    )
+    dictionary = None
+    if schema.dictionary:
+        dictionary = _describe(schema.dictionary.contents, array.dictionary.contents, 0)
+    return ArrowColumn(
+        _text(schema.name),
+        form,
+        array.length,
+        own,
+        addresses[0] if has_bitmap and array.null_count else 0,
+        tuple(addresses[1:]) if has_bitmap else tuple(addresses),
+        ctypes.cast(array.buffers, ctypes.c_void_p).value or 0,
+        children,
+        dictionary,
+    )
+
+
+def _text(data: bytes | None) -> str:
+    return _UNNAMED if data is None else data.decode(errors="replace")

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks of rows in the queue of a partition: full batches, growth, turns, and memory that goes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from producer.fakes_core import TIME, Core, run, run_to
+
+from penstock.errors import ProducerClosedError
+from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, NO_BATCH
+from penstock.producer.batch import Batch
+from penstock.records._batch_cy import BatchWriter
+from penstock.records._window_cy import Window
+from penstock.records.python_rows import PythonRows
+
+VALUE = bytes(92)  # with its overhead, a record of 101 bytes
+ALL_IS_WELL = -1
+
+
+def window_of(count: int, value: bytes = VALUE) -> Window:
+    window = Window(count)
+    window.open(PythonRows([value] * count).as_rows(), 0, count)
+    window.place([1], 1 << 20, True)
+    window.sort()
+    window.now_ms = TIME
+    return window
+
+
+def fresh(core: Core, ratio: float = 1.0, size: int = 1024) -> Batch:
+    writer = BatchWriter(bytearray(size), size, ratio)
+    return Batch(core.queue(), writer, core.now, writer.segments)
+
+
+def test_rows_fill_the_batch_and_close_it():
+    core = Core()
+    window, accepted = window_of(30), []
+    assert core.queue().append_rows(window, 0, 30, accepted) == (0, NO_BATCH)
+    assert core.queue().append_rows(window, 0, 30, accepted, None, None, fresh(core)) == (9, NO_BATCH)
+    assert core.queue().append_rows(window, 9, 30, accepted) == (0, NO_BATCH)
+    [(result, index, count, payload, span)] = accepted
+    assert (index, count, payload, span) == (0, 9, 9 * 92, (0, 9, None))
+    [batch] = core.queue().batches
+    assert batch.result is result
+
+
+def test_rows_go_on_in_the_open_batch():
+    core = Core()
+    core.append(b"first")
+    accepted: list[Any] = []
+    assert core.queue().append_rows(window_of(3), 0, 3, accepted) == (3, ALL_IS_WELL)
+    assert [part[1:3] for part in accepted] == [(1, 3)]
+    core.append(b"last")
+    assert [batch.record_count for batch in core.queue().batches] == [5]
+
+
+def test_a_compressed_batch_grows_by_what_there_is():
+    core = Core(compression="lz4")
+    window, accepted = window_of(100), []
+    queue = core.queue()
+    assert queue.append_rows(window, 0, 100, accepted, None, None, fresh(core, 0.1)) == (9, NEEDS_SEGMENT)
+    assert queue.append_rows(window, 9, 100, accepted) == (0, NEEDS_SEGMENT)
+    spares = [bytearray(1024)]
+    assert queue.append_rows(window, 9, 100, accepted, None, spares) == (10, NEEDS_SEGMENT)
+    assert spares == []
+    assert queue.append_rows(window, 19, 100, accepted, None, []) == (
+        0,
+        NO_BATCH,
+    )  # none free: it goes out as it is
+    assert [part[1:3] for part in accepted] == [(0, 9), (9, 10)]
+
+
+def test_records_without_key_leave_a_compressed_batch_after_twice_their_share():
+    core = Core((1, 1, 1), compression="lz4")
+    topic = core.topic()
+    topic.sticky_partition = 0
+    window, accepted = window_of(100), []
+    big = fresh(core, 0.01, 100_000)
+    taken, why = core.queue().append_rows(window, 0, 100, accepted, topic, None, big)
+    assert (taken, why) == (21, ALL_IS_WELL)  # the 21st reaches 2 * 1024 bytes
+    assert topic.sticky_bytes == 0
+    if topic.sticky_partition != 0:
+        assert core.queue().append_rows(window, 21, 100, accepted, topic) == (0, MOVED)
+
+
+def test_records_without_key_move_on_with_a_full_batch():
+    core = Core((1, 1, 1))
+    topic = core.topic()
+    topic.sticky_partition = 0
+    topic.sticky_bytes = 500
+    taken, why = core.queue().append_rows(window_of(30), 0, 30, [], topic, None, fresh(core))
+    assert (taken, why) == (9, MOVED)
+    assert topic.sticky_bytes == 0
+
+
+def test_a_closed_queue_takes_no_rows():
+    core = Core()
+    core.accumulator.close()
+    with pytest.raises(ProducerClosedError):
+        core.queue().append_rows(window_of(1), 0, 1, [])
+
+
+def test_a_row_that_does_not_fit_a_new_batch_is_a_mistake_that_leaves_nothing():
+    core = Core()
+    with pytest.raises(ValueError, match="no room for its first record"):
+        core.queue().append_rows(window_of(1), 0, 1, [], None, None, fresh(core, size=100))
+    assert core.queue().depth() == 0
+
+
+# ------------------------------------------------------------------------------------------------ with the pool
+
+
+def test_large_rows_get_memory_of_their_own():
+    core = Core(memory=8192)
+    accepted: list[Any] = []
+    run(core.accumulator.append_rows_steps(core.queue(), window_of(3, bytes(1500)), (0, 3), accepted))
+    assert [part[2] for part in accepted] == [1, 1, 1]
+    core.deliver_all()
+    assert core.pool.available() == 8192
+
+
+def test_memory_that_came_too_late_goes_back():
+    core = Core(memory=8192)
+
+    def closed() -> None:
+        if checkpoint_passed:
+            raise ProducerClosedError("closed meanwhile")
+
+    checkpoint_passed = False
+    steps = core.accumulator.append_rows_steps(core.queue(), window_of(3), (0, 3), [], closed)
+    run_to(steps, "second look")
+    assert core.pool.available() == 8192 - 1024
+    checkpoint_passed = True
+    with pytest.raises(ProducerClosedError):
+        next(steps)
+    assert core.pool.available() == 8192
+
+
+def test_memory_that_another_thread_made_needless_goes_back():
+    core = Core(memory=8192)
+    accepted: list[Any] = []
+    steps = core.accumulator.append_rows_steps(core.queue(), window_of(3), (0, 3), accepted)
+    run_to(steps, "second look")
+    core.append(b"from another thread")
+    run(steps)
+    assert [part[1:3] for part in accepted] == [(1, 3)]
+    assert core.pool.available() == 8192 - 1024
+
+
+def test_the_sender_is_woken_for_a_first_batch_and_a_full_one():
+    core = Core(linger_ms=1000)
+    run(core.accumulator.append_rows_steps(core.queue(), window_of(3), (0, 3), []))
+    assert core.wakeups == 1
+    run(core.accumulator.append_rows_steps(core.queue(), window_of(3), (0, 3), []))
+    assert core.wakeups == 1
+    run(core.accumulator.append_rows_steps(core.queue(), window_of(5), (0, 5), []))
+    assert core.wakeups > 1

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Arrow type can be which column, and that each row is read as it is, from every library that makes tables."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import duckdb
+import fix_arrow
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.records.arrow import ArrowSource
+from penstock.records.arrow_rows import ColumnNames, arrow_rows
+
+
+def read(data: Any, **names: Any) -> list[Any]:
+    """All rows as Python objects: value, key, headers, partition, timestamp."""
+    chunks = arrow_rows(ArrowSource(data), ColumnNames(**names))
+    return [rows.record(number) for rows in chunks for number in range(rows.length)]
+
+
+def one(column: pa.Array, part: str) -> list[Any]:
+    """What one column gives, beside values that do not matter."""
+    where = ("value", "key", "headers", "partition", "timestamp").index(part)
+    table = pa.table({"value": pa.nulls(len(column))} | {part: column})
+    return [row[where] for row in read(table)]
+
+
+# ------------------------------------------------------------------------------------------------ types
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    some=fix_arrow.rows(100, text=True),
+    kinds=fix_arrow.types(text=True),
+    sizes=st.lists(st.integers(0, 20), max_size=4),
+)
+def test_every_row_is_read_as_it_is(some, kinds, sizes):
+    table = fix_arrow.in_chunks(fix_arrow.table(some, kinds), sizes)
+    assert read(table) == [
+        (
+            row.value,
+            row.key,
+            [tuple(header) for header in row.headers or ()],
+            row.partition,
+            fix_arrow.in_unit(row.timestamp, kinds.timestamp),
+        )
+        for row in some
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 11, 12, 13, 5000])
+@pytest.mark.parametrize("kind", fix_arrow.BYTES_TYPES)
+def test_bytes_of_every_size(kind, size):
+    column = fix_arrow.column([b"other", bytes(size), None, b"x" * size], kind)
+    assert one(column.slice(1), "value") == [bytes(size), None, b"x" * size]
+    assert one(column.slice(1), "key") == [bytes(size), None, b"x" * size]
+
+
+def test_views_into_several_buffers():
+    pieces = [pa.array([b"%d" % number * 30, b"short", None], pa.binary_view()) for number in range(4)]
+    assert one(pa.concat_arrays(pieces), "value") == [
+        item for number in range(4) for item in (b"%d" % number * 30, b"short", None)
+    ]
+
+
+def test_bytes_of_fixed_size():
+    column = pa.array([b"abc", None, b"def"], pa.binary(3))
+    assert one(column.slice(1), "key") == [None, b"def"]
+
+
+def test_a_dictionary_with_a_null_word():
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1, 0]), pa.array([None, "word"]))
+    assert one(column, "key") == [None, b"word", None, b"word", None]
+
+
+def test_a_column_of_nulls():
+    rows = read(pa.table(dict.fromkeys(("value", "key", "headers", "partition", "timestamp"), pa.nulls(2))))
+    assert rows == [(None, None, (), None, None)] * 2
+
+
+@pytest.mark.parametrize("kind", fix_arrow.INT_TYPES)
+def test_numbers_of_every_width(kind):
+    largest = 2 ** (kind.bit_width - (0 if str(kind).startswith("u") else 1)) - 1
+    column = pa.array([0, 5, None, largest], kind)
+    # What 64 bits with a sign cannot hold is as far out of range as the largest number that they can.
+    assert one(column, "partition") == [0, 5, None, min(largest, 2**63 - 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "milliseconds"),
+    [
+        (pa.timestamp("s"), 1_700_000_000, 1_700_000_000_000),
+        (pa.timestamp("us"), 1_999, 1),
+        (pa.timestamp("ns"), 1_999_999, 1),
+        (pa.timestamp("ns"), 2**63 - 1, 9_223_372_036_854),
+        (pa.timestamp("us"), -1, -1),
+        (pa.timestamp("s"), 2**62, -1),  # beyond what milliseconds can count
+        (pa.timestamp("ms"), -5, -5),
+        (pa.int32(), 7, 7),
+    ],
+)
+def test_moments_become_milliseconds(kind, number, milliseconds):
+    column = pa.array([number], kind if pa.types.is_integer(kind) else pa.int64()).cast(kind)
+    assert one(column, "timestamp") == [milliseconds]
+
+
+def test_headers_in_lists_of_fixed_size():
+    kind = pa.list_(pa.struct(fix_arrow.PAIR), 2)
+    column = pa.array([[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None], kind)
+    assert one(column, "headers") == [[("a", b"1"), ("b", None)], []]
+
+
+@pytest.mark.parametrize(
+    ("part", "column", "text"),
+    [
+        ("value", pa.array([1.5]), "'value' cannot be the value: it must hold bytes or strings, .* 'g'"),
+        ("key", pa.array([[b"a"]]), "must hold bytes or strings"),
+        ("partition", pa.array(["a"]), "must hold whole numbers"),
+        ("partition", pa.array([1.0]), "must hold whole numbers"),
+        ("timestamp", pa.array(["a"]), "must hold timestamps, dates or whole numbers"),
+        ("headers", pa.array(["a"]), "must hold maps, or lists of structs"),
+        ("headers", pa.array([["a"]]), "must hold maps, or lists of structs"),
+        ("headers", pa.array([[{"name": "a", "value": b""}]]), "the fields 'name' and 'value' instead"),
+        ("headers", pa.array([[{"key": 1, "value": b""}]]), "must hold bytes or strings"),
+        ("value", pa.array([b"a"]).cast(pa.binary()).dictionary_encode().dictionary.cast(pa.string()), None),
+    ],
+)
+def test_types_that_a_column_cannot_have_are_named(part, column, text):
+    if text is None:
+        assert one(column, part) == [b"a"]
+        return
+    with pytest.raises(TypeError, match=text):
+        one(column, part)
+
+
+# ------------------------------------------------------------------------------------------------ names
+
+
+def test_columns_are_found_by_the_names_given():
+    table = pa.table({"k": ["a"], "body": ["b"], "key": ["not this"]})
+    assert read(table, key="k", value="body")[0][:2] == (b"b", b"a")
+    assert read(table, key=None, value="body")[0][:2] == (b"b", None)
+
+
+def test_a_column_that_is_missing_is_named():
+    with pytest.raises(ValueError, match=r"no column 'body' for the value; it has \['value'\]"):
+        read(pa.table({"value": ["a"]}), value="body")
+    with pytest.raises(ValueError, match="no column 'value'"):
+        read(pa.table({"v": ["a"]}))
+    with pytest.raises(ValueError, match="no column 'id' for the key"):
+        read(pa.table({"value": ["a"]}), key="id")
+    with pytest.raises(ValueError, match="no column 'topic'"):
+        read(pa.table({"value": ["a"]}), topic="topic")
+
+
+def test_two_columns_of_the_same_name_are_refused():
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["value", "value"])
+    with pytest.raises(ValueError, match="2 columns named 'value'"):
+        read(table)
+
+
+def test_a_name_is_a_string():
+    with pytest.raises(TypeError, match="key must be the name of a column or None, not int"):
+        ColumnNames(key=1)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------ other libraries
+
+
+MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
+MOMENT_MS = 1_767_323_045_678
+
+
+def test_polars():
+    frame = pl.DataFrame(
+        {
+            "key": ["a", None, "a key that does not fit into a view"],
+            "value": [b"1", b"2" * 100, None],
+            "partition": pl.Series([0, None, 2], dtype=pl.UInt8),
+            "timestamp": [MOMENT, None, MOMENT],
+            "headers": [[{"key": "h", "value": b"x"}], [], None],
+        }
+    )
+    expected = [
+        (b"1", b"a", [("h", b"x")], 0, MOMENT_MS),
+        (b"2" * 100, None, [], None, None),
+        (None, b"a key that does not fit into a view", [], 2, MOMENT_MS),
+    ]
+    assert read(frame) == expected
+    assert read(frame.slice(1)) == expected[1:]
+    assert read(pl.concat([frame, frame], rechunk=False)) == expected * 2
+    assert read(frame.with_columns(pl.col("key").cast(pl.Categorical))) == expected
+
+
+def test_duckdb():
+    relation = duckdb.sql(
+        """
+        select 'key-' || number as key, ('value-' || number)::blob as value, number % 3 as partition,
+               timestamptz '2026-01-02 03:04:05.678+00' as timestamp, map {'h': number::varchar} as headers
+        from range(3000) numbers(number)
+        """
+    )
+    assert read(relation) == [
+        (b"value-%d" % n, b"key-%d" % n, [("h", b"%d" % n)], n % 3, MOMENT_MS) for n in range(3000)
+    ]
