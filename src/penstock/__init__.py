@@ -9,7 +9,7 @@ from penstock import errors, partitioners, serializers  # noqa: E402
 from penstock._version import __version__  # noqa: E402
 from penstock.control.end_transaction import complete_transaction  # noqa: E402
 from penstock.partitioners import Partitioner  # noqa: E402
-from penstock.producer._send_cy import Delivery  # noqa: E402
+from penstock.producer._delivery_cy import Delivery  # noqa: E402
 from penstock.producer.bulk_delivery import BulkDelivery  # noqa: E402
 from penstock.producer.interceptors import Interceptor  # noqa: E402
 from penstock.producer.producer import Producer  # noqa: E402

@@ -26,6 +26,8 @@ PURE_SWITCH = "PENSTOCK_PURE"
 # The modules that setup.py compiles. A test compares this list with the disk.
 HOT_MODULES = (
     "penstock._primitives_cy",
+    "penstock.producer._delivery_cy",
+    "penstock.producer._queue_cy",
     "penstock.producer._send_cy",
     "penstock.records._batch_cy",
     "penstock.records._columns_cy",

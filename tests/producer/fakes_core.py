@@ -9,7 +9,9 @@ from typing import Any
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
-from penstock.producer._send_cy import Delivery, FastPath, PartitionQueue, TopicState
+from penstock.producer._delivery_cy import Delivery
+from penstock.producer._queue_cy import PartitionQueue, TopicState
+from penstock.producer._send_cy import FastPath
 from penstock.producer.accumulator import AccumulatorSettings, EncodedRecord, RecordAccumulator
 from penstock.producer.batch import Batch, BatchState
 from penstock.producer.buffer_pool import BufferPool

@@ -17,7 +17,7 @@ from network.fakes import FakeBroker, FakeNetwork, Peer, Received, api_versions_
 from producer.fakes_sender import Rig
 
 from penstock._ticket import Ticket
-from penstock.producer._send_cy import Delivery
+from penstock.producer._delivery_cy import Delivery
 from penstock.producer.assembly import assemble
 from penstock.producer.config import ProducerConfig
 from penstock.producer.sequences import ProducerIdentity

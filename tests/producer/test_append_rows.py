@@ -9,7 +9,7 @@ import pytest
 from producer.fakes_core import TIME, Core, run, run_to
 
 from penstock.errors import ProducerClosedError
-from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, NO_BATCH
+from penstock.producer._queue_cy import MOVED, NEEDS_SEGMENT, NO_BATCH
 from penstock.producer.batch import Batch
 from penstock.records._batch_cy import BatchWriter
 from penstock.records._window_cy import Window

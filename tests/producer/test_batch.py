@@ -10,7 +10,8 @@ import pytest
 from producer.fakes_core import START, TIME, Core, encoded, run, value_for, values
 
 from penstock.errors import IllegalStateError, InvalidRecordError, KafkaError, NetworkError
-from penstock.producer._send_cy import Delivery, PartitionQueue
+from penstock.producer._delivery_cy import Delivery
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import TRANSITIONS, Batch, BatchState
 from penstock.producer.delivery import mark_io_thread
 from penstock.records._batch_cy import BatchWriter

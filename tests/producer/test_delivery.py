@@ -13,7 +13,7 @@ import pytest
 from producer.fakes_core import TIME
 
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from penstock.producer._send_cy import Delivery
+from penstock.producer._delivery_cy import Delivery
 from penstock.producer.delivery import BatchResult, Countdown, forbid_on_io_thread, mark_io_thread
 from penstock.types import RecordMetadata
 

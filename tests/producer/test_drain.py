@@ -23,7 +23,7 @@ from producer.fakes_core import (
 
 from penstock._time import FOREVER, ExponentialBackoff
 from penstock.errors import KafkaError
-from penstock.producer._send_cy import PartitionQueue
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import Batch, BatchIdentity, BatchState
 from penstock.producer.gate import OpenGate
 from penstock.producer.partitioner import PartitionerSettings

@@ -17,7 +17,7 @@ from producer.fakes_sender import LoopbackBroker, Rig
 from penstock import Producer
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError, KafkaTimeoutError, RequestTimedOutError
-from penstock.producer._send_cy import TopicState
+from penstock.producer._queue_cy import TopicState
 from penstock.producer.cluster import ClusterSnapshot
 from penstock.producer.partitioner import BuiltInPartitioner, LoadTable, PartitionerSettings, TopicLoad
 

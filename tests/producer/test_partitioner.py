@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 from producer.fakes_core import NO_LEADER, TOPIC, Core, cluster, value_for
 
-from penstock.producer._send_cy import TopicState
+from penstock.producer._queue_cy import TopicState
 from penstock.producer.cluster import ClusterSnapshot
 from penstock.producer.partitioner import BuiltInPartitioner, LoadTable, PartitionerSettings
 from penstock.records.format import HEADER_SIZE

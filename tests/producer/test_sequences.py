@@ -8,7 +8,7 @@ import itertools
 import pytest
 from producer.fakes_core import TIME
 
-from penstock.producer._send_cy import PartitionQueue
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import Batch
 from penstock.producer.numbering import Numbering
 from penstock.producer.response_policy import Action, BatchSituation

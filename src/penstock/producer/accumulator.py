@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
-from penstock.producer._send_cy import MOVED, NEEDS_SEGMENT, NO_BATCH, Delivery, PartitionQueue, TopicState
+from penstock.producer._delivery_cy import Delivery
+from penstock.producer._queue_cy import MOVED, NEEDS_SEGMENT, NO_BATCH, PartitionQueue, TopicState
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.delivery import Countdown

@@ -27,7 +27,7 @@ from penstock.producer.delivery import BatchResult
 from penstock.types import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.producer._send_cy import PartitionQueue
+    from penstock.producer._queue_cy import PartitionQueue
     from penstock.records._batch_cy import BatchWriter
 
 log = logging.getLogger("penstock.producer")

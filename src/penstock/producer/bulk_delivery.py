@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.errors import BulkDeliveryError, KafkaError, KafkaTimeoutError
-from penstock.producer._send_cy import Delivery
+from penstock.producer._delivery_cy import Delivery
 from penstock.producer.delivery import BatchResult, Countdown
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
 

@@ -22,7 +22,8 @@ from typing import Any
 from penstock._ticket import Ticket
 from penstock._time import Clock
 from penstock.errors import KafkaError
-from penstock.producer._send_cy import Delivery, PartitionQueue, TopicState
+from penstock.producer._delivery_cy import Delivery
+from penstock.producer._queue_cy import PartitionQueue, TopicState
 from penstock.producer.accumulator import PROGRESS, RecordAccumulator
 from penstock.producer.bad_rows import BadRows
 from penstock.producer.bulk_delivery import BulkDelivery, row_ranges, span_rows

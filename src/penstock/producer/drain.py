@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from penstock._time import FOREVER
 from penstock.errors import KafkaError
-from penstock.producer._send_cy import PartitionQueue
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.batch import Batch, BatchState
 from penstock.producer.cluster import ClusterSnapshot, PartitionInfo

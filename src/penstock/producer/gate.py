@@ -16,7 +16,7 @@ from typing import Protocol
 
 from penstock.errors import KafkaError
 from penstock.network.exchange import ClientResponse
-from penstock.producer._send_cy import PartitionQueue
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import ANONYMOUS, Batch, BatchIdentity
 from penstock.producer.response_policy import BatchSituation, Decision, decide
 from penstock.protocol.requests import Request

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network.exchange import ClientResponse
-from penstock.producer._send_cy import PartitionQueue
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import Batch, BatchIdentity
 from penstock.producer.gate import GateRequest
 from penstock.producer.numbering import Numbering

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where records without a key go when the user has no partitioner: uniform, sticky by bytes, adaptive, rack aware.
 
-A topic stays with one partition for about batch.size bytes (the counting is in `_send_cy`, under the partition's lock);
+A topic stays with one partition for about batch.size bytes (`_queue_cy` counts them, under the partition's lock);
 here is the choice of the next one. Uniform over the partitions that have a leader, or weighted so that partitions whose
 queues are short, and thus whose brokers are fast, get more.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from penstock.producer._send_cy import TopicState
+from penstock.producer._queue_cy import TopicState
 from penstock.producer.cluster import ClusterSnapshot
 
 

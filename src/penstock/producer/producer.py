@@ -20,7 +20,8 @@ from penstock.errors import (
     ProducerClosedError,
 )
 from penstock.producer import lifecycle
-from penstock.producer._send_cy import Delivery, SendFace
+from penstock.producer._delivery_cy import Delivery
+from penstock.producer._send_cy import SendFace
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.blocking import run_steps
 from penstock.producer.bulk_face import BulkFace

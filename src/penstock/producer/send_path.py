@@ -17,7 +17,8 @@ from penstock._ticket import Ticket
 from penstock._time import Clock
 from penstock.errors import ProducerClosedError, RecordTooLargeError
 from penstock.partitioners import Partitioner
-from penstock.producer._send_cy import Delivery, TopicState
+from penstock.producer._delivery_cy import Delivery
+from penstock.producer._queue_cy import TopicState
 from penstock.producer.accumulator import EncodedRecord, RecordAccumulator, Steps, TimeIsUp
 from penstock.producer.cluster import ClusterSnapshot
 from penstock.producer.gate import Gate, OpenGate

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.producer._send_cy import PartitionQueue
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import Batch, BatchIdentity
 from penstock.records.format import last_sequence, next_sequence
 

@@ -26,7 +26,7 @@ from penstock.errors import (
     TransactionAbortedError,
     UnknownProducerIdError,
 )
-from penstock.producer._send_cy import PartitionQueue
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import Batch, BatchIdentity
 from penstock.producer.response_policy import BatchSituation, Decision
 from penstock.producer.sequences import NO_IDENTITY

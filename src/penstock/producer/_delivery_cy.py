@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Delivery: what send() returns, one per record. Compiled if possible.
+
+What all records of a batch have in common is in their BatchResult; a Delivery adds only what is the record's own,
+because an application may keep millions of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import KafkaError, KafkaTimeoutError
+from penstock.producer.delivery import follow
+from penstock.types import RecordMetadata
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if TYPE_CHECKING:
+    from penstock.producer.delivery import BatchResult
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.final
+@cython.no_gc  # a Delivery refers to its batch's result only, and a finished result refers to nothing
+@cython.freelist(256)
+@cython.cclass
+class Delivery:
+    """The future of one accepted record.
+
+    It can be waited for (`result`, `exception`), asked (`done`), followed (`add_done_callback`), and awaited inside a
+    running asyncio loop. It cannot be cancelled: the record is on its way.
+    """
+
+    def __init__(
+        self, batch: BatchResult, index: int, timestamp: int = -1, key_size: int = -1, value_size: int = -1
+    ) -> None:
+        self._batch = batch
+        self.index = index
+        self._timestamp = timestamp
+        self._key_size = key_size
+        self._value_size = value_size
+
+    def done(self) -> bool:
+        """Whether the outcome is known and its callback has run."""
+        batch = self._batch
+        if batch.pieces:
+            batch = self.answered_by()
+        return bool(batch.done)
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the acknowledgement; where the record is.
+
+        Raises:
+            KafkaTimeoutError: the time is up; the record goes on.
+            KafkaError: the record was not acknowledged, and why.
+        """
+        metadata, error = self._wait(timeout)
+        if error is not None:
+            # All records of a batch share it: without this its traceback would grow with every call.
+            raise error.with_traceback(None)
+        return metadata
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
+        """Wait for the outcome; the error, or None when the record was acknowledged.
+
+        Raises:
+            KafkaTimeoutError: the time is up; the record goes on.
+        """
+        batch = self._batch
+        if batch.done and batch.error is None:
+            return None  # the ordinary case: all records of the batch were acknowledged
+        answer = batch.wait(self.index, timeout)
+        if answer is None:
+            raise self._out_of_time(timeout)
+        return answer[0].error_of(answer[1])
+
+    def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
+        """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
+        follow(self, fn)
+
+    def place_in_batch(self) -> tuple[BatchResult, int]:
+        """The result of the batch that the record was accepted in, and its index there."""
+        return self._batch, self.index
+
+    def payload(self) -> int:
+        """Bytes of key and value."""
+        return max(0, self._key_size) + max(0, self._value_size)
+
+    def answered_by(self) -> BatchResult:
+        """The result that answers for the record now: its batch's or, after a split, a piece's."""
+        return self._batch.resolve(self.index)[0]
+
+    def outcome(self) -> tuple[RecordMetadata, KafkaError | None]:
+        """Metadata and error of a settled record, as callbacks get them."""
+        batch, index = self._batch.resolve(self.index)
+        return batch.metadata_of(index, self._timestamp, self._key_size, self._value_size), batch.error_of(
+            index
+        )
+
+    def _wait(self, timeout: float | None) -> tuple[RecordMetadata, KafkaError | None]:
+        if self._batch.wait(self.index, timeout) is None:
+            raise self._out_of_time(timeout)
+        return self.outcome()
+
+    def _out_of_time(self, timeout: float | None) -> KafkaTimeoutError:
+        return KafkaTimeoutError(
+            f"no outcome for a record of {self._batch.topic_partition} within {timeout} s; it is still on its way"
+        )
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
+        yield from done
+        return self.result(0)
+
+    def __repr__(self) -> str:
+        batch, _ = self._batch.resolve(self.index)
+        if not batch.done:
+            return f"<Delivery {batch.topic_partition} pending>"
+        metadata, error = self.outcome()
+        return f"<Delivery {batch.topic_partition} {error!r}>" if error else f"<Delivery {metadata}>"
+
+
+@cython.cfunc
+def new_delivery(
+    batch: BatchResult,
+    index: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+    key_size: cython.Py_ssize_t,
+    value_size: cython.Py_ssize_t,
+) -> Delivery:
+    """The Delivery of a record that was appended; in compiled code without a call of its constructor."""
+    delivery: Delivery
+    if not cython.compiled:
+        return Delivery(batch, index, timestamp, key_size, value_size)
+    delivery = Delivery.__new__(Delivery)
+    delivery._batch = batch
+    delivery.index = index
+    delivery._timestamp = timestamp
+    delivery._key_size = key_size
+    delivery._value_size = value_size
+    return delivery

@@ -1,0 +1,46 @@
+# C layout of queues and topics, so that the fast path reads their fields and appends without the interpreter.
+cimport cython
+
+from penstock.producer._delivery_cy cimport Delivery
+from penstock.records._batch_cy cimport BatchWriter
+
+cdef class TopicState:
+    cdef readonly str name
+    cdef readonly Py_ssize_t sticky_size
+    cdef object choose
+    cdef public list queues              # by partition; replaced whole when the topic changes
+    cdef public Py_ssize_t sticky_partition   # written under that partition's lock
+    cdef public Py_ssize_t sticky_bytes       # likewise
+    cdef public bint used
+    cdef public object load
+
+    cpdef switch(self)
+    cdef bint maybe_switch_locked(self) except -1
+    cdef count_locked(self, Py_ssize_t size, bint full)
+
+cdef class PartitionQueue:
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef readonly set active     # the producer's; its identity also says whose I/O thread serves this queue
+    cdef set incomplete
+    cdef public bint muted       # owned by the I/O thread
+    cdef cython.pymutex _lock    # guards the rest
+    cdef readonly bint closed
+    cdef readonly object batches
+    cdef BatchWriter _writer     # of the open batch, None when there is none
+    cdef object _result
+    cdef Py_ssize_t _size        # of the record appended last
+    cdef Py_ssize_t _refusal     # the writer's answer, when it took no record
+
+    cdef Delivery _append_locked(
+        self, BatchWriter writer, result, long long timestamp, bytes key, bytes value, headers
+    )
+    cdef Py_ssize_t _append_more_rows_locked(
+        self, window, Py_ssize_t first, Py_ssize_t last, Py_ssize_t budget, list spares
+    ) except? -2
+    cdef Py_ssize_t _end_chunk_locked(
+        self, Py_ssize_t refusal, Py_ssize_t taken, TopicState sticky, list spares
+    ) except? -2
+    cdef _open_locked(self, fresh)
+    cdef _shut_locked(self)
+    cdef object _pop_locked(self)
