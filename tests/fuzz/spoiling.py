@@ -16,7 +16,7 @@ from network.fakes import FakeNetwork, Peer
 from penstock._ticket import Ticket
 from penstock.errors import KafkaTimeoutError
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer.accumulator import TimeIsUp
+from penstock.producer.appending import TimeIsUp
 from penstock.producer.assembly import assemble
 from penstock.producer.config import ProducerConfig
 from penstock.testing import FakeCluster

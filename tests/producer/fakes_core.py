@@ -12,7 +12,8 @@ from penstock.errors import KafkaError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer._queue_cy import PartitionQueue, TopicState
 from penstock.producer._send_cy import FastPath
-from penstock.producer.accumulator import AccumulatorSettings, EncodedRecord, RecordAccumulator
+from penstock.producer.accumulator import AccumulatorSettings, RecordAccumulator
+from penstock.producer.appending import EncodedRecord
 from penstock.producer.batch import Batch, BatchState
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.cluster import ClusterSnapshot, PartitionInfo, TopicInfo

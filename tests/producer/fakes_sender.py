@@ -29,7 +29,7 @@ from network.fakes import (
 
 from penstock._ticket import Ticket
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer.accumulator import TimeIsUp
+from penstock.producer.appending import TimeIsUp
 from penstock.producer.assembly import assemble
 from penstock.producer.config import ProducerConfig
 from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE

@@ -26,7 +26,7 @@ from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer.accumulator import TimeIsUp
+from penstock.producer.appending import TimeIsUp
 from penstock.producer.batch import BatchState
 from penstock.producer.blocking import run_steps
 from penstock.records.compression import CODECS

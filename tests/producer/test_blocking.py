@@ -11,7 +11,7 @@ from network.fakes import FakeClock
 from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import IllegalStateError
-from penstock.producer.accumulator import PROGRESS, TimeIsUp
+from penstock.producer.appending import PROGRESS, TimeIsUp
 from penstock.producer.blocking import run_steps
 from penstock.producer.delivery import mark_io_thread
 

@@ -188,7 +188,7 @@ def closed_port() -> int:
 
 
 def _record(size: int) -> Any:
-    from penstock.producer.accumulator import EncodedRecord
+    from penstock.producer.appending import EncodedRecord
 
     return EncodedRecord(1, None, bytes(size), None, size + 100)
 

@@ -13,7 +13,7 @@ from typing import Any
 from penstock._ticket import Ticket
 from penstock.errors import KafkaTimeoutError, ProducerClosedError
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer.accumulator import TimeIsUp
+from penstock.producer.appending import TimeIsUp
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.txn_manager import TransactionManager
 from penstock.transaction_handle import TransactionHandle

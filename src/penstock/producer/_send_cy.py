@@ -74,7 +74,7 @@ class FastPath:
         hash_keys: whether keys choose the partition.
         wall_ms: the clock for timestamps, or None for the system's.
         wake: wakes the I/O thread; called when a batch became full.
-        append_now: appends where no open batch has room, see RecordAccumulator; None: the general path does.
+        append_now: appends where no open batch has room, see Appender; None: the general path does.
     """
 
     def __init__(

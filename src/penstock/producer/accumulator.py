@@ -1,69 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records on their way in, batches on their way out: one queue of batches per partition.
 
-Application threads append (through the fast path, or `append_steps`); the I/O thread asks which brokers have something
-ready, drains it, queues batches again after a failure, splits and expires them.
+Application threads append (through the fast path, or the Appender that the accumulator is); the I/O thread asks which
+brokers have something ready, drains it, queues batches again after a failure, splits and expires them.
 
 Rules:
-1. Memory is asked for outside the partition lock, and the append is tried again under it before a new batch is opened:
-   meanwhile another thread may have opened one (the double-checked append).
-2. A batch is in `incomplete` from the moment it is queued until it has its outcome; a split replaces it by its pieces.
-3. Once the accumulator is closed nothing can be appended: each queue refuses under its own lock, so no record slips in
+1. A batch is in `incomplete` from the moment it is queued until it has its outcome; a split replaces it by its pieces.
+2. Once the accumulator is closed nothing can be appended: each queue refuses under its own lock, so no record slips in
    behind the one who empties the queues.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket
-from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
-from penstock.producer._delivery_cy import Delivery
-from penstock.producer._queue_cy import MOVED, NEEDS_SEGMENT, NO_BATCH, PartitionQueue, TopicState
+from penstock.errors import KafkaError
+from penstock.producer._queue_cy import PartitionQueue, TopicState
+from penstock.producer.appending import Appender
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.delivery import Countdown
 from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
 from penstock.producer.sequences import comes_before
-from penstock.records._batch_cy import BatchWriter
-from penstock.types import Header
-
-Steps = Generator[Ticket[Any] | str, Any, Delivery]
-
-# A checkpoint: something was accepted, and the time allowed for waiting counts anew.
-PROGRESS = "progress"
 
 _BY_NAME_AND_NUMBER = attrgetter("topic", "partition")
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
-
-
-def _always() -> None:
-    """Records are accepted, whatever happens."""
-
-
-class TimeIsUp(Exception):
-    """Thrown into waiting steps by whoever drives them when the time allowed for waiting is used up."""
-
-    def __init__(self, waited_ms: int) -> None:
-        super().__init__(f"{waited_ms} ms")
-        self.waited_ms = waited_ms
-
-
-class EncodedRecord(NamedTuple):
-    """A record as bytes, with the most it can take in a batch of its own."""
-
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...] | None
-    size_bound: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +42,7 @@ class AccumulatorSettings:
     delivery_timeout_ms: int
 
 
-class Appended(NamedTuple):
-    """Outcome of an append that did not wait: the Delivery if any, and whether the caller's new batch is needed."""
-
-    delivery: Delivery | None
-    moved: bool
-
-
-class RecordAccumulator:
+class RecordAccumulator(Appender):
     """Collects records into batches, partition by partition.
 
     Args:
@@ -103,15 +63,11 @@ class RecordAccumulator:
         wake: Callable[[], object],
         now: Callable[[], float],
     ) -> None:
-        self.batch_size = max(1, settings.batch_size)
+        super().__init__(max(1, settings.batch_size), pool, sealer, wake, now)
         self.linger = settings.linger_ms / 1000
         self.delivery_timeout = settings.delivery_timeout_ms / 1000
-        self.pool = pool
-        self.sealer = sealer
         self.partitioner = partitioner
-        self._wake = wake
-        self._now = now
-        self._lock = threading.Lock()  # guards the creation of topics and queues, flushes and closed
+        # The Appender's lock guards, besides, the creation of topics and queues, flushes and closed.
         self.topics: dict[str, TopicState] = {}  # written under the lock, read by anyone
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._flushes = 0
@@ -160,213 +116,6 @@ class RecordAccumulator:
             count = partition_count(name)
             if count is not None:
                 self.topic(name, count)
-
-    def try_append(
-        self, topic: TopicState, partition: int | None, record: EncodedRecord, on_delivery: Any
-    ) -> Delivery | None:
-        """Append to an open batch, letting a compressed one grow; None when a new batch is needed.
-
-        Args:
-            partition: the partition, or None: wherever records without key of this topic go now.
-        """
-        while True:
-            appended = self._append(topic, partition, record, on_delivery, None)
-            if not appended.moved:
-                return appended.delivery
-
-    def append_now(
-        self,
-        topic: TopicState,
-        partition: int | None,
-        fields: tuple[int, bytes | None, bytes | None, Any, int],
-        on_delivery: Any,
-    ) -> Delivery | None:
-        """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
-
-        More is waiting for memory, or memory for a batch larger than usual: see `append_steps`.
-
-        Args:
-            fields: those of an EncodedRecord.
-        """
-        record = EncodedRecord._make(fields)
-        if record.size_bound > self.batch_size:
-            return None
-        try:
-            while True:
-                delivery = self.try_append(topic, partition, record, on_delivery)
-                if delivery is not None:
-                    return delivery
-                buffer = self.pool.try_take(self.batch_size)
-                if buffer is None:
-                    return None
-                delivery = self._append(topic, partition, record, on_delivery, buffer).delivery
-                if delivery is not None:
-                    return delivery
-        except ProducerClosedError:
-            return None  # the general path says so
-
-    def append_steps(
-        self,
-        topic: TopicState,
-        partition: int | None,
-        record: EncodedRecord,
-        on_delivery: Any,
-        admitted: Callable[[], None] = _always,
-    ) -> Steps:
-        """Append, opening a new batch where needed. Yields Tickets for memory, and checkpoints by name.
-
-        Args:
-            admitted: raises when records are not accepted any more; asked after each wait, because what was allowed
-                before (a transaction was open) may have ended meanwhile.
-
-        Raises:
-            BufferExhaustedError: TimeIsUp was thrown in while it waited for memory.
-            ProducerClosedError: the producer was closed.
-        """
-        while True:
-            admitted()
-            delivery = self.try_append(topic, partition, record, on_delivery)
-            if delivery is not None:
-                return delivery
-            yield "memory"
-            buffer = yield from self._memory(max(self.batch_size, record.size_bound))
-            try:
-                yield "second look"
-                admitted()
-            except BaseException:
-                self.pool.give_back((buffer,))
-                raise
-            appended = self._append(topic, partition, record, on_delivery, buffer)
-            if appended.delivery is not None:
-                return appended.delivery
-
-    def _append(
-        self,
-        topic: TopicState,
-        partition: int | None,
-        record: EncodedRecord,
-        on_delivery: Any,
-        buffer: bytearray | None,
-    ) -> Appended:
-        """One append; an unused `buffer` goes back to the pool, whatever happens."""
-        queue, sticky = self._queue(topic, partition)
-        fresh = None if buffer is None else self._new_batch(queue, buffer)
-        spares: list[bytearray] | None = None
-        try:
-            outcome = queue.append(*record[:4], on_delivery, sticky, None, fresh)
-            if outcome is NEEDS_SEGMENT:
-                spare = self.pool.try_take(self.batch_size)
-                spares = [] if spare is None else [spare]
-                outcome = queue.append(*record[:4], on_delivery, sticky, spares, fresh)
-        finally:
-            if fresh is not None and fresh.record_count == 0:
-                self.pool.give_back(fresh.buffers)
-            if spares:
-                self.pool.give_back(spares)
-        if isinstance(outcome, int):
-            return Appended(None, outcome is MOVED)
-        if (fresh is not None and fresh.record_count) or queue.head()[1]:
-            self._wake()  # a first batch was made, or one became full
-        return Appended(outcome, False)
-
-    def append_rows_steps(
-        self,
-        where: PartitionQueue | TopicState,
-        window: Any,
-        rows: tuple[int, int],
-        accepted: list[Any],
-        admitted: Callable[[], None] = _always,
-    ) -> Generator[Ticket[Any] | str, Any, None]:
-        """Append rows of a window, opening batches where needed; yields as `append_steps` does, and PROGRESS.
-
-        Args:
-            where: the queue of their partition, or a topic: wherever records without key of it go now.
-            rows: the first, and the one behind the last.
-            accepted: gets what was appended; see `PartitionQueue.append_rows`.
-        """
-        first, last = rows
-        needs_batch = False
-        while first < last:
-            admitted()
-            buffer = None
-            if needs_batch:
-                yield "memory"
-                buffer = yield from self._memory(max(self.batch_size, window.size_bound(first)))
-                try:
-                    yield "second look"
-                    admitted()
-                except BaseException:
-                    self.pool.give_back((buffer,))
-                    raise
-            taken, why = self._append_rows(where, window, (first, last), accepted, buffer)
-            needs_batch = why == NO_BATCH
-            if taken:
-                first += taken
-                yield PROGRESS
-
-    def _append_rows(
-        self,
-        where: PartitionQueue | TopicState,
-        window: Any,
-        rows: tuple[int, int],
-        accepted: list[Any],
-        buffer: bytearray | None,
-    ) -> tuple[int, int]:
-        """One chunk; an unused `buffer` goes back to the pool, whatever happens."""
-        queue, sticky = self._queue(where, None) if isinstance(where, TopicState) else (where, None)
-        fresh = None if buffer is None else self._new_batch(queue, buffer)
-        spares: list[bytearray] | None = None
-        try:
-            taken, why = queue.append_rows(window, *rows, accepted, sticky, None, fresh)
-            if taken == 0 and why == NEEDS_SEGMENT:
-                spare = self.pool.try_take(self.batch_size)
-                spares = [] if spare is None else [spare]
-                taken, why = queue.append_rows(window, *rows, accepted, sticky, spares, fresh)
-        finally:
-            if fresh is not None and fresh.record_count == 0:
-                self.pool.give_back(fresh.buffers)
-            if spares:
-                self.pool.give_back(spares)
-        if (fresh is not None and fresh.record_count) or (taken and queue.head()[1]):
-            self._wake()  # a first batch was made, or one became full
-        return taken, why
-
-    def _queue(self, topic: TopicState, partition: int | None) -> tuple[PartitionQueue, TopicState | None]:
-        if partition is not None:
-            return topic.queues[partition], None
-        queues = topic.queues
-        chosen = topic.sticky_partition
-        while not 0 <= chosen < len(queues):
-            with self._lock:  # the first choice; later ones are made under the lock of the partition left
-                if topic.sticky_partition == chosen:
-                    topic.switch()
-            queues, chosen = topic.queues, topic.sticky_partition
-        return queues[chosen], topic
-
-    def _memory(self, size: int) -> Generator[Ticket[Any] | str, Any, bytearray]:
-        ticket = self.pool.take(size)
-        if ticket.done:
-            return ticket.result
-        self._wake()  # memory pressure makes every batch ready: let the I/O thread see it
-        try:
-            buffer: bytearray = yield ticket
-        except TimeIsUp as up:
-            self.pool.withdraw(ticket)
-            raise BufferExhaustedError(
-                f"no {size} bytes of buffer.memory ({self.pool.total}) became free within max.block.ms: waited "
-                f"{up.waited_ms} ms. The brokers take records more slowly than they are sent, or not at all; slow "
-                "down, raise buffer.memory or max.block.ms, or see whether the brokers can be reached."
-            ) from None
-        except BaseException:
-            self.pool.withdraw(ticket)
-            raise
-        return buffer
-
-    def _new_batch(self, queue: PartitionQueue, buffer: bytearray) -> Batch:
-        # A first record larger than batch.size is accepted all the same, and the batch is full with it.
-        writer = BatchWriter(buffer, self.batch_size, self.sealer.expected_ratio(queue.topic))
-        # The batch's memory is the very list to which the writer adds the segments it grows by.
-        return Batch(queue, writer, self._now(), writer.segments)
 
     def flush(self) -> Ticket[None]:
         """Make everything sendable; the Ticket is granted when all that was accepted before has its outcome."""

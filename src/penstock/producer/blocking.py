@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from penstock._ticket import Ticket
 from penstock._time import Clock
-from penstock.producer.accumulator import PROGRESS, TimeIsUp
+from penstock.producer.appending import PROGRESS, TimeIsUp
 from penstock.producer.delivery import forbid_on_io_thread
 
 R = TypeVar("R")

@@ -24,7 +24,8 @@ from penstock._time import Clock
 from penstock.errors import KafkaError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer._queue_cy import PartitionQueue, TopicState
-from penstock.producer.accumulator import PROGRESS, RecordAccumulator
+from penstock.producer.accumulator import RecordAccumulator
+from penstock.producer.appending import PROGRESS
 from penstock.producer.bad_rows import BadRows
 from penstock.producer.bulk_delivery import BulkDelivery, row_ranges, span_rows
 from penstock.producer.send_path import SendPath, check_topic_name

@@ -19,7 +19,8 @@ from penstock.errors import ProducerClosedError, RecordTooLargeError
 from penstock.partitioners import Partitioner
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer._queue_cy import TopicState
-from penstock.producer.accumulator import EncodedRecord, RecordAccumulator, Steps, TimeIsUp
+from penstock.producer.accumulator import RecordAccumulator
+from penstock.producer.appending import EncodedRecord, Steps, TimeIsUp
 from penstock.producer.cluster import ClusterSnapshot
 from penstock.producer.gate import Gate, OpenGate
 from penstock.producer.interceptors import Interceptors
