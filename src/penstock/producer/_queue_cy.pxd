@@ -16,7 +16,7 @@ cdef class TopicState:
 
     cpdef switch(self)
     cdef bint maybe_switch_locked(self) except -1
-    cdef count_locked(self, Py_ssize_t size, bint full)
+    cdef bint count_locked(self, Py_ssize_t size, bint full) except -1
 
 cdef class PartitionQueue:
     cdef readonly str topic

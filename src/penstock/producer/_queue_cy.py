@@ -369,8 +369,10 @@ class TopicState:
         self.switch()
         return True
 
-    def count_locked(self, size: cython.Py_ssize_t, full: cython.bint) -> None:
-        """Count bytes appended to the sticky partition, and move on when it has had its share."""
+    def count_locked(self, size: cython.Py_ssize_t, full: cython.bint) -> cython.bint:
+        """Count bytes appended to the sticky partition, and move on when it has had its share; whether it did."""
         self.sticky_bytes += size
-        if self.sticky_bytes >= self.sticky_size and (full or self.sticky_bytes >= 2 * self.sticky_size):
-            self.switch()
+        if self.sticky_bytes < self.sticky_size or not (full or self.sticky_bytes >= 2 * self.sticky_size):
+            return False
+        self.switch()
+        return True
