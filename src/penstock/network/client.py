@@ -163,7 +163,8 @@ class NetworkClient:
             pool.sweep(now)
         if self._bootstrap is None:
             self._fetcher.maybe_rebootstrap(now)
-        self._tell_fatal_error()
+        if self._pool.fatal_error is not None:
+            self._tell_fatal_error()
         self.metrics.io_ns += int((self._clock.now() - now) * _NANOSECONDS)
         return self._deliver()
 

@@ -140,6 +140,10 @@ class Drainer:
         if state is None or state.sticky_partition < 0 or len(self._seen[topic]) < len(state.queues):
             return
         timeout = self._accumulator.partitioner.availability_timeout
+        if timeout <= 0 and len(snapshot.available_partitions(topic)) == len(state.queues):
+            everywhere = [(queue.partition, queue.depth()) for queue in state.queues]
+            self._accumulator.partitioner.update_load(state, everywhere, False)
+            return
         lengths = []
         excluded = False
         for queue in state.queues:

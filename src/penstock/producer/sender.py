@@ -251,11 +251,11 @@ class Sender:
             self._gate.transactional_id,
             max_version=self._gate.max_produce_version,
         )
-        self._metrics.on_request(batches, now)
         timeout = self._settings.request_timeout_ms / 1000
         self._client.send(
             ClientRequest(node, request, timeout, lambda response: self._on_response(response, batches)), now
         )
+        self._metrics.on_request(batches, now)  # afterwards: a lone record need not wait for it
 
     # ---- expiry
 
