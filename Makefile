@@ -35,13 +35,30 @@ demo: build need-java ## start a real Kafka, send records through the producer, 
 
 ##@ Verify
 
+# Tests with a broker mostly wait, the others compute: side by side they take little more than the longer of the two.
 .PHONY: test
-test: test-compiled test-pure ## the whole suite compiled, then without compiled modules
+ifeq ($(PYTEST_ARGS),)
+test: build need-java ## the whole suite, compiled and without compiled modules
+	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker' \
+	  '$(MAKE) --no-print-directory test-units test-pure'
+else
+test: test-compiled test-pure
+endif
 
 .PHONY: test-compiled
 test-compiled: build need-java ## the whole suite on the compiled modules
 	@echo '==> tests, compiled'
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-broker
+test-broker: build need-java ## of it, what needs a real Kafka
+	@echo '==> tests with a real Kafka, compiled'
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m broker $(PYTEST_ARGS)
+
+.PHONY: test-units
+test-units: build ## of it, what needs none
+	@echo '==> tests without Kafka, compiled'
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker' $(PYTEST_ARGS)
 
 # The broker's behaviour does not depend on our implementation, so the pure run repeats only the core of those tests.
 .PHONY: test-pure
