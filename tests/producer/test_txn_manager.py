@@ -371,8 +371,10 @@ def test_records_are_refused_outside_a_transaction():
 def test_a_record_that_slipped_in_too_late_begins_no_transaction_of_its_own():
     rig = GateRig.transactional(protocol=V2)
     a_transaction(rig)
-    topic = rig.parts.accumulator.topic("t", 2)  # as if a thread had looked before the commit
+    topic = rig.parts.accumulator.topic("t", 2)
+    rig.parts.accumulator.admit(True)  # as if the queue had not looked
     late = rig.drive(rig.parts.accumulator.append_steps(topic, 0, encoded(b"late"), None))
+    rig.parts.accumulator.admit(False)
     rig.run_for(1)
     assert rig.waiting() == []
     rig.acknowledge_all()

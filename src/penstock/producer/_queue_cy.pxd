@@ -11,6 +11,7 @@ cdef class TopicState:
     cdef public list queues              # by partition; replaced whole when the topic changes
     cdef public Py_ssize_t sticky_partition   # written under that partition's lock
     cdef public Py_ssize_t sticky_bytes       # likewise
+    cdef public bint known
     cdef public bint used
     cdef public object load
 
@@ -18,7 +19,11 @@ cdef class TopicState:
     cdef bint maybe_switch_locked(self) except -1
     cdef bint count_locked(self, Py_ssize_t size, bint full) except -1
 
+cdef class Admission:
+    cdef public bint open        # see RecordAccumulator.admit
+
 cdef class PartitionQueue:
+    cdef Admission _admission
     cdef readonly str topic
     cdef readonly int partition
     cdef readonly set active     # the producer's; its identity also says whose I/O thread serves this queue

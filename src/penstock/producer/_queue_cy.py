@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ProducerClosedError
+from penstock.errors import IllegalStateError, ProducerClosedError
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -40,6 +40,8 @@ NO_BATCH = 0  # no batch is open, or the open one was full and is closed now
 NEEDS_SEGMENT = 1  # the compressed batch may grow, if there is a segment for it
 MOVED = 2  # records without key go to another partition now
 
+_NOT_ADMITTED = "the transaction ended, by commit, abort or error, while the record was being accepted"
+
 # C variables when compiled.
 _WRITER_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
 _EMPTY_BATCH = cython.declare(cython.Py_ssize_t, 61)  # the raw size of a batch without records
@@ -49,6 +51,19 @@ _NO_BUDGET = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
+
+
+class NotAdmitted(IllegalStateError):
+    """The transaction ended while a record was on its way in; whoever sent it asks the gate for the reason."""
+
+
+@cython.final
+@cython.cclass
+class Admission:
+    """Whether a producer accepts records now, as its transaction says; all its queues look at it, under their locks."""
+
+    def __init__(self) -> None:
+        self.open = True
 
 
 @cython.final
@@ -61,9 +76,18 @@ class PartitionQueue:
         partition: its number.
         active: all queues that have batches; this one adds itself.
         incomplete: all batches whose outcome is not known; a batch is added when it is queued.
+        admission: whether records are accepted; always, without it.
     """
 
-    def __init__(self, topic: str, partition: int, active: set, incomplete: set) -> None:  # type: ignore[type-arg]
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        active: set,  # type: ignore[type-arg]
+        incomplete: set,  # type: ignore[type-arg]
+        admission: Admission | None = None,
+    ) -> None:
+        self._admission = Admission() if admission is None else admission
         self.topic = topic
         self.partition = partition
         self.active = active
@@ -96,10 +120,13 @@ class PartitionQueue:
 
         Raises:
             ProducerClosedError: the producer was closed meanwhile.
+            NotAdmitted: records are not accepted now.
         """
         with self._lock:
             if self.closed:
                 raise ProducerClosedError("the producer is closed")
+            if not self._admission.open:
+                raise NotAdmitted(_NOT_ADMITTED)
             if sticky is not None and sticky.sticky_partition != self.partition:
                 return MOVED
             writer: BatchWriter | None = self._writer
@@ -169,6 +196,7 @@ class PartitionQueue:
 
         Raises:
             ProducerClosedError: the producer was closed meanwhile.
+            NotAdmitted: records are not accepted now.
         """
         taken: cython.Py_ssize_t
         before: cython.Py_ssize_t = _EMPTY_BATCH
@@ -176,6 +204,8 @@ class PartitionQueue:
         with self._lock:
             if self.closed:
                 raise ProducerClosedError("the producer is closed")
+            if not self._admission.open:
+                raise NotAdmitted(_NOT_ADMITTED)
             if sticky is not None:
                 if sticky.sticky_partition != self.partition:
                     return 0, MOVED
@@ -281,6 +311,11 @@ class PartitionQueue:
             self.closed = True
             self._shut_locked()
 
+    def pass_lock(self) -> None:
+        """Come back once whoever is appending has done so: from then on everybody sees what was set before."""
+        with self._lock:
+            pass
+
     def take_all(self) -> list[Batch]:
         """Take every batch."""
         taken: list = []
@@ -354,6 +389,7 @@ class TopicState:
         self.queues = []
         self.sticky_partition = -1
         self.sticky_bytes = 0
+        self.known = True  # the cluster's metadata has it; written by the I/O thread
         self.used = True  # set by every send, cleared by whoever asks which topics are in use
         self.load: Any = None  # queue lengths for the adaptive choice; replaced whole by the I/O thread
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from penstock.errors import IllegalStateError
 from penstock.types import HeadersLike, OnDelivery, ProducerRecord, as_headers
 
 try:
@@ -156,7 +157,7 @@ class FastPath:
             timestamp = int(time.time() * 1000.0)
         with queue._lock:
             delivery = None
-            if not sticky or state.sticky_partition == chosen:
+            if queue._admission.open and (not sticky or state.sticky_partition == chosen):
                 delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
             if delivery is not None:
                 if on_delivery is not None:
@@ -237,7 +238,9 @@ class SendFace:
             ProducerClosedError: the producer is closed.
             TypeError, ValueError: an argument is wrong.
         """
-        fast: FastPath = self._fast_path
+        fast: FastPath | None = self._fast_path
+        if fast is None:
+            raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
         delivery: Delivery | None = fast.try_send(
             topic, value, key, headers, partition, timestamp_ms, on_delivery
         )

@@ -18,7 +18,7 @@ from operator import attrgetter
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
-from penstock.producer._queue_cy import PartitionQueue, TopicState
+from penstock.producer._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer.appending import Appender
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
@@ -70,6 +70,7 @@ class RecordAccumulator(Appender):
         # The Appender's lock guards, besides, the creation of topics and queues, flushes and closed.
         self.topics: dict[str, TopicState] = {}  # written under the lock, read by anyone
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._admission = Admission()
         self._flushes = 0
         self._closed = False
         # A queue adds itself, and its batches, under its own lock. Copies of sets are atomic.
@@ -104,7 +105,7 @@ class RecordAccumulator(Appender):
         queue = self._queues.get((topic, partition))
         if queue is None:
             queue = self._queues[topic, partition] = PartitionQueue(
-                topic, partition, self._active, self._incomplete
+                topic, partition, self._active, self._incomplete, self._admission
             )
             if self._closed:
                 queue.close()
@@ -116,6 +117,18 @@ class RecordAccumulator(Appender):
             count = partition_count(name)
             if count is not None:
                 self.topic(name, count)
+            self.topics[name].known = count is not None
+
+    def admit(self, records: bool) -> None:
+        """Accept records from now on, or none: when this returns, nobody is left who was let in before.
+
+        The general path asks the gate as well, which knows why not. But between its answer and the append another
+        thread may end the transaction, so each queue looks again under its own lock.
+        """
+        self._admission.open = records
+        if not records:
+            for queue in list(self._queues.values()):
+                queue.pass_lock()
 
     def flush(self) -> Ticket[None]:
         """Make everything sendable; the Ticket is granted when all that was accepted before has its outcome."""

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, ProducerClosedError
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer._queue_cy import MOVED, NEEDS_SEGMENT, NO_BATCH, PartitionQueue, TopicState
+from penstock.producer._queue_cy import (
+    MOVED,
+    NEEDS_SEGMENT,
+    NO_BATCH,
+    NotAdmitted,
+    PartitionQueue,
+    TopicState,
+)
 from penstock.producer.batch import Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.sealing import Sealer
@@ -107,13 +114,13 @@ class Appender:
     ) -> Delivery | None:
         """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
 
-        More is waiting for memory, or memory for a batch larger than usual: see `append_steps`.
+        More is waiting for memory or metadata, or memory for a batch larger than usual: see `append_steps`.
 
         Args:
             fields: those of an EncodedRecord.
         """
         record = EncodedRecord._make(fields)
-        if record.size_bound > self.batch_size:
+        if record.size_bound > self.batch_size or not topic.known:
             return None
         try:
             while True:
@@ -126,7 +133,7 @@ class Appender:
                 delivery = self._append(topic, partition, record, on_delivery, buffer).delivery
                 if delivery is not None:
                     return delivery
-        except ProducerClosedError:
+        except (ProducerClosedError, NotAdmitted):
             return None  # the general path says so
 
     def append_steps(
@@ -173,25 +180,35 @@ class Appender:
         buffer: bytearray | None,
     ) -> Appended:
         """One append; an unused `buffer` goes back to the pool, whatever happens."""
-        queue, sticky = self._queue(topic, partition)
-        fresh = None if buffer is None else self._new_batch(queue, buffer)
+        fresh: Batch | None = None
         spares: list[bytearray] | None = None
         try:
+            queue, sticky = self._queue(topic, partition)
+            fresh = None if buffer is None else self._new_batch(queue, buffer)
             outcome = queue.append(*record[:4], on_delivery, sticky, None, fresh)
             if outcome is NEEDS_SEGMENT:
                 spare = self.pool.try_take(self.batch_size)
                 spares = [] if spare is None else [spare]
                 outcome = queue.append(*record[:4], on_delivery, sticky, spares, fresh)
         finally:
-            if fresh is not None and fresh.record_count == 0:
-                self.pool.give_back(fresh.buffers)
-            if spares:
-                self.pool.give_back(spares)
+            self._return_unused(buffer, fresh, spares)
         if isinstance(outcome, int):
             return Appended(None, outcome is MOVED)
         if (fresh is not None and fresh.record_count) or queue.head()[1]:
             self._wake()  # a first batch was made, or one became full
         return Appended(outcome, False)
+
+    def _return_unused(
+        self, buffer: bytearray | None, fresh: Batch | None, spares: list[bytearray] | None
+    ) -> None:
+        """Give back what was taken for a batch and is not in it, also when Ctrl-C came before there was a batch."""
+        if fresh is not None:
+            if fresh.record_count == 0:
+                self.pool.give_back(fresh.buffers)
+        elif buffer is not None:
+            self.pool.give_back((buffer,))
+        if spares:
+            self.pool.give_back(spares)
 
     def append_rows_steps(
         self,
@@ -237,20 +254,18 @@ class Appender:
         buffer: bytearray | None,
     ) -> tuple[int, int]:
         """One chunk; an unused `buffer` goes back to the pool, whatever happens."""
-        queue, sticky = self._queue(where, None) if isinstance(where, TopicState) else (where, None)
-        fresh = None if buffer is None else self._new_batch(queue, buffer)
+        fresh: Batch | None = None
         spares: list[bytearray] | None = None
         try:
+            queue, sticky = self._queue(where, None) if isinstance(where, TopicState) else (where, None)
+            fresh = None if buffer is None else self._new_batch(queue, buffer)
             taken, why = queue.append_rows(window, *rows, accepted, sticky, None, fresh)
             if taken == 0 and why == NEEDS_SEGMENT:
                 spare = self.pool.try_take(self.batch_size)
                 spares = [] if spare is None else [spare]
                 taken, why = queue.append_rows(window, *rows, accepted, sticky, spares, fresh)
         finally:
-            if fresh is not None and fresh.record_count == 0:
-                self.pool.give_back(fresh.buffers)
-            if spares:
-                self.pool.give_back(spares)
+            self._return_unused(buffer, fresh, spares)
         if (fresh is not None and fresh.record_count) or (taken and queue.head()[1]):
             self._wake()  # a first batch was made, or one became full
         return taken, why

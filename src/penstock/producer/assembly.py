@@ -132,6 +132,7 @@ def _assemble(
 
     def accept(records: bool) -> None:
         fast_path.enabled = records and fast_allowed and not send_path.closed
+        accumulator.admit(records)
 
     columns = ColumnSender(
         accumulator, send_path, config.partitioner is not None or len(interceptors) > 0, clock
@@ -141,7 +142,7 @@ def _assemble(
     if config.transactional_id is not None:
         cluster = ClusterFacts(client, metadata, clock.now)
         gate = transactions = _transactions(config, accumulator, client, cluster, accept, rng)
-        fast_path.enabled = False  # until a transaction begins
+        accept(False)  # until a transaction begins
     elif config.enable_idempotence:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         gate = IdempotentGate(config.retries, backoff, rng, accept)

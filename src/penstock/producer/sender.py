@@ -235,6 +235,8 @@ class Sender:
                 self._gate.on_failure(batch, error, Decision(Action.FAIL, bump_epoch=True))
                 self._fail(batch, error, None, now)
                 self._after_answer(batch)
+        else:
+            self._metrics.on_request(batches, now)  # afterwards: a lone record need not wait for it
 
     def _send(self, node: Node, batches: list[Batch], now: float) -> None:
         snapshot = self._metadata.snapshot
@@ -255,7 +257,6 @@ class Sender:
         self._client.send(
             ClientRequest(node, request, timeout, lambda response: self._on_response(response, batches)), now
         )
-        self._metrics.on_request(batches, now)  # afterwards: a lone record need not wait for it
 
     # ---- expiry
 
@@ -320,7 +321,7 @@ class Sender:
         """The request no longer holds the batch: let its partition go on, and its memory go back."""
         if self._settings.max_in_flight == 1:
             batch.queue.muted = False
-        if batch.buffers or batch.counted:
+        if batch.wire is not None:  # else it was released with its outcome
             self._accumulator.release(batch)
 
     def _on_failed_request(self, error: KafkaError, node: Node, batches: list[Batch], now: float) -> None:

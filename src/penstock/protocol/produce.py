@@ -16,7 +16,12 @@ from penstock.errors import ProtocolError
 from penstock.protocol._wire_writer import append_uvarint, byte_length
 from penstock.protocol.codec import decode_response_body
 from penstock.protocol.messages.produce import PRODUCE
-from penstock.protocol.produce_answer import PartitionResponse, ProduceResponse, read_plain_answer
+from penstock.protocol.produce_answer import (
+    PLAIN_VERSION,
+    PartitionResponse,
+    ProduceResponse,
+    read_plain_answer,
+)
 from penstock.protocol.schema import ZERO_UUID, ApiSchema, Buffer
 from penstock.types import Node
 
@@ -119,7 +124,7 @@ class ProduceRequest:
         """
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
         names = {topic.topic_id: topic.name for topic in self._topics} if by_id else None
-        if names is not None:
+        if names is not None and version == PLAIN_VERSION:
             plain = read_plain_answer(body, names)
             if plain is not None:
                 return plain

@@ -43,6 +43,8 @@ class ProduceResponse(NamedTuple):
     node_endpoints: list[Node]
 
 
+PLAIN_VERSION: Final = 13  # the one that is read here
+
 _UUID_SIZE: Final = 16
 _MANY: Final = 0x80  # from here on an unsigned varint takes more than one byte
 # index, error code, base offset, log append time, log start offset, then: no record errors, no message, no tags
