@@ -1282,3 +1282,21 @@ def test_a_transaction_that_took_too_long_can_be_aborted_in_the_second_protocol(
     rig.send("t", b"c", partition=0)
     rig.commit()
     assert rig.values() == [b"c"]
+
+
+@both
+def test_a_piece_of_a_split_batch_that_expires_in_flight_does_not_keep_a_transaction_from_ending(protocol):
+    rig = opened(protocol, delivery_timeout_ms=1000, request_timeout_ms=900, linger_ms=5)
+    deliveries = [rig.send("t", b"v", partition=0) for _ in range(2)]
+    rig.await_request()
+    rig.run_for(0.4)
+    rig.answer(error_code=10)  # too large: it is cut
+    rig.await_request()
+    rig.run_for(0.7)
+    assert all(isinstance(delivery.exception(0), DeliveryTimeoutError) for delivery in deliveries)
+    assert rig.waiting()  # its request is still on the way
+    rig.answer()
+    rig.acknowledge_all()
+    rig.abort()
+    assert rig.state is TxnState.READY
+    assert not rig.parts.accumulator.may_still_be_written()
