@@ -252,3 +252,8 @@ class SendFace:
     def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
         """Send a record that was made as a value; see `send`."""
         raise NotImplementedError
+
+
+if not cython.compiled:
+    # A C field begins as None by itself.
+    SendFace._fast_path = None
