@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from typing import Any
 from unittest import mock
@@ -245,6 +246,40 @@ def test_bad_rows_can_be_left_out(row_by_row):
     report = bulk.result(0)
     assert report.records == bulk.accepted == 2
     assert told(report.errors) == [(row, kind) for row, kind, _ in BAD_ROWS] == told(bulk.errors)
+
+
+def test_a_number_beyond_64_bits_with_a_sign_is_bad():
+    rig = make_rig()
+    far = pa.array([5, 2**63, 2**64 - 1], pa.uint64())
+    for column in ("timestamp", "partition"):
+        numbers = far if column == "timestamp" else pa.array([0, 2**63, 2**64 - 1], pa.uint64())
+        bulk = send_arrow(rig, pa.table({"value": [b"a", b"b", b"c"], column: numbers}), skip=True)
+        assert told(bulk.errors) == [(1, ValueError), (2, ValueError)]
+        assert bulk.accepted == 1
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_header_whose_name_is_no_text_is_bad_whoever_looks(watched):
+    rig = make_rig(interceptors=[Watcher()] if watched else [])
+    headers = pa.array([[(b"\xff", b"")], [("\u00e9".encode(), b"")]], pa.map_(pa.binary(), pa.binary()))
+    bulk = send_arrow(rig, pa.table({"value": [b"1", b"2"], "headers": headers}), skip=True)
+    assert told(bulk.errors) == [(0, ValueError)]
+    assert [record[2][0][0] for some in deliver(rig).values() for record in some] == ["\u00e9"]
+
+
+def test_what_a_null_row_would_point_to_is_not_looked_at():
+    count = 64
+    views = b"".join(
+        struct.pack("<iiii", 1 << 20, 0, 0x7FFF_0000, 1 << 30) if number % 2 else b"\1\0\0\0v" + bytes(11)
+        for number in range(count)
+    )
+    bitmap = pa.py_buffer(b"\x55" * (count // 8))
+    values = pa.Array.from_buffers(pa.binary_view(), count, [bitmap, pa.py_buffer(views)])
+    values.validate(full=True)
+    rig = make_rig()
+    send_arrow(rig, pa.table({"value": values, "key": [b"k"] * count}))
+    [some] = deliver(rig).values()
+    assert [record[0] for record in some] == [b"v", None] * (count // 2)
 
 
 def test_rows_that_are_all_bad_send_nothing():

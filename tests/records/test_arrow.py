@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.records import arrow
 from penstock.records.arrow import ArrowSource
 
 
@@ -46,6 +47,27 @@ def test_the_offset_of_a_struct_is_that_of_its_children_too():
 def test_rows_that_are_null_as_a_whole_are_refused():
     with pytest.raises(ValueError, match="null as a whole"):
         list(ArrowSource(OnlyArray(pa.array([{"a": 1}, None]))))
+
+
+class Uncounted(OnlyArray):
+    """Does not say how many nulls it has."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+        schema, array = self.data.__arrow_c_array__(requested_schema)
+        arrow._Array.from_address(arrow._capsule_pointer(array, b"arrow_array")).null_count = -1
+        return schema, array
+
+
+@pytest.mark.parametrize("first", [0, 1, 7, 8, 13])
+@pytest.mark.parametrize("null", [None, 0, 12, 13, 19, 20, 29])
+def test_nulls_that_nobody_counted_are_found(first, null):
+    array = pa.array([None if number == null else {"a": number} for number in range(29)] + [None])
+    data = Uncounted(array.slice(first, 20 - first))
+    if null is not None and first <= null < 20:
+        with pytest.raises(ValueError, match="null as a whole"):
+            list(ArrowSource(data))
+    else:
+        assert [chunk.length for chunk in ArrowSource(data)] == [20 - first]
 
 
 @pytest.mark.parametrize("data", [None, [b"a"], {"value": [b"a"]}])

@@ -11,7 +11,7 @@ import fix_arrow
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.records.arrow import ArrowSource
@@ -88,8 +88,9 @@ def test_a_column_of_nulls():
 def test_numbers_of_every_width(kind):
     largest = 2 ** (kind.bit_width - (0 if str(kind).startswith("u") else 1)) - 1
     column = pa.array([0, 5, None, largest], kind)
-    # What 64 bits with a sign cannot hold is as far out of range as the largest number that they can.
-    assert one(column, "partition") == [0, 5, None, min(largest, 2**63 - 1)]
+    # What 64 bits with a sign cannot hold is out of range, for partitions and for timestamps.
+    last = largest if largest < 2**63 else -1
+    assert one(column, "partition") == [0, 5, None, last] == one(column, "timestamp")
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,62 @@ def test_headers_in_lists_of_fixed_size():
     kind = pa.list_(pa.struct(fix_arrow.PAIR), 2)
     column = pa.array([[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None], kind)
     assert one(column, "headers") == [[("a", b"1"), ("b", None)], []]
+
+
+STRUCTS = pa.array(
+    [{"key": f"name {number}", "value": b"%d" % number * number} for number in range(9)],
+    pa.struct(fix_arrow.PAIR),
+)
+
+
+@pytest.mark.parametrize("kind", [*fix_arrow.BYTES_TYPES[:3], pa.binary(3)])
+@pytest.mark.parametrize(("first", "count"), [(0, 9), (4, 3), (8, 1)])
+def test_a_slice_of_structs_is_read_within_its_bounds(kind, first, count):
+    items = [b"%03d" % number for number in range(9)]
+    structs = pa.StructArray.from_arrays([pa.array(items, kind)], ["value"])
+    wanted = items[first : first + count]
+    batch = pa.RecordBatch.from_struct_array(structs).slice(first, count)
+    assert [row[0] for row in read(structs.slice(first, count))] == wanted == [row[0] for row in read(batch)]
+
+
+def test_what_is_behind_a_slice_of_structs_is_not_looked_at():
+    source = ArrowSource(STRUCTS.slice(4, 3))
+    [chunk] = source
+    assert [(column.offset, column.length) for column in chunk.columns] == [(4, 3), (4, 3)]
+
+
+def test_headers_in_a_slice_of_structs():
+    column = pa.ListArray.from_arrays(pa.array([0, 2, 2, 5], pa.int32()), STRUCTS.slice(3, 5))
+    pairs = [(f"name {number}", b"%d" % number * number) for number in range(3, 8)]
+    assert one(column, "headers") == [pairs[:2], [], pairs[2:]]
+
+
+@given(names=st.lists(st.binary(max_size=5) | st.text(max_size=3).map(str.encode), min_size=1, max_size=20))
+@example([b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf4\x8f\xbf\xbf", b"\xe0\x9f\xbf", b"\xc3"])
+@example(
+    [
+        b"\xf0\x8f\xbf\xbf",
+        b"\xf0\x90\x80\x80",
+        b"\xef\xbf\xbf",
+        b"\xed\x9f\xbf",
+        b"a\x80",
+        b"\xf5\x80\x80\x80",
+    ]
+)
+def test_the_name_of_a_header_is_text(names):
+    kind = pa.map_(pa.binary(), pa.binary())
+    table = pa.table({"value": pa.nulls(len(names)), "headers": pa.array([[(n, b"")] for n in names], kind)})
+    [rows] = arrow_rows(ArrowSource(table), ColumnNames())
+    found = {name for row, name in enumerate(names) if rows.size_bound(row) >= 0}
+    assert found == {name for name in names if is_text(name)}
+
+
+def is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ _KINDS = {
     BAD_SIZE: "the record is too large",
     BAD_PARTITION: "the topic has no partition of that number",
     BAD_TIMESTAMP: "the timestamp is before 1970, or too large",
-    BAD_HEADER: "a header is null, or its name is",
+    BAD_HEADER: "a header is null, or its name is null or not UTF-8",
     NO_TOPIC: "the topic is null, or a name that no topic can have",
 }
 

@@ -30,4 +30,5 @@ cdef class BytesColumn:
 
     cdef Py_ssize_t find(self, Py_ssize_t row) noexcept nogil
     cdef void prefetch(self, Py_ssize_t row) noexcept nogil
+    cdef bint is_text(self, Py_ssize_t size) noexcept nogil
     cdef Py_ssize_t _find_view(self, Py_ssize_t at) noexcept nogil

@@ -111,13 +111,15 @@ class IntColumn:
             self._items = self._items.cast(_FORMATS[width])
 
     def at(self, row: cython.Py_ssize_t) -> cython.longlong:
-        """A row's number, or NULL; what a signed number cannot hold is the largest one."""
+        """A row's number, or NULL; -1 for what a signed number cannot hold: nothing that is good is negative."""
         at: cython.Py_ssize_t = row + self._offset
         value: cython.longlong
         if self._width == 0 or (self._has_nulls and _is_null(self._valid, at)):
             return _NULL
         if not cython.compiled:
-            value = min(self._items[at], _LARGEST)
+            value = self._items[at]
+            if value > _LARGEST:
+                value = -1
         elif self._width == 8:
             value = cython.cast(cython.p_const_longlong, self._items)[at]
         elif self._width == 4:
@@ -135,7 +137,7 @@ class IntColumn:
         else:
             value = cython.cast(cython.p_const_longlong, self._items)[at]
             if value < 0:
-                value = _LARGEST
+                value = -1
         return value if self._times == 1 else self._scaled(value)
 
     @cython.cdivision(True)
@@ -285,6 +287,8 @@ class BytesColumn:
         at: cython.Py_ssize_t = row + self._offset
         if not cython.compiled:
             return
+        if self._has_nulls and _is_null(self._valid, at):
+            return  # where it would point is undefined
         if self._kind == _OFFSETS_32:
             prefetch_line(self._data + self._ints[at])
             prefetch_line(self._data + self._ints[at] + 64)
@@ -310,6 +314,34 @@ class BytesColumn:
             source = self._buffers[self._ints[4 * at + 2]] if size > 12 else self._data
             self.found = source[start : start + size]
         return size
+
+    def is_text(self, size: cython.Py_ssize_t) -> cython.bint:
+        """Whether the bytes found last, so many, are UTF-8."""
+        data: cython.p_const_uchar = self.found
+        at: cython.Py_ssize_t = 0
+        more: cython.Py_ssize_t
+        first: cython.int
+        second: cython.int
+        while at < size:
+            first = data[at]
+            at += 1
+            if first < 0x80:
+                continue
+            more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
+            if first < 0xC2 or first > 0xF4 or at + more > size:
+                return False
+            second = data[at]
+            # Longer than need be, a surrogate, or beyond the last character.
+            if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
+                return False
+            if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
+                return False
+            while more:
+                if data[at] & 0xC0 != 0x80:
+                    return False
+                at += 1
+                more -= 1
+        return True
 
     def get(self, row: cython.Py_ssize_t) -> bytes | None:
         """A row as a Python object."""

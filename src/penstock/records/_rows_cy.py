@@ -130,6 +130,8 @@ def _copy(
     if cython.compiled:
         memcpy(memory + at, data, size)
     else:
+        if len(data) != size:  # a slice would change its size, and with it the size of the batch's memory
+            raise ValueError(f"a column has {len(data)} bytes where it says {size}")
         memory[at : at + size] = data
     return at + size
 
@@ -237,7 +239,7 @@ class HeadersColumn:
             self._last = self._first + self._width
 
     def measure(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Bytes of a row's headers section; -1 where a header is null or has no name."""
+        """Bytes of a row's headers section; -1 where a header is null, or has no name or one that is not UTF-8."""
         entry: cython.Py_ssize_t
         name_size: cython.Py_ssize_t
         if self._kind == _POINTERS:
@@ -249,7 +251,7 @@ class HeadersColumn:
             if self._entries_have_nulls and _is_null(self._entries_valid, entry + self._entries_offset):
                 return -1
             name_size = self._names.find(entry)
-            if name_size < 0:
+            if name_size < 0 or not self._names.is_text(name_size):
                 return -1
             size += _field_size(name_size) + _field_size(self._values.find(entry))
         return size
@@ -277,7 +279,7 @@ class HeadersColumn:
         """A row's headers as Python objects.
 
         Raises:
-            ValueError: they were encoded before, and nobody needs them otherwise.
+            ValueError: they were encoded before, and nobody needs them otherwise; or a name is not UTF-8.
         """
         if self._kind == _POINTERS:
             raise ValueError("headers that were encoded before are not taken apart")
@@ -286,7 +288,7 @@ class HeadersColumn:
         entry: cython.Py_ssize_t
         for entry in range(self._first, self._last):
             name: bytes = self._names.get(entry)
-            found.append((name.decode(errors="replace"), self._values.get(entry)))
+            found.append((name.decode(), self._values.get(entry)))
         return found
 
 

@@ -8,8 +8,8 @@ Arrow library is needed.
 Rules:
 1. An ArrowChunk owns its data until it is released, by `release` or with its last reference: whoever keeps an address
    keeps the chunk.
-2. An offset counts from the first item of the buffers. The offset of a struct is that of its children too; the offset
-   of a list is not.
+2. An offset counts from the first item of the buffers. The offset and the length of a struct are those of its children
+   too (they may be longer, but what is behind has no meaning); those of a list are not.
 """
 
 from __future__ import annotations
@@ -228,30 +228,39 @@ class ArrowSource:
 
 
 def _chunk(schema: _Schema, array: _Array, owner: Any) -> ArrowChunk:
-    table = _describe(schema, array, 0)
-    if table.validity and array.null_count:
+    table = _describe(schema, array)
+    if table.validity and (array.null_count > 0 or _has_null(table)):
         raise ValueError("rows of the table are null as a whole, which is neither a record nor a missing one")
     return ArrowChunk(table.children, array.length, owner)
 
 
-def _describe(schema: Any, array: Any, offset: int) -> ArrowColumn:
-    """Turn a pair of structures into values; `offset` is that of the struct around it."""
+def _has_null(column: ArrowColumn) -> bool:
+    """Whether a row of a column with a bitmap is null: the count of nulls may be missing."""
+    first, after = column.offset, column.offset + column.length
+    bitmap = ctypes.string_at(column.validity + first // 8, (after + 7) // 8 - first // 8)
+    all_valid = (1 << column.length) - 1
+    return int.from_bytes(bitmap, "little") >> first % 8 & all_valid != all_valid
+
+
+def _describe(schema: Any, array: Any, offset: int = 0, length: int | None = None) -> ArrowColumn:
+    """Turn a pair of structures into values; `offset` and `length` are those of the struct around it."""
     form = _text(schema.format)
     own = array.offset + offset
+    rows = array.length if length is None else length
     addresses = [array.buffers[number] or 0 for number in range(array.n_buffers)]
     has_bitmap = bool(addresses) and form != "n" and not form.startswith(("+r", "+u"))
-    inner = own if form == "+s" else 0
+    inner = (own, rows) if form == "+s" else (0, None)
     children = tuple(
-        _describe(schema.children[number].contents, array.children[number].contents, inner)
+        _describe(schema.children[number].contents, array.children[number].contents, *inner)
         for number in range(array.n_children)
     )
     dictionary = None
     if schema.dictionary:
-        dictionary = _describe(schema.dictionary.contents, array.dictionary.contents, 0)
+        dictionary = _describe(schema.dictionary.contents, array.dictionary.contents)
     return ArrowColumn(
         _text(schema.name),
         form,
-        array.length,
+        rows,
         own,
         addresses[0] if has_bitmap and array.null_count else 0,
         tuple(addresses[1:]) if has_bitmap else tuple(addresses),

@@ -214,7 +214,7 @@ def _record(topic: str | None, rows: Rows, row: int) -> ProducerRecord:
         ValueError: it cannot be one.
     """
     if rows.size_bound(row) < 0:
-        raise ValueError("a header is null, or its name is")
+        raise ValueError("a header is null, or its name is null or not UTF-8")
     if topic is None:
         name = rows.topic.get(row)
         if not name:
