@@ -6,6 +6,7 @@ from __future__ import annotations
 from array import array
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from fix_impl import forms, load
@@ -201,6 +202,33 @@ def test_topics_have_slots_of_their_own(form):
     ]
     window.place([3, 2, 0], 1000, True)  # the second of them is a topic that cannot be
     assert [row for row, _ in window.bad_rows()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("count", [1, 5, 1000])
+def test_rows_of_many_topics_find_theirs(form, count):
+    names = [b"topic %d" % (number * 7 % count) for number in range(3000)] + [None, b"", b"topic 0"]
+    columns = {"topic": form._columns_cy.BytesColumn(form._columns_cy.POINTERS, tuple(names))}
+    window = form._window_cy.Window(4000)
+    known: dict[bytes, int] = {}
+    for first, last in ((0, 500), (500, len(names))):
+        window.open(form._rows_cy.Rows(len(names), columns), first, last)
+        window.read_topics(known)
+        assert list(known.values()) == list(range(len(known)))
+        window.place([1] * len(known), 1000, True)
+        window.settle_sticky([lambda: 0] * len(known), 1 << 40)
+        found = {window.row_at(at): slot for slot, start, end in window.sort() for at in range(start, end)}
+        assert found == {row: known[names[row]] for row in range(first, last) if names[row] is not None}
+
+
+@pytest.mark.parametrize("form_name", [name for name in ALL_FORMS if name != "compiled"])
+def test_a_topic_is_made_an_object_once_not_for_each_row(form_name):
+    form = modules(form_name)
+    column = form._columns_cy.BytesColumn(form._columns_cy.POINTERS, (b"x", b"y", b"z") * 60)
+    window = open_window(form, form._rows_cy.Rows(180, {"topic": column}))
+    with mock.patch.object(form._columns_cy.BytesColumn, "get", autospec=True, return_value=b"") as get:
+        get.side_effect = lambda self, row: (b"x", b"y", b"z")[row % 3]
+        window.read_topics({})
+    assert get.call_count == 3
 
 
 def test_spans_tell_which_rows_were_taken(form):

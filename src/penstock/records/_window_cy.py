@@ -5,7 +5,8 @@
 Rows are handled a window at a time, so that the memory for a table does not grow with the table.
 
 Rules:
-1. The loops touch no Python object, and the long ones run without the interpreter lock: the I/O thread works meanwhile.
+1. The loops over rows make no Python object. Placing and sorting run without the interpreter lock, so that the I/O
+   thread works meanwhile; appending does where a chunk has many rows and the batch much room (see `_MUCH_ROOM`).
 2. What a window appends is what `BatchWriter.append` would have written, row by row, and it refuses what that would
    have refused.
 """
@@ -20,10 +21,14 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+    from cython.cimports.libc.string import memcmp
+    from cython.cimports.penstock._primitives_cy import partition_at
     from cython.cimports.penstock.records._batch_cy import BatchWriter
     from cython.cimports.penstock.records._columns_cy import BytesColumn
     from cython.cimports.penstock.records._rows_cy import Rows
 else:
+    from penstock._primitives_cy import partition_at
     from penstock.records._batch_cy import BatchWriter
     from penstock.records._columns_cy import BytesColumn
     from penstock.records._rows_cy import Rows
@@ -41,6 +46,8 @@ _BATCH_HEADER = cython.declare(cython.Py_ssize_t, 61)
 # the I/O thread has done its turn. Seen: with batches of 16 KiB up to twice as slow, with 128 KiB a little faster.
 _MANY_ROWS = cython.declare(cython.Py_ssize_t, 256)
 _MUCH_ROOM = cython.declare(cython.Py_ssize_t, 48 * 1024)
+# Topics by the hashes of their names. More topics than this only mean that some are looked up in the dictionary.
+_NOTED_TOPICS = cython.declare(cython.int, 256)
 # Rows of a partition lie apart, so that the processor cannot guess the next one: it is told so many rows before.
 _AHEAD = cython.declare(cython.Py_ssize_t, 12)
 
@@ -55,6 +62,15 @@ def _ints_of(memory: bytearray) -> cython.p_int:
     if cython.compiled:
         return cython.cast(cython.p_int, PyByteArray_AS_STRING(memory))
     return memoryview(memory).cast("i")
+
+
+@cython.cfunc
+@cython.inline
+def _is_same(name: bytes, data: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.bint:
+    """Whether a name is the bytes that a column has found."""
+    if cython.compiled:
+        return PyBytes_GET_SIZE(name) == size and memcmp(PyBytes_AS_STRING(name), data, size) == 0
+    return name == data
 
 
 @cython.final
@@ -94,15 +110,23 @@ class Window:
             self._topic_memory = bytearray(len(self._place_memory))
             self._topics = _ints_of(self._topic_memory)
         self._has_topics = True
-        name: bytes | None
-        before: bytes | None = None
-        number: cython.int = _NO_TOPIC
+        names: list = list(known)
+        memory: bytearray = bytearray(4 * _NOTED_TOPICS)
+        noted: cython.p_int = _ints_of(memory)  # by the hash of a name: its number, plus 1
+        number: cython.int
+        at: cython.int
+        size: cython.Py_ssize_t
         row: cython.Py_ssize_t
         for row in range(self.first, self.last):
-            name = column.get(row)
-            if name != before or name is None:
-                number = _NO_TOPIC if name is None else known.setdefault(name, len(known))
-                before = name
+            size = column.find(row)
+            if size < 0:
+                self._topics[row - self.first] = _NO_TOPIC
+                continue
+            at = partition_at(column.found, size, _NOTED_TOPICS)
+            number = noted[at] - 1
+            if number < 0 or not _is_same(names[number], column.found, size):
+                number = _number_of(column.get(row), known, names)
+                noted[at] = number + 1
             self._topics[row - self.first] = number
 
     def place(self, counts: list, limit: cython.Py_ssize_t, hash_keys: cython.bint) -> None:  # type: ignore[type-arg]
@@ -353,6 +377,16 @@ class Window:
         writer.raw_size = raw
         writer.count = count
         return step - first
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _number_of(name: bytes | None, known: dict, names: list) -> cython.int:  # type: ignore[type-arg]
+    """The number of a topic among those known, which it becomes one of."""
+    number: cython.int = known.setdefault(name, len(known))
+    if number == len(names):
+        names.append(name)
+    return number
 
 
 @cython.cfunc
