@@ -118,6 +118,15 @@ def test_outcomes_by_hand():
     assert [entry.first_row for entry in bulk.errors] == [1]
 
 
+def test_a_callback_that_raises_breaks_nothing(caplog):
+    producer = MockProducer(auto_complete=False)
+    bulk = producer.send_many("t", [b"a"])
+    bulk.add_done_callback(lambda _: 1 / 0)
+    producer.complete_next()
+    bulk.add_done_callback(lambda _: 1 / 0)
+    assert caplog.text.count("a done callback of a bulk delivery raised") == 2
+
+
 def test_it_can_be_awaited():
     async def wait(bulk: MockBulkDelivery) -> Any:
         return await bulk

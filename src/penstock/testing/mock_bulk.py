@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
@@ -22,6 +23,8 @@ from penstock.types import (
     RowErrors,
     TopicPartition,
 )
+
+log = logging.getLogger("penstock.testing")
 
 Prepared = tuple[int, ProducerRecord, PendingRecord]  # with the number of the row
 
@@ -88,7 +91,7 @@ class MockBulkDelivery:
         """Call `fn(bulk)` when it is done: on the thread that completes it, or at once when it is done already."""
         pending = [one.delivery for _, _, one in self._accepted if not one.delivery.done()]
         if not pending:
-            fn(self)
+            self._call(fn)
             return
         lock = threading.Lock()  # guards left: several threads may complete records
         left = len(pending)
@@ -99,10 +102,16 @@ class MockBulkDelivery:
                 left -= 1
                 is_last = left == 0
             if is_last:
-                fn(self)
+                self._call(fn)
 
         for delivery in pending:
             delivery.add_done_callback(one_less)
+
+    def _call(self, fn: Callable[[MockBulkDelivery], object]) -> None:
+        try:
+            fn(self)
+        except (Exception, SystemExit):
+            log.exception("a done callback of a bulk delivery raised")
 
     def __await__(self) -> Generator[Any, None, BulkReport]:
         for _, _, pending in self._accepted:
