@@ -210,6 +210,9 @@ class PartitionQueue:
                 if sticky.sticky_partition != self.partition:
                     return 0, MOVED
                 budget = 2 * sticky.sticky_size - sticky.sticky_bytes
+                if budget <= 0:  # Ctrl-C came between the count and the choice that is due since
+                    sticky.switch()
+                    return 0, MOVED
             if self._writer is not None:
                 before = self._writer.raw_size
                 taken = self._append_more_rows_locked(window, first, last, budget, spares)
@@ -255,8 +258,17 @@ class PartitionQueue:
         if refusal == _WRITER_NEEDS_SEGMENT and (taken or spares is None):
             return NEEDS_SEGMENT
         # No room, or nothing to grow by: what has been gathered goes out as it is.
+        unused: cython.Py_ssize_t = 0
+        if refusal != _WRITER_NEEDS_SEGMENT:
+            # What a full batch cannot use counts as used, so that each partition gets one batch at a time: a request
+            # takes one of each.
+            unused = _EMPTY_BATCH + max(0, self._writer.limit - self._writer.estimated_size())
         self._shut_locked()
-        if sticky is not None and sticky.sticky_partition == self.partition and sticky.maybe_switch_locked():
+        if (
+            sticky is not None
+            and sticky.sticky_partition == self.partition
+            and sticky.count_locked(unused, True)
+        ):
             return MOVED
         return NO_BATCH
 
