@@ -33,6 +33,11 @@ def fresh(core: Core, ratio: float = 1.0, size: int = 1024) -> Batch:
     return Batch(core.queue(), writer, core.now, writer.segments)
 
 
+def append_steps(core: Core, window: Window, rows: tuple[int, int], accepted: list[Any], *more: Any) -> Any:
+    wake = core.accumulator.bulk_wake()
+    return core.accumulator.append_rows_steps(core.queue(), window, rows, accepted, wake, *more)
+
+
 def test_rows_fill_the_batch_and_close_it():
     core = Core()
     window, accepted = window_of(30), []
@@ -94,6 +99,52 @@ def test_records_without_key_move_on_with_a_full_batch():
     assert topic.sticky_bytes == 0
 
 
+def test_records_without_key_move_on_with_each_full_batch():
+    core = Core((1, 1, 1))
+    topic = core.topic()
+    topic.sticky_partition = 0
+    # 9 of 101 bytes: what is left has no room for another one.
+    assert core.queue().append_rows(window_of(30), 0, 30, [], topic, None, fresh(core)) == (9, MOVED)
+    assert topic.sticky_bytes == 0
+
+
+def test_a_batch_that_others_filled_is_no_share():
+    core = Core((1, 1, 1))
+    topic = core.topic()
+    topic.sticky_partition = 0
+    for _ in range(8):
+        core.append(VALUE)
+    assert core.queue().append_rows(window_of(30), 0, 30, [], topic) == (1, NO_BATCH)
+    assert topic.sticky_partition == 0
+    assert 101 <= topic.sticky_bytes < 300
+
+
+def test_a_compressed_batch_that_could_not_grow_is_no_share():
+    core = Core((1, 1, 1), compression="lz4")
+    topic = core.topic()
+    topic.sticky_partition = 0
+    queue, window = core.queue(), window_of(30)
+    assert queue.append_rows(window, 0, 30, [], topic, None, fresh(core, 0.1)) == (9, NEEDS_SEGMENT)
+    assert queue.append_rows(window, 9, 30, [], topic, []) == (0, NO_BATCH)
+    assert (topic.sticky_partition, topic.sticky_bytes) == (0, 909)
+
+
+def test_a_choice_that_was_interrupted_is_made_up_for():
+    core = Core((1, 1, 1))
+    core.append(b"opens a batch")
+    topic = core.topic()
+    topic.sticky_partition = 0
+    for counted in (2048, 5000):
+        topic.sticky_partition, topic.sticky_bytes = 0, counted
+        assert core.queue().append_rows(window_of(3), 0, 3, [], topic) == (0, MOVED)
+        assert topic.sticky_bytes == 0
+    accepted: list[Any] = []
+    topic.sticky_bytes = 2048
+    wake = core.accumulator.bulk_wake()
+    run(core.accumulator.append_rows_steps(topic, window_of(3), (0, 3), accepted, wake))
+    assert sum(part[2] for part in accepted) == 3
+
+
 def test_a_closed_queue_takes_no_rows():
     core = Core()
     core.accumulator.close()
@@ -114,7 +165,7 @@ def test_a_row_that_does_not_fit_a_new_batch_is_a_mistake_that_leaves_nothing():
 def test_large_rows_get_memory_of_their_own():
     core = Core(memory=8192)
     accepted: list[Any] = []
-    run(core.accumulator.append_rows_steps(core.queue(), window_of(3, bytes(1500)), (0, 3), accepted))
+    run(append_steps(core, window_of(3, bytes(1500)), (0, 3), accepted))
     assert [part[2] for part in accepted] == [1, 1, 1]
     core.deliver_all()
     assert core.pool.available() == 8192
@@ -128,7 +179,7 @@ def test_memory_that_came_too_late_goes_back():
             raise ProducerClosedError("closed meanwhile")
 
     checkpoint_passed = False
-    steps = core.accumulator.append_rows_steps(core.queue(), window_of(3), (0, 3), [], closed)
+    steps = append_steps(core, window_of(3), (0, 3), [], closed)
     run_to(steps, "second look")
     assert core.pool.available() == 8192 - 1024
     checkpoint_passed = True
@@ -140,7 +191,7 @@ def test_memory_that_came_too_late_goes_back():
 def test_memory_that_another_thread_made_needless_goes_back():
     core = Core(memory=8192)
     accepted: list[Any] = []
-    steps = core.accumulator.append_rows_steps(core.queue(), window_of(3), (0, 3), accepted)
+    steps = append_steps(core, window_of(3), (0, 3), accepted)
     run_to(steps, "second look")
     core.append(b"from another thread")
     run(steps)
@@ -148,11 +199,26 @@ def test_memory_that_another_thread_made_needless_goes_back():
     assert core.pool.available() == 8192 - 1024
 
 
-def test_the_sender_is_woken_for_a_first_batch_and_a_full_one():
-    core = Core(linger_ms=1000)
-    run(core.accumulator.append_rows_steps(core.queue(), window_of(3), (0, 3), []))
+# ------------------------------------------------------------------------------------------------ waking the sender
+
+
+def test_the_sender_is_woken_for_a_megabyte_of_rows_not_for_each_batch():
+    core = Core()
+    window = window_of(3000, bytes(1000))
+    run(append_steps(core, window, (0, 3000), []))
+    assert core.queue().depth() == 3000
+    assert core.wakeups == 2  # 3,000,000 bytes: the rest is for the end of the call
+    wake = core.accumulator.bulk_wake()
+    for _ in range(3):  # what was not told adds up over stretches of rows
+        run(core.accumulator.append_rows_steps(core.queue(), window, (0, 500), [], wake))
+    assert core.wakeups == 3
+    wake.now()
+    run(core.accumulator.append_rows_steps(core.queue(), window, (0, 1000), [], wake))
+    assert core.wakeups == 4
+
+
+def test_the_sender_is_woken_before_a_wait_for_memory():
+    core = Core(memory=2048)
+    steps = append_steps(core, window_of(100), (0, 100), [])
+    assert not run(steps).done
     assert core.wakeups == 1
-    run(core.accumulator.append_rows_steps(core.queue(), window_of(3), (0, 3), []))
-    assert core.wakeups == 1
-    run(core.accumulator.append_rows_steps(core.queue(), window_of(5), (0, 5), []))
-    assert core.wakeups > 1

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from array import array
 from typing import Any
 
 import pytest
 
 from penstock.errors import BulkDeliveryError, InvalidRecordError, KafkaTimeoutError, NetworkError
-from penstock.producer.bulk_delivery import BulkDelivery, row_ranges
+from penstock.producer.bulk_delivery import BulkDelivery, row_ranges, span_of
 from penstock.producer.delivery import BatchResult
 from penstock.types import PartitionReport, RowErrors, TopicPartition
 
@@ -56,7 +57,7 @@ def test_failed_rows_are_named_over_all_chunks():
     bulk = bulk_of(
         (failed, 2, 4, 0, (10, 4, steps(0, 1, 5, 7))), (fine, 0, 2, 8, (12, 2, None)), base_row=1000
     )
-    bulk.refuse([RowErrors(1008, 1009, LOST)])
+    bulk.refuse([(LOST, 1000, (8, 2, None))])
     failed.settle(error=LOST)
     fine.settle(0)
     assert rows(bulk) == [(1008, 1011), (1015, 1015), (1017, 1017)]
@@ -69,7 +70,7 @@ def test_failed_rows_are_named_over_all_chunks():
 
 def test_skipped_rows_alone_are_no_failure():
     bulk = bulk_of()
-    bulk.refuse([RowErrors(3, 3, ValueError("bad"))])
+    bulk.refuse([(ValueError("bad"), 0, (3, 1, None))])
     assert bulk.exception(0) is None
     assert [entry.first_row for entry in bulk.result(0).errors] == [3]
 
@@ -121,6 +122,30 @@ def test_what_has_its_outcome_is_forgotten_while_more_is_sent():
     assert max(kept) < 600
     stuck.settle(0)
     assert bulk.result(0).records == 2001
+
+
+@pytest.mark.parametrize("record_errors", [None, {3: InvalidRecordError("wrong")}])
+def test_rows_that_failed_take_little_memory_until_somebody_asks(record_errors):
+    bulk = BulkDelivery()
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            result = BatchResult("t", 0)
+            bulk.parts.append((result, 0, 1000, 0, (1000 * number, 1000, steps(*range(0, 2000, 2)))))
+            bulk.gather()
+            result.settle(error=LOST, record_errors=record_errors)
+            assert bulk.done()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 20_000 * 10
+    assert "20000 not" in repr(bulk)
+    assert sum(entry.count for entry in bulk.errors) == 20_000
+
+
+def test_a_span_without_gaps_has_no_steps():
+    assert span_of(10, array("i", [2, 3, 4])) == (12, 3, None)
+    assert span_of(10, array("i", [2, 4])) == (10, 2, steps(2, 4))
 
 
 def test_the_time_to_wait_is_shared_by_all_parts():

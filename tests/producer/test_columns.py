@@ -27,6 +27,7 @@ from penstock.errors import (
 )
 from penstock.partitioners import Partitioner
 from penstock.producer import columns
+from penstock.producer.appending import PROGRESS, BulkWake
 from penstock.protocol.messages import PRODUCE
 from penstock.records.arrow import ArrowSource
 from penstock.records.arrow_rows import ColumnNames, arrow_rows
@@ -290,6 +291,16 @@ def test_rows_that_are_all_bad_send_nothing():
     assert len(bulk.errors) < 150  # beyond the first hundred they are told together
 
 
+def test_rows_that_are_left_out_take_little_memory():
+    rig = make_rig()
+    data = pa.table({"value": [b"v"] * 3000, "partition": [0, 9] * 1500})
+    with mock.patch.object(columns, "WINDOW_ROWS", 500):
+        bulk = send_arrow(rig, data, skip=True)
+    assert len(bulk._refused) < 120  # a hundred have an error of their own, the others one for each window
+    assert [row for row, _ in told(bulk.errors)] == list(range(1, 3000, 2))
+    assert len({id(entry.error) for entry in bulk.errors}) == 101
+
+
 def test_what_is_told_together_has_the_same_class():
     rig = make_rig(max_request_size=500)
     bulk = send_arrow(rig, pa.table({"value": [b"v" * 1000] * 200}), skip=True)
@@ -376,6 +387,80 @@ def test_an_interrupt_leaves_nothing_behind():
     assert "rows had been accepted" in caught.value.__notes__[0]
     deliver(rig)
     assert rig.available_memory == 2000
+
+
+class Fixed(Exception):
+    """Cannot be changed."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), KeyboardInterrupt(), Fixed("fixed")])
+def test_whatever_is_raised_tells_what_was_accepted(error):
+    rig = make_rig()
+
+    def chunks() -> Any:
+        yield from arrow_rows(ArrowSource(pa.table({"value": [b"a", b"b"]})), ColumnNames())
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        rig.drive(rig.parts.columns.steps("t", chunks(), True))
+    assert caught.value is error
+    if not isinstance(error, Fixed):
+        deliver(rig)
+        assert error.bulk_delivery.result(0).records == 2
+        assert "2 rows had been accepted" in error.__notes__[0]
+
+
+def count_wakeups(rig: Rig) -> list[None]:
+    """Counts how often rows woke the I/O thread."""
+    woken: list[None] = []
+    rig.parts.accumulator.bulk_wake = lambda: BulkWake(lambda: woken.append(None))  # type: ignore[method-assign]
+    return woken
+
+
+@pytest.mark.parametrize("data", [{"value": [b"a"]}, {"value": [b"v" * 200] * 50}, {"value": []}])
+def test_the_end_of_a_call_wakes_the_sender(data):
+    rig = make_rig()
+    woken = count_wakeups(rig)
+    send_arrow(rig, fix_arrow.in_chunks(pa.table({"value": pa.array(data["value"], pa.binary())}), [10, 10]))
+    assert len(woken) == 1
+
+
+@pytest.mark.parametrize("error", [ProducerClosedError("closed"), KeyboardInterrupt()])
+def test_an_end_before_its_time_wakes_the_sender_too(error):
+    rig = make_rig()
+    woken = count_wakeups(rig)
+    chunks = arrow_rows(ArrowSource(pa.table({"value": [b"v"] * 10})), ColumnNames())
+    steps = rig.parts.columns.steps("t", chunks, False)
+    assert next(item for item in steps if item == PROGRESS)
+    assert woken == []
+    with pytest.raises(type(error)):
+        steps.throw(error)
+    assert len(woken) == 1
+
+
+def test_the_sender_is_woken_before_a_source_is_asked_for_more():
+    rig = make_rig()
+    woken = count_wakeups(rig)
+    seen = []
+
+    def chunks() -> Any:
+        for _ in range(3):
+            seen.append(len(woken))
+            yield from arrow_rows(ArrowSource(pa.table({"value": [b"v"]})), ColumnNames())
+
+    rig.drive(rig.parts.columns.steps("t", chunks(), True))
+    assert seen == [0, 1, 2]
+
+
+def test_the_sender_is_woken_before_topics_are_looked_for():
+    rig = make_rig()
+    woken = count_wakeups(rig)
+    with mock.patch.object(columns, "WINDOW_ROWS", 1), pytest.raises(KafkaTimeoutError):
+        send_arrow(rig, pa.table({"value": [b"a", b"b"], "topic": ["t", "gone"]}), None, skip=True)
+    assert len(woken) >= 3
 
 
 def test_a_producer_that_is_closed_takes_no_rows():

@@ -35,6 +35,10 @@ Steps = Generator[Ticket[Any] | str, Any, Delivery]
 # A checkpoint: something was accepted, and the time allowed for waiting counts anew.
 PROGRESS = "progress"
 
+# Bytes of rows after which the I/O thread is told of them: about what one request holds, by default. Told of each batch
+# at once it would send requests of one batch, at the cost of a turn each, where one can take a batch of each partition.
+_UNTOLD_BYTES = 1024 * 1024
+
 
 def _always() -> None:
     """Records are accepted, whatever happens."""
@@ -63,6 +67,29 @@ class Appended(NamedTuple):
 
     delivery: Delivery | None
     moved: bool
+
+
+class BulkWake:
+    """Wakes the I/O thread for the rows of one call: now and then, and when the call waits or ends.
+
+    Args:
+        wake: wakes it.
+    """
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._wake = wake
+        self._untold = 0  # bytes appended since
+
+    def after(self, size: int) -> None:
+        """Rows were appended."""
+        self._untold += size
+        if self._untold >= _UNTOLD_BYTES:
+            self.now()
+
+    def now(self) -> None:
+        """No more will come for a while."""
+        self._untold = 0
+        self._wake()
 
 
 class Appender:
@@ -210,12 +237,17 @@ class Appender:
         if spares:
             self.pool.give_back(spares)
 
+    def bulk_wake(self) -> BulkWake:
+        """What wakes the I/O thread for the rows of one call."""
+        return BulkWake(self._wake)
+
     def append_rows_steps(
         self,
         where: PartitionQueue | TopicState,
         window: Any,
         rows: tuple[int, int],
         accepted: list[Any],
+        wake: BulkWake,
         admitted: Callable[[], None] = _always,
     ) -> Generator[Ticket[Any] | str, Any, None]:
         """Append rows of a window, opening batches where needed; yields as `append_steps` does, and PROGRESS.
@@ -224,6 +256,7 @@ class Appender:
             where: the queue of their partition, or a topic: wherever records without key of it go now.
             rows: the first, and the one behind the last.
             accepted: gets what was appended; see `PartitionQueue.append_rows`.
+            wake: told what was appended. To tell it of the end is up to the caller, who may have more.
         """
         first, last = rows
         needs_batch = False
@@ -243,6 +276,7 @@ class Appender:
             needs_batch = why == NO_BATCH
             if taken:
                 first += taken
+                wake.after(window.payload)
                 yield PROGRESS
 
     def _append_rows(
@@ -266,8 +300,6 @@ class Appender:
                 taken, why = queue.append_rows(window, *rows, accepted, sticky, spares, fresh)
         finally:
             self._return_unused(buffer, fresh, spares)
-        if (fresh is not None and fresh.record_count) or (taken and queue.head()[1]):
-            self._wake()  # a first batch was made, or one became full
         return taken, why
 
     def _queue(self, topic: TopicState, partition: int | None) -> tuple[PartitionQueue, TopicState | None]:

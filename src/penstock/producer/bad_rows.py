@@ -6,14 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import BadRowsError, RecordTooLargeError
-from penstock.producer.bulk_delivery import row_ranges
 from penstock.producer.send_path import RecordLimit
 from penstock.records._rows_cy import BAD_HEADER, BAD_PARTITION, BAD_SIZE, BAD_TIMESTAMP, Rows
 from penstock.records._window_cy import NO_TOPIC
 from penstock.types import RowErrors
 
-# So many rows are told with their own numbers; of the others only what kind of trouble they have. A table may have
-# millions of bad rows, and an error object for each would be larger than the table.
+# So many rows have an error of their own; the others share one for each kind of trouble. A table may have millions of
+# bad rows, and an error object for each would be larger than the table.
 _TOLD = 100
 # So many are in the text of the error.
 _NAMED = 3
@@ -35,7 +34,7 @@ class BadRows:
 
     Attributes:
         count: how many there are.
-        errors: those rows, in order.
+        errors: the first of them, in order.
     """
 
     def __init__(self, limit: RecordLimit) -> None:
@@ -44,8 +43,8 @@ class BadRows:
         self.errors: list[RowErrors] = []
         self._general: dict[int, Exception] = {}
 
-    def add(self, rows: Rows, row: int, code: int, number: int) -> None:
-        """Note a row.
+    def add(self, rows: Rows, row: int, code: int, number: int) -> Exception:
+        """Note a row; what is wrong with it.
 
         Args:
             rows: where it is.
@@ -54,12 +53,11 @@ class BadRows:
             number: its number among all.
         """
         self.count += 1
-        error = self._problem(rows, row, code) if self.count <= _TOLD else self._kind(code)
-        last = self.errors[-1] if self.errors else None
-        if last is not None and last.error is error and last.last_row + 1 == number:
-            self.errors[-1] = RowErrors(last.first_row, number, error)
-        else:
-            self.errors += row_ranges((number,), error)
+        if self.count > _TOLD:
+            return self._kind(code)
+        error = self._problem(rows, row, code)
+        self.errors.append(RowErrors(number, number, error))
+        return error
 
     def _kind(self, code: int) -> Exception:
         error = self._general.get(code)
@@ -86,6 +84,6 @@ class BadRows:
         more = "; ..." if len(self.errors) > _NAMED else ""
         return BadRowsError(
             f"{self.count} {total} cannot be sent, and {outcome}. {named}{more}",
-            self.errors[:_TOLD],
+            self.errors,
             self.count,
         )

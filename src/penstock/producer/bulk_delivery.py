@@ -17,6 +17,7 @@ import time
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from penstock.errors import BulkDeliveryError, KafkaError, KafkaTimeoutError
@@ -30,6 +31,9 @@ log = logging.getLogger("penstock.producer")
 Span = tuple[int, int, bytes | None]
 # What PartitionQueue.append_rows notes: the batch's result, the first index there, count, bytes, and which rows.
 Part = tuple[BatchResult, int, int, int, Span]
+# Rows that were not delivered: why, the number of the row from which the span counts, and which rows. They stay like
+# this until somebody asks: a RowErrors for each of them would be larger than most rows.
+Lost = tuple[Exception, int, Span]
 
 _FEW_PARTS = 256  # fewer than this are not worth adding up while rows are sent
 
@@ -50,8 +54,8 @@ class BulkDelivery:
         self._bytes = 0
         self._accepted = 0
         self._partitions: dict[TopicPartition, PartitionReport] = {}
-        self._failed: list[RowErrors] = []  # accepted and not delivered
-        self._refused: list[RowErrors] = []  # not accepted
+        self._failed: list[Lost] = []  # accepted and not delivered
+        self._refused: list[Lost] = []  # not accepted
         self._worth = _FEW_PARTS
 
     # ------------------------------------------------------------------------------------------ for users
@@ -67,7 +71,7 @@ class BulkDelivery:
         """The rows known by now not to be delivered, in order: those that failed, and those that were not sent."""
         self._add_up()
         with self._lock:
-            return _in_order([*self._failed, *self._refused])
+            return _in_order(_row_errors([*self._failed, *self._refused]))
 
     def done(self) -> bool:
         """Whether the outcome of every row is known."""
@@ -97,8 +101,8 @@ class BulkDelivery:
         if not self._failed:
             return None
         report = self._report()
-        first = _in_order(self._failed)[0]
-        lost = sum(failed.count for failed in self._failed)
+        first = _in_order(_row_errors(self._failed))[0]
+        lost = _count(self._failed)
         error = BulkDeliveryError(f"{lost} of {self._accepted} records were not delivered; {first}", report)
         error.__cause__ = first.error
         return error
@@ -135,7 +139,7 @@ class BulkDelivery:
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "pending"
-        lost = sum(error.count for error in self.errors)
+        lost = _count(self._failed) + _count(self._refused)
         return f"<BulkDelivery {state}: {self.accepted} records accepted, {self._records} acknowledged, {lost} not>"
 
     # ------------------------------------------------------------------------------------------ for who sends
@@ -163,10 +167,10 @@ class BulkDelivery:
             self._add_up()
             self._worth = 2 * len(self._pending) + _FEW_PARTS
 
-    def refuse(self, errors: list[RowErrors]) -> None:
+    def refuse(self, lost: list[Lost]) -> None:
         """Note rows that were not accepted."""
         with self._lock:
-            self._refused += errors
+            self._refused += lost
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -216,16 +220,12 @@ class BulkDelivery:
             report = self._partitions.get(place, PartitionReport(0, -1, -1))
             self._partitions[place] = _extended(report, result.base_offset, leaf)
             return
-        rows = span_rows(part[4], base_row)[leaf.skipped : leaf.skipped + leaf.count]
-        if not result.record_errors:
-            self._failed += row_ranges(rows, _known(result.error))
-            return
-        for number, row in enumerate(rows):
-            self._failed += row_ranges((row,), _known(result.error_of(leaf.index + number)))
+        for first, last, error in _failures(leaf):
+            self._failed.append((error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first)))
 
     def _report(self) -> BulkReport:
         with self._lock:
-            errors = _in_order([*self._failed, *self._refused])
+            errors = _in_order(_row_errors([*self._failed, *self._refused]))
             return BulkReport(self._records, self._bytes, dict(self._partitions), tuple(errors))
 
 
@@ -257,6 +257,18 @@ def _first_pending(part: Part) -> Leaf | None:
     return next((leaf for leaf in _leaves(*part[:3]) if not leaf.result.settled), None)
 
 
+def _failures(leaf: Leaf) -> Iterator[tuple[int, int, Exception]]:
+    """Records of a batch that failed, by what they have in common: the first, the one behind the last, and why."""
+    result = leaf.result
+    if not result.record_errors:
+        yield 0, leaf.count, _known(result.error)
+        return
+    numbers = groupby(range(leaf.count), lambda number: _known(result.error_of(leaf.index + number)))
+    for error, some in numbers:
+        first, *others = some
+        yield first, first + len(others) + 1, error
+
+
 def _extended(report: PartitionReport, base_offset: int, leaf: Leaf) -> PartitionReport:
     """A report with some more records."""
     records = report.records + leaf.count
@@ -274,6 +286,36 @@ def span_rows(span: Span, base_row: int) -> Sequence[int]:
     if steps is None:
         return range(base_row + start, base_row + start + count)
     return [base_row + start + step for step in array("i", steps)]
+
+
+def span_of(start: int, steps: array[int]) -> Span:
+    """The span of rows in ascending order that are so far from a row."""
+    if steps[-1] - steps[0] + 1 == len(steps):
+        return start + steps[0], len(steps), None
+    return start, len(steps), steps.tobytes()
+
+
+def _part_of_span(span: Span, first: int, count: int) -> Span:
+    """The span of some rows of a span."""
+    start, _, steps = span
+    if steps is None:
+        return start + first, count, None
+    return start, count, steps[4 * first : 4 * (first + count)]
+
+
+def _row_errors(lost: list[Lost]) -> list[RowErrors]:
+    found: list[RowErrors] = []
+    for error, base_row, span in lost:
+        first = base_row + span[0]
+        if span[2] is None:
+            found.append(RowErrors(first, first + span[1] - 1, error))
+        else:
+            found += row_ranges(span_rows(span, base_row), error)
+    return found
+
+
+def _count(lost: list[Lost]) -> int:
+    return sum(span[1] for _, _, span in lost)
 
 
 def row_ranges(rows: Iterable[int], error: Exception) -> list[RowErrors]:

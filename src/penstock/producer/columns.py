@@ -15,23 +15,24 @@ general path one by one, with the same outcome.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from penstock._ticket import Ticket
 from penstock._time import Clock
-from penstock.errors import KafkaError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer._queue_cy import PartitionQueue, TopicState
 from penstock.producer.accumulator import RecordAccumulator
-from penstock.producer.appending import PROGRESS
+from penstock.producer.appending import PROGRESS, BulkWake
 from penstock.producer.bad_rows import BadRows
-from penstock.producer.bulk_delivery import BulkDelivery, row_ranges, span_rows
+from penstock.producer.bulk_delivery import BulkDelivery, Lost, span_of, span_rows
 from penstock.producer.send_path import SendPath, check_topic_name
 from penstock.records._rows_cy import STICKY, Rows
 from penstock.records._window_cy import Window
-from penstock.types import ProducerRecord, RowErrors
+from penstock.types import ProducerRecord
 
 BulkSteps = Generator[Ticket[Any] | str, Any, BulkDelivery]
 Steps = Generator[Ticket[Any] | str, Any, None]
@@ -47,11 +48,15 @@ class _Call:
     Args:
         topic: where all rows go; None: each row says so.
         skip: whether bad rows are left out.
+        wake: wakes the I/O thread for rows that were accepted.
+        bad: collects bad rows.
     """
 
-    def __init__(self, topic: str | None, skip: bool) -> None:
+    def __init__(self, topic: str | None, skip: bool, wake: BulkWake, bad: BadRows) -> None:
         self.topic = topic
         self.skip = skip
+        self.wake = wake
+        self.bad = bad
         self.bulk = BulkDelivery()
         self.window = Window(0)
         self.known: dict[bytes, int] = {}  # topics of rows, by the names in the column
@@ -113,7 +118,7 @@ class ColumnSender:
             KafkaError: as `send` raises them.
         """
         self._send_path.check_open()
-        call = _Call(topic, skip)
+        call = _Call(topic, skip, self._accumulator.bulk_wake(), BadRows(self._send_path.limit))
         if not skip:
             chunks = deque(chunks)
             yield from self._check_all(call, chunks)
@@ -124,6 +129,8 @@ class ColumnSender:
         except BaseException as error:
             _tell_accepted(error, call.bulk)
             raise
+        finally:
+            call.wake.now()  # whatever ended it: rows may have been accepted that nobody was told of
         return call.bulk
 
     def record_steps(self, records: Sequence[ProducerRecord]) -> BulkSteps:
@@ -136,7 +143,7 @@ class ColumnSender:
                 raise
             except BaseException as error:
                 if isinstance(error, Exception):
-                    bulk.refuse(row_ranges(range(row, len(records)), error))
+                    bulk.refuse([(error, 0, (row, len(records) - row, None))])
                 _tell_accepted(error, bulk)
                 raise
             bulk.note(delivery, row)
@@ -147,16 +154,15 @@ class ColumnSender:
     # ------------------------------------------------------------------------------------------ placing
 
     def _check_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps:
-        bad = BadRows(self._send_path.limit)
         total = 0
         for rows in chunks:
             for window in call.windows(rows):
                 yield from self._place(call, hash_keys=False)
-                _collect(window, total, bad)
+                _collect(window, total, call.bad)
             total += rows.length
         call.total = total
-        if bad.count:
-            raise bad.error(f"of {total} rows", "none was sent")
+        if call.bad.count:
+            raise call.bad.error(f"of {total} rows", "none was sent")
 
     def _place(self, call: _Call, hash_keys: bool) -> Steps:
         """Find the topics of the window's rows, and place the rows."""
@@ -182,6 +188,7 @@ class ColumnSender:
 
     def _send_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps:
         base_row = 0
+        streamed = not isinstance(chunks, deque)
         for rows in _each(chunks):
             call.bulk.base_row = base_row
             for _ in call.windows(rows):
@@ -192,19 +199,21 @@ class ColumnSender:
                     raise
                 call.bulk.gather()
             base_row += rows.length
+            if streamed:
+                call.wake.now()  # the source may take its time for the next chunk
 
     def _send_window(self, call: _Call) -> Steps:
         window = call.window
+        if call.topic is None:
+            call.wake.now()  # to find a topic may take its time
         yield from self._place(call, self._send_path.hash_keys)
         if window.bad:
-            bad = BadRows(self._send_path.limit)
-            call.skipped = _collect(window, call.bulk.base_row, bad)
+            bad = _collect(window, call.bulk.base_row, call.bad)
             if not call.skip:
-                call.skipped = (
-                    set()
-                )  # they were good when all were checked: a topic has fewer partitions since
-                raise bad.error("of the rows that are left", "no more were sent")
-            call.bulk.refuse(bad.errors)
+                # They were good when all were checked: a topic has fewer partitions since.
+                raise call.bad.error("of the rows that are left", "no more were sent")
+            call.skipped = {row for lost in bad for row in span_rows(lost[2], 0)}
+            call.bulk.refuse(bad)
         if self.row_by_row:
             yield from self._send_rows(call)
             return
@@ -218,7 +227,7 @@ class ColumnSender:
             where = call.topics[0] if slot == STICKY else slots[slot]
             assert where is not None  # a topic that cannot be has no rows
             yield from self._accumulator.append_rows_steps(
-                where, window, (first, last), call.bulk.parts, self._admit(window)
+                where, window, (first, last), call.bulk.parts, call.wake, self._admit(window)
             )
 
     def _chooser(self, state: TopicState | None, queues: Sequence[PartitionQueue]) -> Any:
@@ -248,36 +257,38 @@ class ColumnSender:
             yield PROGRESS
 
 
-def _collect(window: Window, base_row: int, bad: BadRows) -> set[int]:
+def _collect(window: Window, base_row: int, bad: BadRows) -> list[Lost]:
     """Note the bad rows of a window, and give them."""
     if not window.bad:
-        return set()
-    found = window.bad_rows()
-    for row, code in found:
-        bad.add(window.rows, row, code, base_row + row)
-    return {row for row, _ in found}
+        return []
+    found: dict[int, tuple[Exception, array[int]]] = {}  # by the identity of the error
+    for row, code in window.bad_rows():
+        error = bad.add(window.rows, row, code, base_row + row)
+        found.setdefault(id(error), (error, array("i")))[1].append(row - window.first)
+    return [(error, base_row, span_of(window.first, steps)) for error, steps in found.values()]
 
 
-def _rest(call: _Call, error: Exception) -> list[RowErrors]:
+def _rest(call: _Call, error: Exception) -> list[Lost]:
     """The rows that were not accepted when an error came: of the window, and behind it as far as they are known."""
     window, base_row = call.window, call.bulk.base_row
     gone = call.skipped.union(*(span_rows(part[4], 0) for part in call.bulk.parts))
-    rest = row_ranges((base_row + row for row in range(window.first, window.last) if row not in gone), error)
+    steps = array("i", (row - window.first for row in range(window.first, window.last) if row not in gone))
+    rest: list[Lost] = [(error, base_row, span_of(window.first, steps))] if steps else []
     end = base_row + window.rows.length if call.total is None else call.total
     if base_row + window.last < end:
-        rest.append(RowErrors(base_row + window.last, end - 1, error))
+        rest.append((error, base_row, (window.last, end - base_row - window.last, None)))
     return rest
 
 
 def _tell_accepted(error: BaseException, bulk: BulkDelivery) -> None:
     """Let an error tell of the rows that are on their way already."""
-    if isinstance(error, KafkaError):
-        error.bulk_delivery = bulk
-    if bulk.accepted:
-        error.add_note(
-            f"{bulk.accepted} rows had been accepted before, and are on their way; `bulk_delivery` of this error tells "
-            "what becomes of them, and its `errors` which rows are missing"
-        )
+    with suppress(AttributeError):  # from a class of somebody else's whose objects cannot be changed
+        error.bulk_delivery = bulk  # type: ignore[attr-defined]
+        if bulk.accepted:
+            error.add_note(
+                f"{bulk.accepted} rows had been accepted before, and are on their way; `bulk_delivery` of this error "
+                "tells what becomes of them, and its `errors` which rows are missing"
+            )
 
 
 def _each(chunks: Iterable[Rows]) -> Iterator[Rows]:
