@@ -99,6 +99,11 @@ def test_what_cannot_be_serialized_is_told_before_anything_is_sent(make, kafka):
     assert caught.value.__notes__ == ["row 1; no row was sent"]
     producer.flush(SOON)
     assert written(kafka) == []
+    assert errors_counted(producer) == 1
+
+
+def errors_counted(producer: Producer) -> float:
+    return producer.metrics()["producer-metrics"]["record-error-total"]
 
 
 def test_records_that_are_too_large_are_told_by_their_rows(make, kafka):
@@ -181,6 +186,7 @@ def test_a_source_that_fails_in_the_middle_sends_nothing_or_says_how_much(make, 
     with pytest.raises(OSError, match="the disk is gone") as caught:
         producer.send_arrow("t", reader(), on_error="skip")
     assert "2 rows had been accepted" in caught.value.__notes__[0]
+    assert caught.value.bulk_delivery.result(SOON).records == 2
     producer.flush(SOON)
     assert values(kafka) == [b"a", b"b"]
 
@@ -248,8 +254,10 @@ def test_a_closed_producer_takes_nothing(make):
     producer.close(0)
     with pytest.raises(ProducerClosedError):
         producer.send_many("t", [b"a"])
+    assert errors_counted(producer) == 1
     with pytest.raises(ProducerClosedError):
         producer.send_arrow("t", pa.table({"value": [b"a"]}))
+    assert errors_counted(producer) == 2
 
 
 def test_a_producer_from_before_a_fork_takes_nothing(make):

@@ -60,15 +60,7 @@ class BulkFace:
         """
         self._check_process()
         many = ManyRecords.of(topic, values, keys, headers, partition, timestamps_ms)
-        columns, send_path = self._parts.columns, self._parts.send_path
-        if columns.row_by_row:
-            steps = columns.record_steps(list(many.records()))
-        else:
-            send_path.check_open()
-            as_they_are = not send_path.serializes and many.are_bytes()
-            rows = many.rows(None if as_they_are else send_path.serialize)
-            steps = columns.steps(topic, [rows] if rows.length else [], skip=False)
-        return self._run_sending(steps, "send_many()")
+        return self._run_sending(_many_steps(self._parts, many), "send_many()")
 
     def send_arrow(
         self,
@@ -120,3 +112,14 @@ class BulkFace:
             rows = arrow_rows(source, names)
             steps = self._parts.columns.steps(topic, rows, skip=on_error == "skip")
             return self._run_sending(steps, "send_arrow()")
+
+
+def _many_steps(parts: ProducerParts, many: ManyRecords) -> Generator[Ticket[Any] | str, Any, BulkDelivery]:
+    """Send many records: what fails in here is counted as what fails in `send` is."""
+    columns, send_path = parts.columns, parts.send_path
+    if columns.row_by_row:
+        return (yield from columns.record_steps(list(many.records())))
+    send_path.check_open()
+    as_they_are = not send_path.serializes and many.are_bytes()
+    rows = many.rows(None if as_they_are else send_path.serialize)
+    return (yield from columns.steps(many.topic, [rows] if rows.length else [], skip=False))
