@@ -51,15 +51,16 @@ class Face:
         parts = self.parts
         # Every other record takes the general path at once: only there can others come in between while a batch is
         # opened. On real threads they can on the fast path, too, in the same places.
+        delivery: Delivery | None = None
         if entry.number % 2:
             delivery = parts.fast_path.try_send(
                 entry.topic, entry.value, key, headers, partition, None, entry.on_delivery
             )
-            if delivery is not None:
-                yield "sent"  # a step is one record at most
-                return delivery
-        record = ProducerRecord(entry.topic, entry.value, key, as_headers(headers), partition, None)
-        return (yield from self._drive(parts.send_path.steps(record, entry.on_delivery)))
+        if delivery is None:
+            record = ProducerRecord(entry.topic, entry.value, key, as_headers(headers), partition, None)
+            delivery = yield from self._drive(parts.send_path.steps(record, entry.on_delivery))
+        yield "sent"  # a step is one record at most
+        return delivery
 
     def send_from_callback(self, entry: Entry) -> Delivery:
         """Send on the I/O thread, where nothing may wait."""
