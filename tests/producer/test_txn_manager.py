@@ -1300,3 +1300,24 @@ def test_a_piece_of_a_split_batch_that_expires_in_flight_does_not_keep_a_transac
     rig.abort()
     assert rig.state is TxnState.READY
     assert not rig.parts.accumulator.may_still_be_written()
+
+
+@pytest.mark.parametrize(("code", "state"), [(53, TxnState.UNINITIALIZED), (90, TxnState.FATAL_ERROR)])
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_what_the_coordinator_has_confirmed_is_no_failure_when_no_new_epoch_is_given(code, state, commit):
+    rig = opened(V1)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.set_protocol(V2)  # with which a new epoch is asked for at the end
+    rig.script(INIT_PRODUCER_ID, code)
+    (rig.commit if commit else rig.abort)()
+    assert rig.state is state
+    assert rig.asked(END_TXN)[-1]["committed"] is commit
+    if state is TxnState.UNINITIALIZED:
+        with pytest.raises(IllegalStateError):
+            rig.begin()
+        rig.init()
+        rig.begin()
+    else:
+        with pytest.raises(ProducerFencedError):
+            rig.begin()

@@ -115,7 +115,11 @@ class Application:
         except (KafkaError, IllegalStateError) as error:
             if isinstance(error, ProducerClosedError) or face.manager.state is TxnState.FATAL_ERROR:
                 raise GivesUp("begin") from error
-            raise
+            if face.manager.state is not TxnState.UNINITIALIZED:
+                raise
+            # The transaction before was ended, but its producer could not go on with it.
+            yield from self._insist("init_transactions")
+            face.begin_transaction()
         sim.note("transaction %s begins", txn.number)
         helpers = rng.randint(1, self.plan.senders)
         threads = [

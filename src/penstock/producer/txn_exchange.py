@@ -82,6 +82,7 @@ class TransactionExchange(RequestQueue):
         self._wanted: set[TopicPartition] = set()  # to be added (v1)
         self._added: set[TopicPartition] = set()
         self._started = False  # something was added: the coordinator knows of the transaction
+        self._settled = False  # the transaction has its end, and only an epoch for the next one is missing
 
     @property
     def transactional_id(self) -> str | None:
@@ -207,7 +208,7 @@ class TransactionExchange(RequestQueue):
             self._abortable(error, wants_bump=lost_state, needs_bump=lost_state)
         elif verdict is Verdict.UNINITIALIZED:
             self._state.move_to(TxnState.UNINITIALIZED)
-            self._fail_operation(error)
+            self._fail_unless_settled(error)
         elif verdict is Verdict.FENCED:
             fenced = ProducerFencedError(f"another producer uses the transactional id {self._id!r}")
             fenced.__cause__ = error
@@ -252,6 +253,7 @@ class TransactionExchange(RequestQueue):
         has_identity = self.identity.valid  # not when what was aborted is the attempt to get one
         if not has_identity or (self._bump_needed and self.can_bump_epoch):
             self._state.move_to(TxnState.INITIALIZING)
+            self._settled = has_identity
             self._push(InitProducerIdRequest(self, bump=has_identity))
             return
         self._become_ready()
@@ -263,6 +265,7 @@ class TransactionExchange(RequestQueue):
         self._wanted.clear()
         self._added.clear()
         self._started = False
+        self._settled = False
         self._end_operation()
 
     def _choose_protocol(self, *, at_end: bool) -> None:
@@ -301,7 +304,16 @@ class TransactionExchange(RequestQueue):
         self._state.move_to(TxnState.FATAL_ERROR, error)
         self._queue.clear()
         self._around.accept(False)
-        self._fail_operation(error)
+        self._fail_unless_settled(error)
+
+    def _fail_unless_settled(self, error: KafkaError) -> None:
+        """End the call that waits. A commit that the coordinator has confirmed is no failure, whatever follows."""
+        if not self._settled:
+            self._fail_operation(error)
+            return
+        self._settled = False
+        log.warning("the transaction has ended, but the producer cannot go on as it is: %s", error)
+        self._end_operation()
 
     def _retry(self, request: TxnRequest, now: float, wait_ms: float | None) -> None:
         if self.aborting and isinstance(request, TxnOffsetCommitRequest):
