@@ -31,7 +31,7 @@ _NUMBERS: dict[str, float] = {
     "socket.connection.setup.timeout.ms": 10_000,
     "socket.connection.setup.timeout.max.ms": 30_000,
     "connections.max.idle.ms": 540_000,
-    "send.buffer.bytes": 131_072,
+    "send.buffer.bytes": -1,
     "receive.buffer.bytes": 32_768,
 }
 _MAY_BE_NEGATIVE = frozenset({"connections.max.idle.ms", "send.buffer.bytes", "receive.buffer.bytes"})

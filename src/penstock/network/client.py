@@ -19,6 +19,7 @@ from penstock._time import Clock
 from penstock.errors import BootstrapError, IllegalStateError, KafkaError, UnsupportedVersionError
 from penstock.network.backend import NetworkBackend
 from penstock.network.bootstrap import DeferredBootstrap
+from penstock.network.connection import Connection
 from penstock.network.exchange import ClientRequest, ClientResponse
 from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import Introducer
@@ -30,6 +31,7 @@ from penstock.network.pool import ConnectionPool
 from penstock.network.resolver import as_bootstrap_nodes
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import ConnectionStates
+from penstock.network.transport import WRITE
 from penstock.network.updater import MetadataUpdater
 from penstock.protocol.api_versions import NodeApiVersions
 from penstock.types import Node
@@ -156,9 +158,7 @@ class NetworkClient:
         wait = min(timeout, self._fetcher.maybe_fetch(now))
         pool.meet_failed_writes(now)
         wait = min(wait, pool.next_sweep_at - now)
-        events = self._select(0.0 if self._ended or wait < 0 else wait)
-        now = self._clock.now()
-        pool.on_events(events, now)
+        now = self._move_bytes(0.0 if self._ended or wait < 0 else wait, now)
         if now >= pool.next_sweep_at:
             pool.sweep(now)
         if self._bootstrap is None:
@@ -209,6 +209,21 @@ class NetworkClient:
             self._updater.on_bootstrap_delayed(bootstrap.last_error)
         return bootstrap.seconds_to_advance(now)
 
+    def _move_bytes(self, wait: float, now: float) -> float:
+        """Wait until something has happened, and handle it; the time afterwards.
+
+        That a part of a large request could be written is not worth a turn of the whole loop: there is nothing to do
+        but to wait for room for the rest.
+        """
+        deadline = now + wait
+        while True:
+            events = self._select(wait)
+            now = self._clock.now()
+            self._pool.on_events(events, now)
+            wait = deadline - now
+            if wait <= 0 or not events or not all(map(_wrote_a_part, events)):
+                return now
+
     def _select(self, wait: float) -> list[tuple[Any, int]]:
         metrics = self.metrics
         before = self._clock.now()
@@ -236,3 +251,8 @@ class NetworkClient:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.metrics.connections_open} connections"
         return f"<NetworkClient: {state}, {self.in_flight_count()} in flight>"
+
+
+def _wrote_a_part(event: tuple[Connection, int]) -> bool:
+    connection, mask = event
+    return mask == WRITE and not connection.fully_written and not connection.closed

@@ -47,7 +47,7 @@ class NetworkSettings:
     connection_setup_timeout_max_ms: float = 30_000
     request_timeout_ms: float = 30_000
     connections_max_idle_ms: float = 540_000
-    send_buffer_bytes: int = 131_072
+    send_buffer_bytes: int = -1
     receive_buffer_bytes: int = 32_768
     client_dns_lookup: str = "use_all_dns_ips"
     max_response_bytes: int = 100 * 1024 * 1024

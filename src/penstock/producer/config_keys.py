@@ -129,8 +129,9 @@ _MEDIUM = (
         "Treat all records as if they had no key when choosing partitions.",
     ),
     ConfigKey(
-        "send.buffer.bytes", _INT, 131_072, "medium",
-        "Size of a socket's send buffer (SO_SNDBUF); -1 leaves the system's value.",
+        "send.buffer.bytes", _INT, -1, "medium",
+        "Size of a socket's send buffer (SO_SNDBUF); -1 leaves it to the system, which lets it grow with what is sent. "
+        "The Java client's default is 131072: less than a request of large batches, which then goes out in pieces.",
         Between(-1),
     ),
     ConfigKey(

@@ -58,32 +58,44 @@ class SenderMetrics:
 
     def on_request(self, batches: Iterable[Batch], now: float) -> None:
         """A produce request with these batches goes out."""
-        # Added up first, so that each statistic is touched once per request, not once per batch.
+        # Added up first, so that each statistic is touched once per request or topic, not once per batch.
         count = records = total = record_sizes = largest = largest_record = 0
         ratios = waited = longest = 0.0
+        topic, first = "", (0, 0, 0, 0.0)
         for batch in batches:
+            if batch.queue.topic != topic:
+                self._record_topic(topic, first, (count, records, total, ratios), now)
+                topic, first = batch.queue.topic, (count, records, total, ratios)
             writer, size = batch.writer, batch.size
-            ratio = size / writer.raw_size
             in_queue = (batch.drained_at - batch.created) * 1000
-            topic = self._topic(batch.queue.topic)
-            topic.sent.record(writer.count, now)
-            topic.bytes.record(size, now)
-            topic.compression.record(ratio, now)
             count += 1
             records += writer.count
             total += size
-            ratios += ratio
+            ratios += size / writer.raw_size
             waited += in_queue
             record_sizes += writer.max_record_size
             largest = max(largest, size)
             longest = max(longest, in_queue)
             largest_record = max(largest_record, writer.max_record_size)
+        self._record_topic(topic, first, (count, records, total, ratios), now)
         self._batch_size.record_many(total, count, largest, now)
         self._compression.record_many(ratios, count, 0.0, now)
         self._queue_time.record_many(waited, count, longest, now)
         self._record_size.record_many(record_sizes, count, largest_record, now)
         self._sent.record(records, now)
         self._per_request.record(records, now)
+
+    def _record_topic(
+        self, name: str, before: tuple[int, int, int, float], after: tuple[int, int, int, float], now: float
+    ) -> None:
+        """What the batches of one topic, which follow each other in a request, have added to its sums."""
+        count, records, size, ratio = (new - old for new, old in zip(after, before, strict=True))
+        if not count:
+            return
+        topic = self._topic(name)
+        topic.sent.record(records, now)
+        topic.bytes.record(size, now)
+        topic.compression.record_many(ratio, int(count), 0.0, now)
 
     def on_response(self, latency: float, throttle_ms: int, now: float) -> None:
         """An answer came, so many seconds after its request."""
