@@ -8,6 +8,7 @@ PYTEST_ARGS ?=
 
 SETUP_STAMP := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-done
+FUZZ_STAMP := $(VENV)/.fuzz-done
 BUILD_STAMP := build/.extensions-built
 HOT_SOURCES := $(shell find src -name '*_cy.py' -o -name '*_cy.pxd')
 
@@ -72,7 +73,7 @@ chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producer
 	  $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 .PHONY: fuzz
-fuzz: build ## spoiled answers of brokers, for longer than the tests do; FUZZ_SECONDS=60 of them guided by coverage
+fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers, for longer than the tests do; FUZZ_SECONDS=60 of them guided by coverage
 	PENSTOCK_FUZZ_EFFORT=10 $(PY) -m pytest tests/fuzz tests/network/test_fuzz_responses.py --timeout 900 $(PYTEST_ARGS)
 	@mkdir -p build/fuzz
 	PYTHONPATH=tests $(PY) tests/fuzz/atheris_responses.py -max_total_time=$(or $(FUZZ_SECONDS),60) -timeout=10 \
@@ -162,6 +163,12 @@ $(SETUP_STAMP): pyproject.toml setup.py constraints.txt | need-python
 $(BENCH_STAMP): constraints.txt $(SETUP_STAMP)
 	@echo '==> the producers to compare with'
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,bench]'
+	@touch $@
+
+# It comes as a built package for some platforms only: without it `make fuzz` does the rest, and says so.
+$(FUZZ_STAMP): constraints.txt $(SETUP_STAMP)
+	@echo '==> atheris, for fuzzing guided by coverage'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --only-binary=:all: atheris || true
 	@touch $@
 
 $(BUILD_STAMP): $(HOT_SOURCES) setup.py $(SETUP_STAMP)

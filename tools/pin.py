@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "dev,bench"
+EXTRAS = "dev,bench,fuzz"
 
 
 def resolve() -> dict[str, str]:
