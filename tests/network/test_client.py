@@ -116,6 +116,29 @@ def test_after_a_partial_write_the_client_no_longer_waits_for_room():
     assert h.now == before + 5
 
 
+def test_the_parts_of_a_large_request_are_written_in_one_poll_while_there_is_room(monkeypatch):
+    h = Harness()
+    node = h.connect()
+    transport = h.network.transports[0]
+    send_some = transport.send_some
+    parts = []
+
+    def part_by_part(buffers):
+        if len(parts) % 2:  # the socket is full after each part
+            parts.append(0)
+            return 0
+        transport.room = 100
+        parts.append(send_some(buffers))
+        transport.room = 1
+        return parts[-1]
+
+    monkeypatch.setattr(transport, "send_some", part_by_part)
+    h.send(request=produce(-1, batch(1000)))
+    h.poll()
+    assert h.client.is_ready(node, h.now)
+    assert sum(parts) > 1000
+
+
 def test_batches_are_handed_to_the_transport_uncopied(monkeypatch):
     h = Harness()
     h.connect()

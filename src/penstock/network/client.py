@@ -39,6 +39,7 @@ from penstock.types import Node
 logger = logging.getLogger("penstock.network")
 
 _NANOSECONDS = 1_000_000_000
+_PARTS = 16  # of a request that are written in one poll, at most
 
 
 class NetworkClient:
@@ -212,17 +213,17 @@ class NetworkClient:
     def _move_bytes(self, wait: float, now: float) -> float:
         """Wait until something has happened, and handle it; the time afterwards.
 
-        That a part of a large request could be written is not worth a turn of the whole loop: there is nothing to do
-        but to wait for room for the rest.
+        That a part of a large request could be written is not worth a turn of the whole loop while there is room for
+        more of it. But only the first look waits: a wake-up that comes with one of the others must not be slept on.
         """
-        deadline = now + wait
-        while True:
+        for _ in range(_PARTS):
             events = self._select(wait)
             now = self._clock.now()
             self._pool.on_events(events, now)
-            wait = deadline - now
-            if wait <= 0 or not events or not all(map(_wrote_a_part, events)):
-                return now
+            if not events or not all(map(_wrote_a_part, events)):
+                break
+            wait = 0.0
+        return now
 
     def _select(self, wait: float) -> list[tuple[Any, int]]:
         metrics = self.metrics
