@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.records import arrow
-from penstock.records.arrow import ArrowSource
+from penstock.records.arrow import ArrowSource, type_name
 
 
 class OnlyArray:
@@ -122,3 +122,21 @@ def test_a_chunk_outlives_its_source():
     assert chunk.columns[0].length == 1000
     chunk.owner.release()
     chunk.owner.release()  # twice is harmless
+
+
+@pytest.mark.parametrize(
+    ("array", "name"),
+    [
+        (pa.array([1]), "int64"),
+        (pa.array([1.5]), "float64"),
+        (pa.array([True]), "boolean"),
+        (pa.array([1], pa.timestamp("us", "UTC")), "timestamp"),
+        (pa.array([b"1234"], pa.binary(4)), "fixed-size binary"),
+        (pa.array([[1]], pa.list_(pa.int8(), 1)), "fixed-size list"),
+        (pa.array([{"a": 1}]), "struct"),
+    ],
+    ids=str,
+)
+def test_types_are_called_what_people_call_them(array, name):
+    (column,) = next(iter(ArrowSource(pa.table({"c": array})))).columns
+    assert type_name(column.format) == name

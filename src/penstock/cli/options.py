@@ -94,6 +94,7 @@ def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-b",
         "--bootstrap-server",
+        "--bootstrap-servers",
         metavar="HOST:PORT[,...]",
         help=f"brokers to contact first (default: {DEFAULT_BOOTSTRAP}, unless --config or -X names them)",
     )

@@ -71,7 +71,8 @@ class BadRows:
             return self._limit.error("the record", rows.size_bound(row))
         value: Any = ""
         if code == BAD_PARTITION:
-            value = f": {rows.partition_at(row)}"
+            topic = "" if rows.topic is None else f" of {rows.topic.get(row)!r}"
+            value = f": {rows.partition_at(row)}{topic}"
         elif code == BAD_TIMESTAMP:
             value = f": {rows.timestamp_at(row, 0)} ms"
         elif code == NO_TOPIC and rows.topic is not None:

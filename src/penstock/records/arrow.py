@@ -180,7 +180,8 @@ class ArrowSource:
             )
         if self._schema.format != b"+s":
             raise TypeError(
-                f"data must be a table, or an array of structs: it is an array of type {_text(self._schema.format)!r}"
+                "data must be a table, or an array of structs: it is an array of "
+                f"{type_name(_text(self._schema.format))}"
             )
 
     @property
@@ -272,3 +273,24 @@ def _describe(schema: Any, array: Any, offset: int = 0, length: int | None = Non
 
 def _text(data: bytes | None) -> str:
     return _UNNAMED if data is None else data.decode(errors="replace")
+
+
+# The letters by which the C data interface calls the types, for people; what follows them is left out.
+_TYPE_NAMES = {
+    "n": "null", "b": "boolean", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32", "I": "uint32",
+    "l": "int64", "L": "uint64", "e": "float16", "f": "float32", "g": "float64", "z": "binary", "Z": "large binary",
+    "vz": "binary view", "u": "string", "U": "large string", "vu": "string view", "d": "decimal",
+    "w": "fixed-size binary", "tdD": "date32", "tdm": "date64", "tt": "time", "ts": "timestamp", "tD": "duration",
+    "ti": "interval", "+l": "list",
+    "+L": "large list", "+vl": "list view", "+vL": "large list view", "+w": "fixed-size list", "+s": "struct",
+    "+m": "map", "+ud": "union", "+us": "union", "+r": "run-end encoded",
+}  # fmt: skip
+
+
+def type_name(code: str) -> str:
+    """What people call a type of the C data interface."""
+    for length in (3, 2, 1):
+        name = _TYPE_NAMES.get(code[:length])
+        if name is not None:
+            return name
+    return f"of a type that Arrow calls {code!r}"

@@ -27,7 +27,7 @@ from penstock.records._columns_cy import (
     IntColumn,
 )
 from penstock.records._rows_cy import HeadersColumn, Rows
-from penstock.records.arrow import ArrowChunk, ArrowColumn, ArrowSource
+from penstock.records.arrow import ArrowChunk, ArrowColumn, ArrowSource, type_name
 
 _BYTES = {
     "n": NULLS,
@@ -128,8 +128,8 @@ def _bytes_column(part: str, column: ArrowColumn, owner: object) -> BytesColumn:
     kind = FIXED if column.format.startswith("w:") else _BYTES.get(column.format)
     if kind is None:
         raise TypeError(
-            f"column {column.name!r} cannot be the {part}: it must hold bytes or strings, and has the Arrow type "
-            f"{column.format!r}"
+            f"column {column.name!r} cannot be the {part}: it must hold bytes or strings, and is "
+            f"{type_name(column.format)}. Cast it, or name another column with {part}=."
         )
     if not column.length:
         kind = NULLS  # it may come without buffers
@@ -144,8 +144,8 @@ def _int_column(part: str, column: ArrowColumn, owner: object) -> IntColumn:
     if width is None or column.dictionary is not None:
         wanted = "timestamps, dates or whole numbers" if part == "timestamp" else "whole numbers"
         raise TypeError(
-            f"column {column.name!r} cannot be the {part}: it must hold {wanted}, and has the Arrow type "
-            f"{column.format!r}"
+            f"column {column.name!r} cannot be the {part}: it must hold {wanted}, and is "
+            f"{type_name(column.format)}. Cast it, or name another column with {part}=."
         )
     return IntColumn(column, width, times, owner)
 
@@ -156,7 +156,7 @@ def _headers_column(column: ArrowColumn, owner: object) -> HeadersColumn:
     if entries is None or entries.format != "+s" or len(entries.children) != 2:
         raise TypeError(
             f"column {column.name!r} cannot be the headers: it must hold maps, or lists of structs with the fields key "
-            f"and value, and has the Arrow type {column.format!r}"
+            f"and value, and is {type_name(column.format)}"
         )
     name, value = entries.children
     if column.format != "+m" and (name.name, value.name) == ("value", "key"):
