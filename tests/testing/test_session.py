@@ -15,6 +15,7 @@ from penstock.protocol.messages import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     CREATE_TOPICS,
+    DESCRIBE_CONFIGS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
     FETCH,
@@ -249,6 +250,7 @@ REFUSABLE: list[tuple[ApiSchema, dict[str, object]]] = [
     (ADD_OFFSETS_TO_TXN, TXN | {"group_id": "g"}),
     (END_TXN, TXN | {"committed": True}),
     (TXN_OFFSET_COMMIT, TXN | {"group_id": "g", "topics": [T0]}),
+    (DESCRIBE_CONFIGS, {"resources": [{"resource_type": 2, "resource_name": "t"}]}),
     (DESCRIBE_TRANSACTIONS, {"transactional_ids": ["x"]}),
     (LIST_TRANSACTIONS, {}),
 ]

@@ -167,7 +167,7 @@ class FakeCluster:
             raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "Replicas must be brokers that are there")
         check_names(configs or {}, with_dropped=self.release.has_old_topic_options)
         defaults = TopicSettings(timestamp_after_max_ms=self.release.timestamp_after_max_ms)
-        return self.topics.create(name, assignment, defaults.with_configs(configs or {}))
+        return self.topics.create(name, assignment, defaults.with_configs(configs or {}), configs)
 
     def partition(self, topic: str, partition: int) -> Partition:
         """A partition that is there.

@@ -17,6 +17,7 @@ from penstock.protocol.messages import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     CREATE_TOPICS,
+    DESCRIBE_CONFIGS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
     FETCH,
@@ -53,6 +54,7 @@ _HIGHEST: Final[dict[ApiSchema, tuple[int | None, ...]]] = {
     ADD_OFFSETS_TO_TXN:    (1, 3, 3, 3, 4, 4, 4, 4),
     END_TXN:               (1, 3, 3, 3, 4, 5, 5, 5),
     TXN_OFFSET_COMMIT:     (2, 3, 3, 3, 4, 5, 5, 5),
+    DESCRIBE_CONFIGS:      (2, 4, 4, 4, 4, 4, 4, 4),
     DESCRIBE_TRANSACTIONS: (None, None, 0, 0, 0, 0, 0, 0),
     LIST_TRANSACTIONS:     (None, None, 0, 0, 1, 1, 2, 2),
 }  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a topic: which names there are, and how CreateTopics tells their values.
+"""The options of a topic: which names there are, and how CreateTopics and DescribeConfigs tell their values.
 
 The fake acts on a few of them (see TopicSettings); the others are known so that a misspelt one is refused, as Kafka
 refuses it.
@@ -61,6 +61,14 @@ _FROM_TOPIC, _FROM_CLUSTER, _FROM_DEFAULT = 1, 3, 5
 # Kept by the controllers for the whole cluster, even where nobody has set it.
 _CLUSTER_WIDE: Final = "min.insync.replicas"
 
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
+_LISTS: Final = {
+    "cleanup.policy",
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+}
+_LONG_SIZES: Final = ("flush.messages", "retention.bytes")
+
 
 def check_names(configs: Mapping[str, str | None], *, with_dropped: bool) -> None:
     """Refuse options that there are not.
@@ -74,7 +82,7 @@ def check_names(configs: Mapping[str, str | None], *, with_dropped: bool) -> Non
 
 
 def listed(configs: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    """Every option of a new topic, by name, with its value and where that is from."""
+    """Every option of a topic, by name, with its value and where that is from."""
     return [_row(name, configs.get(name), default) for name, default in _DEFAULTS.items()]
 
 
@@ -85,3 +93,21 @@ def _row(name: str, value: str | None, default: str) -> dict[str, Any]:
         "value": default if value is None else value,
         "config_source": source if value is None else _FROM_TOPIC,
     }
+
+
+def described(configs: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    """The same with the type of each, as DescribeConfigs has it."""
+    return [row | {"config_type": _type_of(row["name"])} for row in listed(configs)]
+
+
+def _type_of(name: str) -> int:
+    if name in _LISTS:
+        return _LIST
+    default = _DEFAULTS[name]
+    if default in ("true", "false"):
+        return _BOOLEAN
+    if "." in default:
+        return _DOUBLE
+    if not default.lstrip("-").isdecimal():
+        return _STRING
+    return _LONG if name.endswith((".ms", *_LONG_SIZES)) else _INT

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -68,12 +68,13 @@ class Partition:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic and its partitions, by index."""
+    """A topic, its partitions by index, and the options that were set for it."""
 
     name: str
     topic_id: bytes
     settings: TopicSettings
     partitions: list[Partition]
+    configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def check_topic_name(name: str) -> None:
@@ -97,7 +98,13 @@ class Topics:
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
 
-    def create(self, name: str, assignment: Sequence[Sequence[int]], settings: TopicSettings) -> Topic:
+    def create(
+        self,
+        name: str,
+        assignment: Sequence[Sequence[int]],
+        settings: TopicSettings,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> Topic:
         """A topic with these replicas, one list for each partition; the first of a list leads.
 
         Raises:
@@ -110,7 +117,7 @@ class Topics:
             Partition(TopicPartition(name, index), list(replicas), list(replicas), replicas[0])
             for index, replicas in enumerate(assignment)
         ]
-        topic = Topic(name, self._new_id(), settings, partitions)
+        topic = Topic(name, self._new_id(), settings, partitions, dict(configs or {}))
         self._by_name[name] = self._by_id[topic.topic_id] = topic
         return topic
 

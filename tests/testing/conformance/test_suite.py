@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from testing.conformance import (
     test_cluster,
+    test_configs,
     test_group_offsets,
     test_listing,
     test_produce,
@@ -35,7 +36,15 @@ from penstock.testing.apis import HANDLERS
 
 FEWEST = 5
 NOW_MS = 1_900_000_000_000
-FILES = (test_cluster, test_group_offsets, test_listing, test_produce, test_topics, test_transactions)
+FILES = (
+    test_cluster,
+    test_configs,
+    test_group_offsets,
+    test_listing,
+    test_produce,
+    test_topics,
+    test_transactions,
+)
 CASES = [case for file in FILES for case in cases_of(file)]
 
 

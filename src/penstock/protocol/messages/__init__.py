@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.protocol.messages.admin import CREATE_TOPICS
+from penstock.protocol.messages.admin import CREATE_TOPICS, DESCRIBE_CONFIGS
 from penstock.protocol.messages.api_versions import API_VERSIONS
 from penstock.protocol.messages.fetch import FETCH, LIST_OFFSETS, OFFSET_FETCH
 from penstock.protocol.messages.metadata import FIND_COORDINATOR, METADATA
@@ -29,6 +29,7 @@ __all__ = [
     "API_BY_KEY",
     "API_VERSIONS",
     "CREATE_TOPICS",
+    "DESCRIBE_CONFIGS",
     "DESCRIBE_TRANSACTIONS",
     "END_TXN",
     "FETCH",
@@ -61,6 +62,7 @@ _ALL: Final = (
     ADD_OFFSETS_TO_TXN,
     END_TXN,
     TXN_OFFSET_COMMIT,
+    DESCRIBE_CONFIGS,
     SASL_AUTHENTICATE,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CreateTopics, for the tools and the tests."""
+"""CreateTopics and DescribeConfigs, for the tools, the Spark sink and the tests."""
 
 from __future__ import annotations
 
@@ -63,4 +63,54 @@ CREATE_TOPICS = ApiSchema(
         field("validate_only", BOOL, "1+"),
     ),
     response=struct(field("throttle_time_ms", INT32, "2+", ignorable=True), field("topics", _RESULTS)),
+)
+
+_SYNONYMS = array_of_structs(
+    field("name", STRING, "1+"),
+    field("value", STRING, "1+", nullable="0+"),
+    field("source", INT8, "1+"),
+)
+
+_DESCRIBED = array_of_structs(
+    field("name", STRING),
+    field("value", STRING, nullable="0+"),
+    field("read_only", BOOL),
+    field("config_source", INT8, "1+", default=-1, ignorable=True),
+    field("is_sensitive", BOOL),
+    field("synonyms", _SYNONYMS, "1+", ignorable=True),
+    field("config_type", INT8, "3+", ignorable=True),
+    field("documentation", STRING, "3+", nullable="0+", default=None, ignorable=True),
+)
+
+DESCRIBE_CONFIGS = ApiSchema(
+    32,
+    "DescribeConfigs",
+    1,
+    4,
+    flexible_from=4,
+    request=struct(
+        field(
+            "resources",
+            array_of_structs(
+                field("resource_type", INT8),
+                field("resource_name", STRING),
+                field("configuration_keys", Array(STRING), nullable="0+"),
+            ),
+        ),
+        field("include_synonyms", BOOL, "1+"),
+        field("include_documentation", BOOL, "3+"),
+    ),
+    response=struct(
+        field("throttle_time_ms", INT32, ignorable=True),
+        field(
+            "results",
+            array_of_structs(
+                field("error_code", INT16),
+                field("error_message", STRING, nullable="0+", default=None),
+                field("resource_type", INT8),
+                field("resource_name", STRING),
+                field("configs", _DESCRIBED),
+            ),
+        ),
+    ),
 )

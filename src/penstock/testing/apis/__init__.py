@@ -13,6 +13,7 @@ from penstock.testing.apis import (
     add_partitions_to_txn,
     api_versions,
     create_topics,
+    describe_configs,
     describe_transactions,
     end_txn,
     fetch,
@@ -41,6 +42,7 @@ _MODULES: Final[dict[ApiSchema, ModuleType]] = {
     messages.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
     messages.END_TXN: end_txn,
     messages.TXN_OFFSET_COMMIT: txn_offset_commit,
+    messages.DESCRIBE_CONFIGS: describe_configs,
     messages.DESCRIBE_TRANSACTIONS: describe_transactions,
     messages.LIST_TRANSACTIONS: list_transactions,
 }
