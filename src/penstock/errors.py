@@ -21,6 +21,16 @@ The type tells the caller what to do:
     |  |- TransactionAbortedError
     |  |- TransactionCommittedError
     |  `- TransactionUnknownError
+    |- SinkError                    an exactly-once sink cannot go on; one class for each thing that a user must tell apart
+    |  |- SinkSupersededError
+    |  |- SinkLogLostError
+    |  |- SinkLogUnfitError
+    |  |- DecisionRefusedError
+    |  |- DecisionInDoubtError
+    |  |- DecidedDataLostError
+    |  |- RestoredCheckpointError
+    |  |- RunIdReusedError
+    |  `- SinkAuthorizationError
     |- InvalidMetadataError         the client's view of the cluster is old (retriable, refreshed by itself)
     |- AuthenticationError          the broker refused who we are
     |- ProtocolError                the peer sent what Kafka would not send
@@ -136,6 +146,54 @@ class TransactionCommittedError(TransactionOutcomeError):
 
 class TransactionUnknownError(TransactionOutcomeError):
     """The coordinator does not know the detached transaction any more, and the log does not tell how it ended."""
+
+
+class SinkError(KafkaError):
+    """An exactly-once sink cannot go on."""
+
+
+class SinkSupersededError(SinkError):
+    """A newer driver, or a newer run of the batch, has taken over: this one must not write."""
+
+
+class SinkLogLostError(SinkError):
+    """The log of a sink's decisions is gone, or parts of it: what was decided is not known any more."""
+
+
+class SinkLogUnfitError(SinkError):
+    """The topic for a sink's decisions is not made as it must be."""
+
+
+class DecisionRefusedError(SinkError):
+    """A batch was not decided, because a task's transaction is dead or could die before it is ended."""
+
+
+class DecisionInDoubtError(SinkError):
+    """Whether a batch was decided, or all of a decided batch is visible, is not known yet; the next start finds out."""
+
+
+class DecidedDataLostError(SinkError):
+    """Records of a batch that was decided are lost: their transactions were aborted before they could be committed.
+
+    Attributes:
+        partitions: (topic, partition, records) of what is lost.
+    """
+
+    def __init__(self, message: str, partitions: Sequence[tuple[str, int, int]] = ()) -> None:
+        super().__init__(message)
+        self.partitions = tuple(partitions)
+
+
+class RestoredCheckpointError(SinkError):
+    """A batch is older than the last one that was decided for its query: the checkpoint was set back."""
+
+
+class RunIdReusedError(SinkError):
+    """A run id that has written to one topic is used for another."""
+
+
+class SinkAuthorizationError(SinkError):
+    """This client lacks a permission that an exactly-once sink needs."""
 
 
 class InvalidMetadataError(KafkaError):

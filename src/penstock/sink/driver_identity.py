@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a driver is: its host, its JVM and its planner process.
+
+A JVM that another one has taken over from must never write again, however long it slept. So it has to be recognised:
+by host, process id and start time, which together are never given twice. The planner process is a child of that JVM
+which Spark may replace at any time; it is known by a random token, made by each process for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PROC = Path("/proc")
+_START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted behind the command's closing parenthesis
+_MAX_ANCESTORS = 64
+
+
+class Jvm(NamedTuple):
+    """One Java process, or the process that stands for it where there is none."""
+
+    host: str
+    pid: int
+    started: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverIdentity:
+    """A driver.
+
+    Attributes:
+        jvm: what is replaced when a job is started anew.
+        planner_pid: the process that plans batches for it.
+        token: told by no two planner processes.
+    """
+
+    jvm: Jvm
+    planner_pid: int
+    token: str
+
+    @classmethod
+    def current(cls) -> DriverIdentity:
+        """The driver that this process plans for."""
+        return cls(_current_jvm(), os.getpid(), _process_token())
+
+
+# This process's token, by its id: a child made by a fork must not speak in its parent's name.
+_tokens: dict[int, str] = {}
+
+
+def _process_token() -> str:
+    pid = os.getpid()
+    if pid not in _tokens:
+        _tokens.clear()
+        _tokens[pid] = secrets.token_hex(8)
+    return _tokens[pid]
+
+
+def _current_jvm() -> Jvm:
+    """The nearest Java process among the parents; without one, the eldest parent that is no Python of ours: us."""
+    host = socket.gethostname()
+    pid = os.getpid()
+    for _ in range(_MAX_ANCESTORS):
+        found = _look_at(pid)
+        if found is None:
+            break
+        if found.command == "java":
+            return Jvm(host, pid, found.started)
+        if found.parent <= 1:
+            break
+        pid = found.parent
+    own = _look_at(os.getpid())
+    return Jvm(host, os.getpid(), own.started if own is not None else _process_token())
+
+
+class _Process(NamedTuple):
+    command: str
+    parent: int
+    started: str
+
+
+def _look_at(pid: int) -> _Process | None:
+    return _from_proc(pid) if _PROC.is_dir() else _from_ps(pid)
+
+
+def _from_proc(pid: int) -> _Process | None:
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    # The command may hold anything, also parentheses: the last one closes it.
+    command = stat[stat.index("(") + 1 : stat.rindex(")")]
+    fields = stat[stat.rindex(")") + 2 :].split()
+    # Start times count from the boot, so that they mean nothing without it.
+    return _Process(command, int(fields[1]), f"{boot}:{fields[_START_TIME_FIELD]}")
+
+
+def _from_ps(pid: int) -> _Process | None:
+    asked = ["ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # ppid, five words of the start time, and the command, which may hold blanks.
+    return _Process(Path(" ".join(answer[6:])).name, int(answer[0]), " ".join(answer[1:6]))
+
+
+def jvm_from_json(values: Any) -> Jvm:
+    """Read a JVM as the log has it.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(values, list) or len(values) != 3:
+        raise ValueError(f"not a JVM: {values!r}")
+    return Jvm(str(values[0]), int(values[1]), str(values[2]))

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a task tells the driver: the handle of its open transaction, or that there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.errors import SinkError
+from penstock.sink.plan import ExecutionStamp
+from penstock.transaction_handle import TransactionHandle
+
+
+class PartitionCount(NamedTuple):
+    """How many records a task has written to one partition."""
+
+    topic: str
+    partition: int
+    records: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}: {self.records} records"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskHandle:
+    """One task's open transaction, and what is in it.
+
+    Attributes:
+        transaction: enough to end it from anywhere.
+        task: the index of the Spark partition that was written.
+        rows: how many rows it took.
+        checksum: of their keys and values, so that a replay can be compared.
+        counts: records by partition, named when the transaction turns out to be lost.
+    """
+
+    transaction: TransactionHandle
+    task: int = -1
+    rows: int = 0
+    checksum: int = 0
+    counts: tuple[PartitionCount, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The handle as values of JSON."""
+        return {
+            "transaction": json.loads(self.transaction.to_json()),
+            "task": self.task,
+            "rows": self.rows,
+            "checksum": self.checksum,
+            "counts": [list(count) for count in self.counts],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> TaskHandle:
+        """Read what `to_dict` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            return cls(
+                transaction=TransactionHandle.from_json(json.dumps(values["transaction"])),
+                task=int(values["task"]),
+                rows=int(values["rows"]),
+                checksum=int(values["checksum"]),
+                counts=tuple(
+                    PartitionCount(str(topic), int(part), int(n)) for topic, part, n in values["counts"]
+                ),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a task's handle: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The task wrote rows, and left its transaction open."""
+
+    stamp: ExecutionStamp
+    query_id: str
+    batch_id: int
+    handle: TaskHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The batch was decided before: the task counted its rows and wrote none."""
+
+    stamp: ExecutionStamp
+    query_id: str
+    batch_id: int
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The task had no row, so that there is no transaction."""
+
+    stamp: ExecutionStamp
+    query_id: str
+    batch_id: int
+
+
+Message = Written | Skipped | Nothing
+
+
+class BatchMessages(NamedTuple):
+    """The messages of one execution, sorted out.
+
+    Attributes:
+        stamp: None when no task had anything to say.
+    """
+
+    stamp: ExecutionStamp | None
+    query_id: str
+    batch_id: int
+    handles: tuple[TaskHandle, ...]
+    skipped: int
+
+
+def sort_out(messages: Iterable[Message | None], sink_key: str, batch_id: int) -> BatchMessages:
+    """Check that messages belong together, and take out the handles; None stands for a task that failed.
+
+    Raises:
+        SinkError: they come from different sinks, executions, queries or batches, or contradict each other.
+    """
+    given: Sequence[Message] = [message for message in messages if message is not None]
+    if not given:
+        return BatchMessages(None, "", batch_id, (), 0)
+    first = given[0]
+    for message in given:
+        if (message.stamp, message.query_id) != (first.stamp, first.query_id):
+            raise SinkError(
+                f"messages of different executions in one batch: {_origin(first)} and {_origin(message)}; nothing was "
+                "decided"
+            )
+    if first.stamp.sink_key != sink_key or first.batch_id != batch_id:
+        raise SinkError(
+            f"the messages are those of {_origin(first)}, but batch {batch_id} of sink key {sink_key} is to be ended; "
+            "nothing was decided"
+        )
+    handles = tuple(message.handle for message in given if isinstance(message, Written))
+    skipped = sum(isinstance(message, Skipped) for message in given)
+    if handles and skipped:
+        raise SinkError(
+            f"some tasks of {_origin(first)} wrote and others skipped it; nothing was decided: run the batch again"
+        )
+    return BatchMessages(first.stamp, first.query_id, batch_id, handles, skipped)
+
+
+def _origin(message: Message) -> str:
+    return f"batch {message.batch_id} of query {message.query_id!r}, execution {message.stamp.execution}"

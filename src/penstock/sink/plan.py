@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a driver finds out before a batch, and hands to its tasks: frozen, small, picklable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.sink.settings import OnRestoredCheckpoint
+
+
+class Execution(NamedTuple):
+    """One run of one batch; later ones are greater.
+
+    Attributes:
+        generation: which planner process, counted over the life of the sink.
+        number: which batch of that process.
+    """
+
+    generation: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """A transactional id as its coordinator gave it to us: good for one transaction.
+
+    Attributes:
+        end_txn_version: the version of EndTxn in which that transaction must be ended; from 5 on it is the newer
+            transaction protocol, in which writing makes a partition part of the transaction.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    end_txn_version: int
+
+    @property
+    def joins_by_writing(self) -> bool:
+        """Whether a partition needs not be added before it is written to."""
+        return self.end_txn_version >= 5
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionStamp:
+    """What travels back from the tasks to the driver's commit, which runs in another process than its planning.
+
+    Attributes:
+        coordinator: the identity with which this execution, and no other, may decide.
+    """
+
+    sink_key: str
+    execution: Execution
+    coordinator: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """One execution, as its tasks need to know it.
+
+    Attributes:
+        last_decided: the last batch that was decided, for each of the latest query ids.
+        transaction_timeout_ms: what the tasks' producers use as transaction.timeout.ms; the brokers allow it.
+        topic: as in the settings.
+    """
+
+    stamp: ExecutionStamp
+    last_decided: Mapping[str, int]
+    transaction_timeout_ms: int
+    on_restored_checkpoint: OnRestoredCheckpoint
+    topic: str | None
+
+    @property
+    def sink_key(self) -> str:
+        """The sink's key."""
+        return self.stamp.sink_key
+
+    @property
+    def execution(self) -> Execution:
+        """Which run of a batch this is."""
+        return self.stamp.execution

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver's calls tell: how a batch was committed, and how a sink stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.sink.driver_identity import Jvm
+from penstock.sink.messages import PartitionCount, TaskHandle
+from penstock.sink.plan import Execution
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """What became of a batch.
+
+    Attributes:
+        decided: whether this very call decided it; not where there was nothing to decide, or it had been done before.
+        skipped: the batch had been decided before, and its tasks wrote nothing.
+        handles: transactions that were committed.
+        rows: rows in them.
+        counts: records by partition, sorted.
+    """
+
+    decided: bool
+    skipped: bool = False
+    handles: int = 0
+    rows: int = 0
+    counts: tuple[PartitionCount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HandleState:
+    """A task's transaction of a decided batch, as its coordinator knows it.
+
+    Attributes:
+        state: open, ended, or gone; in words.
+        is_open: it still waits for its end.
+    """
+
+    handle: TaskHandle
+    state: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionState:
+    """The last decision of a sink.
+
+    Attributes:
+        done: the log says that all of it is visible.
+        handles: how each stands; empty when done.
+        rows: rows in it.
+    """
+
+    execution: Execution
+    query_id: str
+    batch_id: int
+    topic: str | None
+    rows: int
+    done: bool
+    handles: tuple[HandleState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A task's transaction that is open, and in no decision."""
+
+    transactional_id: str
+    generation: int
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """A sink as its log and the brokers know it.
+
+    Attributes:
+        sink_id: its name, and run_id that of the run; None when the log does not tell.
+        owner: the JVM that owns it, or None; planner_pid is that of its planner process.
+        generation: how often it was taken over.
+        last_decided: the last decided batch of the latest queries.
+        decision: the last one.
+        deciding: a decision is being written at this moment, or its driver died over it.
+        left_over: transactions that wait for the next start or their time-out.
+    """
+
+    sink_key: str
+    sink_id: str | None
+    run_id: str | None
+    owner: Jvm | None
+    planner_pid: int
+    generation: int
+    last_decided: dict[str, int] = field(default_factory=dict)
+    decision: DecisionState | None = None
+    deciding: bool = False
+    left_over: tuple[OpenTransaction, ...] = ()
+
+    @property
+    def needs_roll_forward(self) -> bool:
+        """Whether a decided batch may not be visible as a whole."""
+        return self.decision is not None and not self.decision.done

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a task does before it writes: ask whether it may, and open a transaction of its own.
+
+Rules:
+1. One (id, producer id, epoch) carries at most one transaction: each begins with an InitProducerId of its own.
+2. An InitProducerId whose answer was lost may arrive late and abort whatever the id has open then, so the id is never
+   used again.
+3. A slot is used again only by a later execution: by then whatever it carried has its end.
+4. An execution that is older than one this process has seen must not write.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import secrets
+import threading
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.errors import KafkaError, RestoredCheckpointError, SinkError, SinkSupersededError
+from penstock.sink.names import TaskId
+from penstock.sink.plan import BatchPlan, Execution
+from penstock.transaction_handle import TransactionHandle
+
+# Ids that may be lost to answers that did not come, before a task gives up.
+_MAX_BURNT = 10
+
+
+class Admission(enum.Enum):
+    """What a task is to do with its rows."""
+
+    WRITE = "write"
+    SKIP = "skip"
+
+
+class TransactionalProducer(Protocol):
+    """What is needed of a producer here."""
+
+    def init_transactions(self, transactional_id: str | None = None) -> None:
+        """See Producer."""
+
+    def begin_transaction(self) -> None:
+        """See Producer."""
+
+    def detach_transaction(self) -> TransactionHandle:
+        """See Producer."""
+
+    @property
+    def initialization_in_doubt(self) -> bool:
+        """Whether an answer to the last InitProducerId was lost, so that the request may arrive again."""
+
+
+def admit(plan: BatchPlan, query_id: str, batch_id: int, slots: Slots | None = None) -> Admission:
+    """Decide what a task does with its batch.
+
+    Args:
+        plan: as the driver made it.
+        query_id: of the streaming query; settings.BATCH_QUERY_ID in a batch job.
+        batch_id: 0 in a batch job.
+        slots: those of this process, unless given.
+
+    Raises:
+        SinkSupersededError: a newer execution has been here.
+        RestoredCheckpointError: a later batch of the query was decided already.
+    """
+    (slots or process_slots()).note(plan)
+    last = plan.last_decided.get(query_id)
+    if last is None or last < batch_id:
+        return Admission.WRITE
+    if last == batch_id:
+        return Admission.SKIP
+    if plan.on_restored_checkpoint == "rewrite":
+        return Admission.WRITE
+    raise RestoredCheckpointError(
+        f"batch {batch_id} of query {query_id} is older than batch {last}, which is in the topic already: the "
+        "checkpoint was set back. Nothing was written. Go on with the newer checkpoint; or set "
+        "onRestoredCheckpoint=rewrite, and the batches from here on are written a second time"
+    )
+
+
+@dataclass
+class _SinkSlots:
+    newest: Execution
+    free: dict[Execution, list[int]] = field(default_factory=dict)  # given back, by the execution that used them
+    made: int = 0
+
+
+class Slots:
+    """The transactional ids of one worker process. Safe for several threads.
+
+    All fields are guarded by the lock; a child made by a fork starts anew with a name of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = -1
+        self._worker = ""
+        self._sinks: dict[str, _SinkSlots] = {}
+
+    def note(self, plan: BatchPlan) -> None:
+        """Take notice of an execution.
+
+        Raises:
+            SinkSupersededError: a newer one has been here.
+        """
+        with self._lock:
+            self._slots_of_locked(plan)
+
+    def take(self, plan: BatchPlan) -> str:
+        """An id that no transaction of this execution has, nor will have.
+
+        Raises:
+            SinkSupersededError: a newer execution has been here.
+        """
+        with self._lock:
+            slots = self._slots_of_locked(plan)
+            older = [execution for execution in slots.free if execution < plan.execution]
+            if older:
+                oldest = min(older)
+                slot = slots.free[oldest].pop()
+                if not slots.free[oldest]:
+                    del slots.free[oldest]
+            else:
+                slot = slots.made
+                slots.made += 1
+            return str(TaskId(plan.sink_key, plan.execution.generation, self._worker, slot))
+
+    def give_back(self, transactional_id: str, plan: BatchPlan) -> None:
+        """A later execution may use the id again: its transaction was handed over, or aborted with an answer."""
+        with self._lock:
+            self._enter_process_locked()
+            slots = self._sinks.get(plan.sink_key)
+            prefix = str(TaskId(plan.sink_key, plan.execution.generation, self._worker, 0))[:-1]
+            if slots is None or not transactional_id.startswith(prefix):
+                return  # made before a fork
+            if slots.newest.generation == plan.execution.generation:
+                slots.free.setdefault(plan.execution, []).append(int(transactional_id[len(prefix) :]))
+
+    def burn(self, transactional_id: str) -> None:
+        """The id is never used again; ids are only used again after `give_back`, so that nothing is to be done."""
+
+    def _slots_of_locked(self, plan: BatchPlan) -> _SinkSlots:
+        self._enter_process_locked()
+        slots = self._sinks.get(plan.sink_key)
+        if slots is None:
+            slots = self._sinks[plan.sink_key] = _SinkSlots(plan.execution)
+        if plan.execution < slots.newest:
+            raise SinkSupersededError(
+                f"this task belongs to execution {plan.execution} of its batch, but execution {slots.newest} has begun "
+                "meanwhile: nothing was written, and nothing needs to be done"
+            )
+        if plan.execution.generation > slots.newest.generation:
+            slots.free.clear()  # ids of another generation are not ours to initialise any more
+            slots.made = 0
+        slots.newest = plan.execution
+        return slots
+
+    def _enter_process_locked(self) -> None:
+        """Give the process its name, lazily: a name made before a fork would be shared by all children."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._worker = secrets.token_hex(6)
+            self._sinks = {}
+
+
+_slots = Slots()
+
+
+def process_slots() -> Slots:
+    """Those of this process."""
+    return _slots
+
+
+def open_transaction(producer: TransactionalProducer, plan: BatchPlan, slots: Slots | None = None) -> str:
+    """Begin a transaction that nobody else knows of; its id, for `Slots.give_back`.
+
+    The producer must be new, or have detached its last transaction, and use plan.transaction_timeout_ms as its
+    transaction.timeout.ms.
+
+    Raises:
+        SinkSupersededError: a newer execution has been here.
+        KafkaError: the coordinator does not answer, or refuses.
+    """
+    slots = slots or process_slots()
+    for _ in range(_MAX_BURNT):
+        transactional_id = slots.take(plan)
+        try:
+            producer.init_transactions(transactional_id)
+        except KafkaError:
+            slots.burn(transactional_id)
+            raise
+        producer.begin_transaction()
+        if not producer.initialization_in_doubt:
+            return transactional_id
+        # A request without an answer may still be on its way, and would abort what is written under this id.
+        slots.burn(transactional_id)
+        producer.detach_transaction()
+    raise SinkError(
+        f"the transaction coordinator did not answer {_MAX_BURNT} times in a row; nothing was written: look at the "
+        "brokers' health, the task can be run again"
+    )
