@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock recover`: how exactly-once sinks stand, and finishing what their drivers decided and did not finish."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
+from penstock.control import ControlClient
+from penstock.errors import KafkaError
+from penstock.sink import (
+    DEFAULT_LOG_TOPIC,
+    CommitReport,
+    DecisionState,
+    SinkState,
+    inspect_sinks,
+    roll_forward,
+    sink_key,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.options import SubParsers
+
+_KEY_DIGITS = 16
+_DESCRIPTION = """\
+Show the exactly-once sinks of a cluster, or finish what the driver of one has decided and not finished.
+
+Without a sink, all of them are shown and nothing is changed. With --sink-id, --sink-key or --all, decided batches are
+rolled forward: their transactions are committed, so that readers see the whole batch. That is safe at any time and from
+anywhere, also while the sink's own driver runs or another `penstock recover` does the same.
+
+The exit code is 0 when no decided batch is left unfinished, and 1 when one is, or when something went wrong.
+"""
+_EPILOG = """\
+examples:
+  penstock recover -b kafka:9092                                  how all sinks stand
+  penstock recover -b kafka:9092 --sink-id checkpoints/orders     finish that streaming query's batch
+  penstock recover -b kafka:9092 --sink-id batch --run-id orders-2026-11-14
+  penstock recover -b kafka:9092 --all --json                     for scripts
+"""
+
+
+def add_parser(subparsers: SubParsers) -> None:
+    """Add the `recover` command."""
+    parser = subparsers.add_parser(
+        "recover",
+        help="show exactly-once sinks, and finish what their drivers decided",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--sink-id",
+        metavar="NAME",
+        help="the sink's name: the option sinkId, else the checkpoint location; of a batch job `batch`",
+    )
+    which.add_argument(
+        "--sink-key", metavar="KEY", type=_key, help="the sink's 16 hex digits, as they are shown here"
+    )
+    which.add_argument("--all", action="store_true", help="every sink in the decision topic")
+    parser.add_argument("--run-id", metavar="RUN", help="with --sink-id: the run of a batch job")
+    parser.add_argument("--show", action="store_true", help="only show how it stands; change nothing")
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="mark a batch as done although some of its transactions were aborted, so that the sink can start again; "
+        "what is lost is shown",
+    )
+    parser.add_argument(
+        "--decision-topic",
+        metavar="TOPIC",
+        default=DEFAULT_LOG_TOPIC,
+        help=f"where decisions are written (default: {DEFAULT_LOG_TOPIC})",
+    )
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each sink")
+    add_producer_arguments(parser)
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the command line asks. Return the exit code: 1 when a decided batch stays unfinished."""
+    key = _chosen_key(args)
+    with ControlClient(producer_config(args)) as client:
+        states = inspect_sinks(client, key, log_topic=args.decision_topic)
+        if key is not None and not states:
+            raise CommandError(_not_found(args, key))
+        changes = not args.show and (key is not None or args.all)
+        failed: dict[str, KafkaError] = {}
+        if changes:
+            failed = _roll_all(client, states, args)
+            states = inspect_sinks(client, key, log_topic=args.decision_topic)
+    if args.json:
+        for state in states:
+            print(json.dumps(as_json(state)))
+    else:
+        print(describe(states) if states else f"No sink has written to {args.decision_topic} yet.")
+    for error in failed.values():
+        print(f"penstock: {error}", file=sys.stderr)
+    return 1 if failed or any(state.needs_roll_forward for state in states) else 0
+
+
+def _chosen_key(args: argparse.Namespace) -> str | None:
+    if args.run_id is not None and args.sink_id is None:
+        raise CommandError(
+            "--run-id says which run of a sink is meant: give --sink-id as well (of a batch job: batch)"
+        )
+    if args.accept_loss and args.sink_id is None and args.sink_key is None:
+        raise CommandError("--accept-loss is for one sink at a time: name it with --sink-id or --sink-key")
+    if args.sink_id is not None:
+        return sink_key(args.sink_id, args.run_id)
+    key: str | None = args.sink_key
+    return key
+
+
+def _not_found(args: argparse.Namespace, key: str) -> str:
+    if args.sink_id is None:
+        what = f"with the key {key}"
+    elif args.run_id is None:
+        what = f"called {args.sink_id!r}"
+    else:
+        what = f"called {args.sink_id!r} with the run {args.run_id!r}"
+    return (
+        f"no sink {what} has written to {args.decision_topic}; `penstock recover` without a sink lists those that "
+        "have"
+    )
+
+
+def _roll_all(
+    client: ControlClient, states: Iterable[SinkState], args: argparse.Namespace
+) -> dict[str, KafkaError]:
+    """Finish what is decided; one sink that cannot be finished does not hold up the others."""
+    failed: dict[str, KafkaError] = {}
+    for state in states:
+        if not state.needs_roll_forward:
+            continue
+        _say(f"rolling forward {_title(state)} ...")
+        try:
+            report = roll_forward(
+                client, state.sink_key, log_topic=args.decision_topic, accept_loss=args.accept_loss
+            )
+        except KafkaError as error:
+            failed[state.sink_key] = error
+        else:
+            _say(_rolled(report))
+    return failed
+
+
+def _rolled(report: CommitReport) -> str:
+    return f"  {counted(report.handles, 'transaction')} with {counted(report.rows, 'row')} committed"
+
+
+# ---- in words
+
+
+def describe(states: Sequence[SinkState]) -> str:
+    """How the sinks stand, a paragraph for each."""
+    return "\n\n".join("\n".join(_lines(state)) for state in states)
+
+
+def _lines(state: SinkState) -> list[str]:
+    lines = [_title(state)]
+    if state.owner is None:
+        lines.append("  owner        none")
+    else:
+        lines.append(f"  owner        {state.owner}, generation {state.generation}")
+    if state.decision is None:
+        lines.append("  decisions    none")
+    else:
+        lines += _decision_lines(state.decision)
+    others = {
+        query: batch
+        for query, batch in state.last_decided.items()
+        if state.decision is None or query != state.decision.query_id
+    }
+    lines += [f"  earlier      batch {batch} of query {query}" for query, batch in sorted(others.items())]
+    if state.deciding:
+        lines.append(
+            "  deciding     a decision is being written now, or its driver died over it and it will be aborted"
+        )
+    if state.left_over:
+        lines.append(
+            f"  left over    {counted(len(state.left_over), 'open transaction')} in no decision; aborted at the "
+            "sink's next start, or by their time-out"
+        )
+    return lines
+
+
+def _decision_lines(decision: DecisionState) -> list[str]:
+    what = f"batch {decision.batch_id} of query {decision.query_id}, {counted(decision.rows, 'row')}"
+    if decision.topic is not None:
+        what += f" to {decision.topic}"
+    if decision.done:
+        return [f"  last         {what}: done"]
+    open_ones = sum(handle.is_open for handle in decision.handles)
+    lines = [
+        f"  last         {what}: DECIDED, NOT FINISHED",
+        f"               {open_ones} of {counted(len(decision.handles), 'transaction')} still open",
+    ]
+    for handle in decision.handles:
+        name = handle.handle.transaction.transactional_id
+        lines.append(f"               {name}: {handle.state}, {counted(handle.handle.rows, 'row')}")
+    return lines
+
+
+def _title(state: SinkState) -> str:
+    name = "a sink without a name" if state.sink_id is None else f"sink {state.sink_id!r}"
+    run_name = "" if state.run_id is None else f", run {state.run_id!r}"
+    return f"{name}{run_name} ({state.sink_key})"
+
+
+def as_json(state: SinkState) -> Mapping[str, Any]:
+    """How a sink stands, for scripts."""
+    decision = state.decision
+    return {
+        "sinkKey": state.sink_key,
+        "sinkId": state.sink_id,
+        "runId": state.run_id,
+        "owner": None if state.owner is None else str(state.owner),
+        "generation": state.generation,
+        "needsRollForward": state.needs_roll_forward,
+        "deciding": state.deciding,
+        "lastDecided": dict(state.last_decided),
+        "decision": None
+        if decision is None
+        else {
+            "queryId": decision.query_id,
+            "batchId": decision.batch_id,
+            "topic": decision.topic,
+            "rows": decision.rows,
+            "done": decision.done,
+            "transactions": [
+                {
+                    "transactionalId": handle.handle.transaction.transactional_id,
+                    "rows": handle.handle.rows,
+                    "state": handle.state,
+                    "open": handle.is_open,
+                }
+                for handle in decision.handles
+            ],
+        },
+        "leftOver": [left.transactional_id for left in state.left_over],
+    }
+
+
+def _key(text: str) -> str:
+    key = text.lower()
+    if len(key) != _KEY_DIGITS or not set(key) <= set("0123456789abcdef"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a key of 16 hex digits; a name is given with --sink-id"
+        )
+    return key
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

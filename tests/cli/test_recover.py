@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock recover`: what it says of sinks, what it changes, and its exit codes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.cli import recover
+from penstock.cli.main import main
+from penstock.errors import KafkaError
+from penstock.sink import (
+    CommitReport,
+    DecisionState,
+    Execution,
+    HandleState,
+    OpenTransaction,
+    SinkState,
+    TaskHandle,
+)
+from penstock.sink import sink_key as key_of
+from penstock.sink.driver_identity import Jvm
+from penstock.transaction_handle import TransactionHandle
+
+KEY = key_of("orders")
+
+
+def task(slot: int, rows: int = 10) -> TaskHandle:
+    transaction = TransactionHandle(
+        transactional_id=f"ps.{KEY}.3.abc.{slot}",
+        producer_id=7 + slot,
+        producer_epoch=0,
+        end_txn_version=5,
+        timeout_ms=60_000,
+    )
+    return TaskHandle(transaction=transaction, rows=rows)
+
+
+UNFINISHED = SinkState(
+    sink_key=KEY,
+    sink_id="orders",
+    run_id=None,
+    owner=Jvm("host-1", 4711, "99"),
+    planner_pid=4712,
+    generation=3,
+    last_decided={"q-new": 41, "q-old": 7},
+    decision=DecisionState(
+        execution=Execution(3, 8),
+        query_id="q-new",
+        batch_id=41,
+        topic="orders",
+        rows=20,
+        done=False,
+        handles=(HandleState(task(0), "open", True), HandleState(task(1), "committed", False)),
+    ),
+    left_over=(OpenTransaction(f"ps.{KEY}.3.abc.9", 3, 44, "Ongoing"),),
+)
+assert UNFINISHED.decision is not None
+FINISHED = dataclasses.replace(
+    UNFINISHED, decision=dataclasses.replace(UNFINISHED.decision, done=True, handles=()), left_over=()
+)
+
+
+class FakeSinks:
+    """Stands for the log and the brokers."""
+
+    def __init__(self) -> None:
+        self.states = {KEY: UNFINISHED}
+        self.rolled: list[tuple[str, bool]] = []
+        self.error: KafkaError | None = None
+
+    def inspect(self, client: Any, key: str | None, *, log_topic: str) -> list[SinkState]:
+        return [state for state in self.states.values() if key in (None, state.sink_key)]
+
+    def roll(self, client: Any, key: str, *, log_topic: str, accept_loss: bool) -> CommitReport:
+        self.rolled.append((key, accept_loss))
+        if self.error is not None:
+            raise self.error
+        self.states[key] = FINISHED
+        return CommitReport(decided=False, handles=1, rows=10)
+
+
+@pytest.fixture
+def sinks(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSinks]:
+    fake = FakeSinks()
+    monkeypatch.setattr(recover, "inspect_sinks", fake.inspect)
+    monkeypatch.setattr(recover, "roll_forward", fake.roll)
+    return fake
+
+
+def test_without_a_sink_all_are_shown_and_nothing_is_changed(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recover"]) == 1
+    shown = capsys.readouterr().out
+    assert sinks.rolled == []
+    assert "sink 'orders'" in shown
+    assert "batch 41 of query q-new, 20 rows to orders: DECIDED, NOT FINISHED" in shown
+    assert "1 of 2 transactions still open" in shown
+    assert "batch 7 of query q-old" in shown
+    assert "1 open transaction in no decision" in shown
+    assert "process 4711 on host-1, generation 3" in shown
+
+
+@pytest.mark.parametrize("which", [["--sink-id", "orders"], ["--sink-key", KEY.upper()], ["--all"]])
+def test_a_named_sink_is_rolled_forward(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str], which: list[str]
+) -> None:
+    assert main(["recover", *which]) == 0
+    assert sinks.rolled == [(KEY, False)]
+    said = capsys.readouterr()
+    assert ": done" in said.out
+    assert "1 transaction with 10 rows committed" in said.err
+
+
+def test_a_finished_sink_is_left_alone(sinks: FakeSinks) -> None:
+    sinks.states = {KEY: FINISHED}
+    assert main(["recover", "--all"]) == 0
+    assert sinks.rolled == []
+
+
+def test_show_changes_nothing(sinks: FakeSinks) -> None:
+    assert main(["recover", "--sink-id", "orders", "--show"]) == 1
+    assert sinks.rolled == []
+
+
+def test_what_cannot_be_finished_is_said_and_does_not_hold_up_the_others(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sinks.error = KafkaError("orders-3: 10 records were aborted")
+    other = dataclasses.replace(UNFINISHED, sink_key="0" * 16, sink_id="other")
+    sinks.states["0" * 16] = other
+    assert main(["recover", "--all"]) == 1
+    assert len(sinks.rolled) == 2
+    assert "orders-3: 10 records were aborted" in capsys.readouterr().err
+
+
+def test_loss_is_accepted_for_one_sink_only(sinks: FakeSinks, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recover", "--sink-id", "orders", "--accept-loss"]) == 0
+    assert sinks.rolled == [(KEY, True)]
+    assert main(["recover", "--all", "--accept-loss"]) == 1
+    assert "one sink at a time" in capsys.readouterr().err
+
+
+def test_json_is_a_line_for_each_sink(sinks: FakeSinks, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["recover", "--json"])
+    (line,) = capsys.readouterr().out.splitlines()
+    state = json.loads(line)
+    assert state["sinkId"] == "orders"
+    assert state["needsRollForward"] is True
+    assert [row["open"] for row in state["decision"]["transactions"]] == [True, False]
+    assert state["leftOver"] == [f"ps.{KEY}.3.abc.9"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sink-id", "nothing"], "no sink called 'nothing' has written to penstock-sink-log"),
+        (["--sink-id", "batch", "--run-id", "r1"], "with the run 'r1'"),
+        (["--run-id", "r1"], "give --sink-id as well"),
+    ],
+)
+def test_a_sink_that_is_not_there_is_an_error_with_a_way_out(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["recover", *words]) == 1
+    assert said in capsys.readouterr().err
+    assert sinks.rolled == []
+
+
+def test_a_key_must_be_one(sinks: FakeSinks, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["recover", "--sink-key", "orders"])
+    assert caught.value.code == 2
+    assert "--sink-id" in capsys.readouterr().err
+
+
+def test_a_cluster_without_sinks_says_so(sinks: FakeSinks, capsys: pytest.CaptureFixture[str]) -> None:
+    sinks.states = {}
+    assert main(["recover"]) == 0
+    assert "No sink has written to penstock-sink-log yet" in capsys.readouterr().out
