@@ -57,6 +57,17 @@ class TransactionFace:
         manager = self._transactions("init_transactions", waits=True)
         self._finish(manager, manager.initialize(transactional_id), "init_transactions")
 
+    @property
+    def initialization_in_doubt(self) -> bool:
+        """Whether an answer to the last `init_transactions` was lost on the way, and the request made again.
+
+        The lost request may still reach the coordinator, and would then abort what this producer has open. Within a
+        transaction that it ends itself the next call fails, and nothing is lost; a transaction that is detached should
+        not be begun with such an id.
+        """
+        manager = self._parts.transactions
+        return manager is not None and manager.initialization_in_doubt
+
     def begin_transaction(self) -> None:
         """Begin a transaction: the records sent from now on become visible together, or not at all."""
         self._transactions("begin_transaction").begin()

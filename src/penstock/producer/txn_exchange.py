@@ -78,6 +78,7 @@ class TransactionExchange(RequestQueue):
         self.uses_v2 = False
         self.can_bump_epoch = False
         self._bump_needed = False
+        self.initialization_in_doubt = False  # an InitProducerId without an answer may still be on its way
         self._end_version_v1 = _END_VERSION_V1  # of EndTxn, for whoever ends a detached transaction
         self._wanted: set[TopicPartition] = set()  # to be added (v1)
         self._added: set[TopicPartition] = set()
@@ -216,8 +217,9 @@ class TransactionExchange(RequestQueue):
         else:
             self._fatal(error)
 
-    def on_initialized(self, identity: ProducerIdentity, version: int) -> None:
-        """InitProducerId was answered."""
+    def on_initialized(self, identity: ProducerIdentity, version: int, *, in_doubt: bool = False) -> None:
+        """InitProducerId was answered; `in_doubt`: not the first time, as an earlier answer was lost."""
+        self.initialization_in_doubt = in_doubt
         self._numbering.identity = identity
         self._numbering.book.forget_all()
         self.can_bump_epoch = version >= _FIRST_VERSION_WITH_BUMP

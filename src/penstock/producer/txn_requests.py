@@ -148,7 +148,8 @@ class InitProducerIdRequest(TxnRequest):
         if body["error_code"] != 0:
             self.on_error(body["error_code"], now)
             return
-        self.manager.on_initialized(ProducerIdentity(body["producer_id"], body["producer_epoch"]), version)
+        identity = ProducerIdentity(body["producer_id"], body["producer_epoch"])
+        self.manager.on_initialized(identity, version, in_doubt=self.in_doubt)
 
 
 class AddPartitionsRequest(TxnRequest):
