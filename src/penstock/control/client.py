@@ -35,14 +35,19 @@ from penstock.control.steps import (
 )
 from penstock.errors import IllegalStateError, KafkaError, broker_error
 from penstock.network import NetworkBackend, NetworkClient, bootstrap_nodes
+from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.find_coordinator import CoordinatorKind
-from penstock.protocol.messages import METADATA
+from penstock.protocol.messages import END_TXN, METADATA
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 60.0
+# The two transaction protocols: the level of the feature transaction.version, and the versions of EndTxn.
+FIRST_FEATURE_OF_V2 = 2
+FIRST_END_TXN_OF_V2 = 5
+LAST_END_TXN_OF_V1 = 3
 
 
 class ControlClient:
@@ -173,6 +178,25 @@ class ControlClient:
             [locate(CoordinatorOf(key, kind)) for key in wanted], timeout, len(wanted) or 1
         )
         return {key: ticket.result for key, ticket in zip(wanted, located, strict=True)}
+
+    def end_txn_version(self, timeout: float | None = DEFAULT_TIMEOUT) -> int:
+        """The version of EndTxn for a transaction that is begun now: it says which protocol the cluster uses.
+
+        5 for the newer one (KIP-890), else the highest of the older one that all known brokers take.
+        """
+        known = self._known_versions()
+        if not known:
+            self.brokers(timeout)
+            known = self._known_versions()
+        newest = max(known, key=lambda versions: versions.finalized_features_epoch)
+        if newest.finalized_features.get("transaction.version", 0) >= FIRST_FEATURE_OF_V2:
+            return FIRST_END_TXN_OF_V2
+        offered = [versions.range(END_TXN.key) or (0, 0) for versions in known]
+        return min(LAST_END_TXN_OF_V1, *(highest for _, highest in offered))
+
+    def _known_versions(self) -> list[NodeApiVersions]:
+        nodes = self._metadata.nodes()
+        return [versions for node in nodes if (versions := self._network.api_versions(node.id)) is not None]
 
     def leader(self, topic: str, partition: int, timeout: float | None = DEFAULT_TIMEOUT) -> Node:
         """The leader of a partition, asked anew; waits while there is none."""

@@ -165,7 +165,7 @@ class MarkerSearch:
     def _judge(self, batch: RecordBatch) -> Found | None:
         """What another batch of the same producer id says."""
         if batch.is_control:
-            return Found(marker=_read_marker(batch))
+            return Found(marker=read_marker(batch))
         if batch.producer_epoch != self._producer_epoch:
             # A later transaction before any marker: the one looked for is missing.
             return Found(end=SearchEnd.GONE)
@@ -219,7 +219,7 @@ def _trouble(error: KafkaError) -> Found:
     return Found(end=SearchEnd.FORBIDDEN, error=error)
 
 
-def _read_marker(batch: RecordBatch) -> Marker:
+def read_marker(batch: RecordBatch) -> Marker:
     """Read a batch of control records, which holds exactly one."""
     records = batch.records()
     key = records[0].key if records else None

@@ -9,8 +9,8 @@ which Spark may replace at any time; it is known by a random token, made by each
 from __future__ import annotations
 
 import os
+import platform
 import secrets
-import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +65,8 @@ def _process_token() -> str:
 
 
 def _current_jvm() -> Jvm:
-    """The nearest Java process among the parents; without one, the eldest parent that is no Python of ours: us."""
-    host = socket.gethostname()
+    """The nearest Java process among the parents; without one this process stands for it."""
+    host = platform.node()
     pid = os.getpid()
     for _ in range(_MAX_ANCESTORS):
         found = _look_at(pid)
@@ -107,7 +107,9 @@ def _from_proc(pid: int) -> _Process | None:
 def _from_ps(pid: int) -> _Process | None:
     asked = ["ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)]
     try:
-        answer = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.split()
+        answer = subprocess.run(  # noqa: S603 - our own words and a number
+            asked, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return None
     # ppid, five words of the start time, and the command, which may hold blanks.

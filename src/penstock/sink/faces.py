@@ -3,40 +3,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from penstock.control.client import ControlClient
+from penstock.control.client import ControlClient, control_client
+from penstock.sink.aborting import abort_steps
+from penstock.sink.carrying_out import Cluster, LogReaders
+from penstock.sink.committing import commit_steps
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.messages import Message
 from penstock.sink.plan import BatchPlan
+from penstock.sink.preparing import PlannerMemory, prepare_steps
 from penstock.sink.reports import CommitReport
 from penstock.sink.settings import SinkSettings
+
+# Of this process; a child made by a fork starts anew.
+_readers = LogReaders()
+_memories: dict[tuple[int, str, str, str], PlannerMemory] = {}
 
 
 def prepare(
     settings: SinkSettings, driver: DriverIdentity | None = None, *, client: ControlClient | None = None
 ) -> BatchPlan:
-    """Take the sink over if need be, finish what was decided, and make a plan for one execution of a batch."""
-    raise NotImplementedError
+    """Take the sink over if need be, finish what was decided, and make a plan for one execution of a batch.
+
+    Each call is an execution of its own and takes from the last one the right to decide: call it once per execution,
+    and keep the plan.
+
+    Args:
+        settings: the sink.
+        driver: who wants to write; this process, unless given.
+        client: an open client; one of its own, unless given.
+
+    Raises:
+        SinkSupersededError: another driver has taken over.
+        DecidedDataLostError: something that was decided is lost.
+        SinkError: see docs/errors.md; nothing was written.
+        KafkaError: the brokers do not answer.
+    """
+    driver = driver or DriverIdentity.current()
+    memory = _memory(settings, driver)
+    with _cluster(settings, client) as cluster:
+        return cluster.run(prepare_steps(settings, driver, memory, time.monotonic()))
 
 
 def commit(
     settings: SinkSettings,
-    messages: Sequence[Message | None],
+    messages: Iterable[Message | None],
     batch_id: int = 0,
     *,
     client: ControlClient | None = None,
 ) -> CommitReport:
-    """Decide a batch, and make it visible."""
-    raise NotImplementedError
+    """Decide a batch, and make it visible.
+
+    Args:
+        settings: the sink.
+        messages: one from each task.
+        batch_id: of the streaming query; 0 for a batch job.
+        client: an open client; one of its own, unless given.
+
+    Raises:
+        DecisionRefusedError: the batch was not decided: run it again.
+        DecisionInDoubtError: whether it was decided, or is visible as a whole, is not known: the next start finds out.
+        DecidedDataLostError: it was decided, but a transaction died before it could be committed.
+        SinkSupersededError: another driver has taken over.
+        KafkaError: the brokers do not answer.
+    """
+    with _cluster(settings, client) as cluster:
+        return cluster.run(commit_steps(settings, messages, batch_id))
 
 
 def abort(
     settings: SinkSettings,
-    messages: Sequence[Message | None],
+    messages: Iterable[Message | None],
     batch_id: int = 0,
     *,
     client: ControlClient | None = None,
-) -> None:
-    """Give a batch up, unless it is decided."""
-    raise NotImplementedError
+) -> bool:
+    """Give a batch up, unless it is decided, or may be: then it is left to the next start.
+
+    Returns:
+        Whether its transactions were aborted.
+    """
+    with _cluster(settings, client) as cluster:
+        return cluster.run(abort_steps(settings, messages, batch_id))
+
+
+@contextmanager
+def _cluster(settings: SinkSettings, client: ControlClient | None) -> Iterator[Cluster]:
+    with control_client(client or settings.config) as opened:
+        yield Cluster(opened, _bootstrap(settings), settings.log_topic, _readers)
+
+
+def _bootstrap(settings: SinkSettings) -> str:
+    config = settings.config
+    return str(config.get("bootstrap.servers", config.get("bootstrap_servers", "")))
+
+
+def _memory(settings: SinkSettings, driver: DriverIdentity) -> PlannerMemory:
+    pid = os.getpid()
+    place = (pid, driver.token, _bootstrap(settings), settings.sink_key)
+    if place not in _memories:
+        for stale in [each for each in _memories if each[0] != pid]:
+            del _memories[stale]
+        _memories[place] = PlannerMemory()
+    return _memories[place]

@@ -1,22 +1,179 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `penstock recover` stands on: how sinks stand, and rolling forward what anyone has decided."""
+"""What `penstock recover` stands on: how sinks stand, and rolling forward what anyone has decided.
+
+Nothing here takes a transactional id over, so that a running job is not disturbed: a decision that is committed may be
+finished by anyone, as often as it takes.
+"""
 
 from __future__ import annotations
 
-from penstock.control.client import ControlSource
-from penstock.sink.reports import CommitReport, SinkState
+from penstock.control.client import ControlClient, ControlSource, control_client
+from penstock.control.configs import describe_topic
+from penstock.control.pool import Completion
+from penstock.control.transactions import TransactionListing, describe_transactions, list_transactions
+from penstock.errors import DecisionInDoubtError, SinkError
+from penstock.sink.carrying_out import Cluster
+from penstock.sink.effects import AppendFacts, Effects, EndAll, ReadLog
+from penstock.sink.log_reader import LogReader
+from penstock.sink.log_records import Decision, done_records
+from penstock.sink.log_view import SinkView
+from penstock.sink.messages import TaskHandle
+from penstock.sink.names import parse_task_id
+from penstock.sink.reports import CommitReport, DecisionState, HandleState, OpenTransaction, SinkState
 from penstock.sink.settings import DEFAULT_LOG_TOPIC
+from penstock.sink.writing import complain_of, counted
+
+_ANY_TASK = r"ps\.[0-9a-f]{16}\.[0-9]+\.[0-9a-zA-Z-]+\.[0-9]+"
+_ONGOING = "Ongoing"
 
 
 def inspect_sinks(
     config: ControlSource, sink_key: str | None = None, *, log_topic: str = DEFAULT_LOG_TOPIC
 ) -> list[SinkState]:
-    """How a sink stands, or all of them; changes nothing."""
-    raise NotImplementedError
+    """How a sink stands, or all that the log knows; changes nothing.
+
+    Args:
+        config: options of a client, or an open one.
+        sink_key: the only one that is of interest; see `sink_key` for how a name becomes a key.
+        log_topic: where decisions are written.
+
+    Raises:
+        KafkaError: the brokers do not answer.
+    """
+    with control_client(config) as client:
+        topic = describe_topic(client, log_topic)
+        if topic is None:
+            return []
+        views = [
+            view
+            for partition in range(topic.partitions)
+            for view in _views(client, LogReader(log_topic, partition, sink_key))
+        ]
+        ongoing = list_transactions(client, pattern=_ANY_TASK, states=[_ONGOING])
+        return [_state(client, view, ongoing) for view in views]
+
+
+def _views(client: ControlClient, reader: LogReader) -> list[SinkView]:
+    contents = reader.read(client)
+    return [contents.view(key) for key in contents.sink_keys()]
+
+
+def _state(client: ControlClient, view: SinkView, ongoing: list[TransactionListing]) -> SinkState:
+    claim, owner, decision = view.claim, view.owner, view.decision
+    handles = () if view.undone is None else _handle_states(client, view.undone)
+    decided = {state.handle.transaction.transactional_id for state in handles}
+    left_over = []
+    for listing in ongoing:
+        parts = parse_task_id(listing.transactional_id)
+        if parts is None or parts.sink_key != view.sink_key or listing.transactional_id in decided:
+            continue
+        left_over.append(
+            OpenTransaction(listing.transactional_id, parts.generation, listing.producer_id, listing.state)
+        )
+    return SinkState(
+        sink_key=view.sink_key,
+        sink_id=None if claim is None else claim.sink_id,
+        run_id=None if claim is None else claim.run_id,
+        owner=None if owner is None else owner.jvm,
+        planner_pid=-1 if owner is None else owner.planner_pid,
+        generation=0 if owner is None else owner.generation,
+        last_decided={} if decision is None else dict(decision.last_decided),
+        decision=None if decision is None else _decision_state(decision, view.done, handles),
+        deciding=view.deciding,
+        left_over=tuple(left_over),
+    )
+
+
+def _decision_state(decision: Decision, done: bool, handles: tuple[HandleState, ...]) -> DecisionState:
+    return DecisionState(
+        decision.execution,
+        decision.query_id,
+        decision.batch_id,
+        decision.topic,
+        decision.rows,
+        done,
+        handles,
+    )
+
+
+def _handle_states(client: ControlClient, decision: Decision) -> tuple[HandleState, ...]:
+    names = [handle.transaction.transactional_id for handle in decision.handles]
+    described = describe_transactions(names, client)
+    states = []
+    for handle, name in zip(decision.handles, names, strict=True):
+        found = described[name]
+        transaction = handle.transaction
+        same_id = found is not None and found.producer_id == transaction.producer_id
+        if found is None or not same_id:
+            states.append(HandleState(handle, "its coordinator does not know it any more", is_open=False))
+        elif found.state == _ONGOING and found.producer_epoch == transaction.producer_epoch:
+            states.append(HandleState(handle, "open, waiting for its commit", is_open=True))
+        else:
+            states.append(HandleState(handle, f"ended ({found.state})", is_open=False))
+    return tuple(states)
 
 
 def roll_forward(
     config: ControlSource, sink_key: str, *, log_topic: str = DEFAULT_LOG_TOPIC, accept_loss: bool = False
 ) -> CommitReport:
-    """Finish what was decided, whoever decided it."""
-    raise NotImplementedError
+    """Finish what was decided, whoever decided it.
+
+    Args:
+        config: options of a client, or an open one.
+        sink_key: of the sink.
+        log_topic: where decisions are written.
+        accept_loss: take the decision for done although transactions of it are lost, or nobody can tell how they
+            ended; for when their records were written by other means.
+
+    Returns:
+        What was committed; `decided` is False, as this call decides nothing. The counts leave out what is lost.
+
+    Raises:
+        DecidedDataLostError: some of it was aborted before.
+        DecisionInDoubtError: how some of it ended is not known yet; call it again.
+        SinkError: the log does not know the sink.
+        KafkaError: the brokers do not answer.
+    """
+    with control_client(config) as client:
+        cluster = Cluster(client, "", log_topic)
+        return cluster.run(_roll_forward(sink_key, accept_loss=accept_loss))
+
+
+def _roll_forward(sink_key: str, *, accept_loss: bool) -> Effects[CommitReport]:
+    view: SinkView = yield ReadLog(sink_key)
+    if view == SinkView(sink_key):
+        raise SinkError(
+            f"the log does not know a sink with the key {sink_key}: is it the right topic and cluster?"
+        )
+    decision = view.undone
+    if decision is None:
+        return CommitReport(decided=False)
+    completions: list[Completion] = yield EndAll(
+        tuple(handle.transaction for handle in decision.handles), commit=True
+    )
+    if not accept_loss:
+        complain_of(decision, completions)
+    committed, lost = _sorted_by_end(decision, completions)
+    yield AppendFacts(sink_key, tuple(done_records(sink_key, decision, lost)))
+    rows = sum(handle.rows for handle in committed)
+    return CommitReport(False, False, len(committed), rows, counted(committed))
+
+
+def _sorted_by_end(
+    decision: Decision, completions: list[Completion]
+) -> tuple[list[TaskHandle], list[TaskHandle]]:
+    """What is committed, and what is lost or cannot be found out.
+
+    Raises:
+        DecisionInDoubtError: it can be found out, but not yet.
+    """
+    committed: list[TaskHandle] = []
+    lost: list[TaskHandle] = []
+    for handle, completion in zip(decision.handles, completions, strict=True):
+        if completion.error is not None and completion.error.retriable:
+            raise DecisionInDoubtError(
+                f"how the transaction of task {handle.task} ended is not known yet: {completion.error}. Nothing was "
+                "taken down: try again"
+            ) from completion.error
+        (committed if completion.error is None else lost).append(handle)
+    return committed, lost

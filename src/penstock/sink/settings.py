@@ -52,7 +52,9 @@ class SinkSettings:
 
     def __post_init__(self) -> None:
         if not self.sink_id:
-            raise ConfigError("a sink needs a name: give sinkId, or a checkpoint location in a streaming query")
+            raise ConfigError(
+                "a sink needs a name: give sinkId, or a checkpoint location in a streaming query"
+            )
         if self.run_id == "":
             raise ConfigError("runId must not be empty: leave it out, and the run gets a name of its own")
         if self.one_off and self.run_id is None:

@@ -82,7 +82,9 @@ def admit(plan: BatchPlan, query_id: str, batch_id: int, slots: Slots | None = N
 @dataclass
 class _SinkSlots:
     newest: Execution
-    free: dict[Execution, list[int]] = field(default_factory=dict)  # given back, by the execution that used them
+    free: dict[Execution, list[int]] = field(
+        default_factory=dict
+    )  # given back, by the execution that used them
     made: int = 0
 
 

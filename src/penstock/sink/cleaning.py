@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends what nobody will end: open transactions of tasks that failed, lost a race, or belong to a former driver.
+
+Rules:
+1. Only after all that was decided is finished: nothing that is open then will ever be committed.
+2. Ids of older generations are nobody's any more: they are taken over, which fences whoever still writes.
+3. Ids of our own generation belong to living workers, who alone may initialise them: their transactions are ended with
+   exactly the producer id and epoch that they have now.
+4. Ids of a newer generation are left alone: then we are the former driver.
+"""
+
+from __future__ import annotations
+
+from penstock.control.pool import Completion
+from penstock.control.transactions import TransactionDescription
+from penstock.errors import KafkaError
+from penstock.sink.effects import Describe, Effects, EndAll, FenceAll, ListOngoing, Note
+from penstock.sink.names import parse_task_id
+from penstock.transaction_handle import TransactionHandle
+
+FENCE_TIMEOUT_MS = 60_000
+_ONGOING = "Ongoing"
+
+
+def clean_up(sink_key: str, generation: int, end_txn_version: int) -> Effects[None]:
+    """Abort what was left over, as far as it can be done now.
+
+    Args:
+        sink_key: whose.
+        generation: our own.
+        end_txn_version: of the cluster's transaction protocol; in the newer one an abort also shuts out whoever still
+            writes.
+    """
+    try:
+        yield from _clean_up(sink_key, generation, end_txn_version)
+    except KafkaError as error:
+        yield Note(f"open transactions of earlier attempts could not be cleaned up now: {error}")
+
+
+def _clean_up(sink_key: str, generation: int, end_txn_version: int) -> Effects[None]:
+    ongoing: list[str] = yield ListOngoing(sink_key)
+    older, own = [], []
+    for name in ongoing:
+        parts = parse_task_id(name)
+        if parts is None or parts.sink_key != sink_key:
+            continue
+        if parts.generation < generation:
+            older.append(name)
+        elif parts.generation == generation:
+            own.append(name)
+    if older:
+        failures: list[KafkaError | None] = yield FenceAll(tuple(older), FENCE_TIMEOUT_MS)
+        for name, failure in zip(older, failures, strict=True):
+            if failure is not None:
+                yield Note(f"the open transaction of {name} could not be aborted now: {failure}")
+    if own:
+        yield from _end_own(own, end_txn_version)
+
+
+def _end_own(names: list[str], end_txn_version: int) -> Effects[None]:
+    described: dict[str, TransactionDescription | None] = yield Describe(tuple(names))
+    handles = tuple(
+        _handle_of(found, end_txn_version)
+        for found in described.values()
+        if found is not None and found.state == _ONGOING
+    )
+    if not handles:
+        return
+    completions: list[Completion] = yield EndAll(handles, commit=False)
+    for completion in completions:
+        if completion.error is not None:
+            name = completion.handle.transactional_id
+            yield Note(f"the open transaction of {name} could not be aborted now: {completion.error}")
+
+
+def _handle_of(found: TransactionDescription, end_txn_version: int) -> TransactionHandle:
+    """A handle with which a transaction of which we know no more can be aborted."""
+    return TransactionHandle(
+        transactional_id=found.transactional_id,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        end_txn_version=end_txn_version,
+        timeout_ms=max(found.timeout_ms, 1),
+    )

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""After a batch: decide it, make it visible, take down that it is. No I/O.
+
+Rules:
+1. The identity with which a batch is decided carries one transaction. Whoever finds it used reads the log, and finishes
+   the decision if it is there.
+2. The decision is written first, then the handles are described, then it is committed: if the driver stalls in between,
+   the coordinator's short time-out takes the decision away, so that it cannot come late.
+3. No decision unless every handle will live long enough for a new driver to finish it. Brokers' times only.
+4. Only a plain yes to the commit of the decision goes on. After anything else nothing is known, and nothing is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.control.transactions import TransactionDescription
+from penstock.errors import (
+    DecisionInDoubtError,
+    DecisionRefusedError,
+    KafkaError,
+    SinkError,
+    SinkSupersededError,
+)
+from penstock.sink.cleaning import clean_up
+from penstock.sink.effects import (
+    AppendFacts,
+    Describe,
+    Effects,
+    EndAll,
+    EndTransaction,
+    Note,
+    Reached,
+    ReadLog,
+)
+from penstock.sink.log_records import Decision, decide, decision_records, forget_records
+from penstock.sink.log_view import SinkView
+from penstock.sink.messages import BatchMessages, Message, TaskHandle, sort_out
+from penstock.sink.plan import ExecutionStamp, ProducerIdentity
+from penstock.sink.reports import CommitReport
+from penstock.sink.seam import Step
+from penstock.sink.settings import SinkSettings
+from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, counted, finish, write_in_transaction
+
+# Coordinators look for transactions that are too old every so often.
+EXPIRY_CHECK_MS = 10_000
+
+_EMPTY, _ONGOING = "Empty", "Ongoing"
+
+Described = Mapping[str, TransactionDescription | None]
+
+
+def commit_steps(
+    settings: SinkSettings, messages: Iterable[Message | None], batch_id: int
+) -> Effects[CommitReport]:
+    """Decide a batch and make it visible, or find out that it was decided.
+
+    Raises:
+        DecisionRefusedError: it was not decided, and will not be.
+        DecisionInDoubtError: whether it was decided, or is all visible, is not known.
+        DecidedDataLostError: it is decided, but some of it is lost.
+        SinkSupersededError: another driver, or a later execution, has taken over.
+    """
+    batch = sort_out(messages, settings.sink_key, batch_id)
+    batch = batch._replace(handles=tuple(each for each in batch.handles if not each.transaction.empty))
+    if batch.stamp is None or not (batch.handles or batch.skipped):
+        return CommitReport(decided=False)
+    view: SinkView = yield ReadLog(settings.sink_key)
+    if batch.skipped:
+        if view.undone is not None:
+            yield from finish(settings.sink_key, view.undone)
+        return CommitReport(decided=False, skipped=True)
+    if (yield from _is_decided(batch.stamp, batch, view)):
+        if view.undone is not None:
+            yield from finish(settings.sink_key, view.undone)
+        return _report(batch, decided=False)
+    decision = yield from _decide(settings, batch.stamp, batch, view)
+    yield Reached(Step.AFTER_DECISION, {"batch_id": batch_id})
+    yield from finish(settings.sink_key, decision)
+    if settings.is_batch_job:
+        # There is no next batch that would clean up behind attempts that lost a race, and readers wait for them.
+        generation = batch.stamp.execution.generation
+        yield from clean_up(settings.sink_key, generation, batch.stamp.coordinator.end_txn_version)
+    if settings.one_off:
+        yield from _forget(settings.sink_key, decision)
+    return _report(batch, decided=True)
+
+
+def _is_decided(stamp: ExecutionStamp, batch: BatchMessages, view: SinkView) -> Effects[bool]:
+    """Whether an earlier call has decided this very execution; False when this call may.
+
+    Raises:
+        SinkError: neither.
+    """
+    if view.decision is not None and view.decision.execution == stamp.execution:
+        return True
+    name = _name(batch)
+    if view.owner is None or view.owner.generation != stamp.execution.generation:
+        raise _superseded(name, "another driver, or another process of this one, has taken the sink over")
+    identity = stamp.coordinator
+    described: Described = yield Describe((identity.transactional_id,))
+    found = described[identity.transactional_id]
+    if not is_ours(found, identity):
+        raise _superseded(name, "its right to decide was taken away by a later batch or another driver")
+    if found is not None and found.state != _EMPTY:
+        raise DecisionInDoubtError(
+            f"{name} was to be decided before, and that attempt has not ended yet (the coordinator says "
+            f"{found.state}). Nothing was touched: run the batch again, the next start finds out what became of it"
+        )
+    return False
+
+
+def _decide(
+    settings: SinkSettings, stamp: ExecutionStamp, batch: BatchMessages, view: SinkView
+) -> Effects[Decision]:
+    """Write the decision, look at all handles, and commit it."""
+    key, identity, name = settings.sink_key, stamp.coordinator, _name(batch)
+    if view.undone is not None:
+        raise SinkError(
+            f"batch {view.undone.batch_id} is decided and not finished, so {name} cannot be decided; nothing was "
+            "touched: run the batch again"
+        )
+    before = view.decision
+    decision = decide(
+        stamp.execution,
+        (batch.query_id, batch.batch_id),
+        settings.topic,
+        batch.handles,
+        {} if before is None else before.last_decided,
+    )
+    decision, records = decision_records(key, decision, None if before is None else before.execution)
+    try:
+        yield from write_in_transaction(identity, key, records)
+        ids = (identity.transactional_id, *(handle.transaction.transactional_id for handle in batch.handles))
+        described: Described = yield Describe(ids)
+    except KafkaError as error:
+        # Without a commit of the decision nothing is decided. What is open is left to abort(), or the next start.
+        raise DecisionRefusedError(
+            f"{name} was not decided: its decision could not be written, or its transactions not be looked at: "
+            f"{error}. Nothing of it is visible or will be: run the batch again"
+        ) from error
+    trouble = _trouble(settings, identity, batch.handles, described)
+    if trouble is not None:
+        yield from _give_up(identity, batch.handles)
+        raise DecisionRefusedError(
+            f"{name} was not decided: {trouble}. Nothing of it is visible or will be: run the batch again"
+        )
+    yield Reached(Step.BEFORE_DECISION, {"batch_id": batch.batch_id})
+    try:
+        yield EndTransaction(identity, commit=True)
+    except KafkaError as error:
+        raise DecisionInDoubtError(
+            f"whether {name} was decided is not known: {error}. Nothing was touched since: run the batch again, and "
+            "the next start either finishes it or writes it anew"
+        ) from error
+    return decision
+
+
+def _trouble(
+    settings: SinkSettings,
+    identity: ProducerIdentity,
+    handles: Iterable[TaskHandle],
+    described: Described,
+) -> str | None:
+    """Why the batch must not be decided; None when it may be."""
+    own = described[identity.transactional_id]
+    if own is None or not is_ours(own, identity) or own.state != _ONGOING:
+        return (
+            "the decision's own transaction was aborted, by another driver or because this one was too slow"
+        )
+    needed_ms = COORDINATOR_TIMEOUT_MS + EXPIRY_CHECK_MS + settings.recovery_time_ms
+    for handle in handles:
+        transaction = handle.transaction
+        found = described[transaction.transactional_id]
+        if found is None or (found.producer_id, found.producer_epoch, found.state) != (
+            transaction.producer_id,
+            transaction.producer_epoch,
+            _ONGOING,
+        ):
+            state = "not known" if found is None else f"{found.state}, epoch {found.producer_epoch}"
+            return (
+                f"the transaction of task {handle.task} ({transaction.transactional_id}, epoch "
+                f"{transaction.producer_epoch}) is not open any more ({state}): it took longer than its time-out of "
+                f"{transaction.timeout_ms} ms, or was aborted by somebody"
+            )
+        left_ms = found.timeout_ms - (own.start_time_ms - found.start_time_ms)
+        if left_ms < needed_ms:
+            return (
+                f"the transaction of task {handle.task} will be aborted {left_ms} ms after the decision, and "
+                f"{needed_ms} ms are needed to be safe (recoveryTime is {settings.recovery_time_ms} ms). Make batches "
+                "smaller, or tasks quicker; or lower recoveryTime; or raise transactionTimeout and the brokers' "
+                "transaction.max.timeout.ms"
+            )
+    return None
+
+
+def _give_up(identity: ProducerIdentity, handles: Iterable[TaskHandle]) -> Effects[None]:
+    """Abort a decision that was not to be; the tasks' transactions only when it is certain that it is aborted."""
+    try:
+        yield EndTransaction(identity, commit=False)
+    except KafkaError as error:
+        yield Note(f"the decision that was given up is left to its time-out: {error}")
+        return
+    yield EndAll(tuple(handle.transaction for handle in handles), commit=False)
+
+
+def is_ours(found: TransactionDescription | None, identity: ProducerIdentity) -> bool:
+    """Whether the coordinator still has the id as it gave it to us."""
+    return found is not None and (found.producer_id, found.producer_epoch) == (
+        identity.producer_id,
+        identity.epoch,
+    )
+
+
+def _forget(sink_key: str, decision: Decision) -> Effects[None]:
+    try:
+        yield AppendFacts(sink_key, tuple(forget_records(sink_key, decision.execution)))
+    except KafkaError as error:
+        yield Note(f"the log keeps the records of a run that nobody will ask for again: {error}")
+
+
+def _report(batch: BatchMessages, *, decided: bool) -> CommitReport:
+    rows = sum(handle.rows for handle in batch.handles)
+    return CommitReport(decided, False, len(batch.handles), rows, counted(batch.handles))
+
+
+def _name(batch: BatchMessages) -> str:
+    return f"batch {batch.batch_id} of query {batch.query_id!r}"
+
+
+def _superseded(name: str, why: str) -> SinkSupersededError:
+    return SinkSupersededError(
+        f"{name} was not decided: {why}. Nothing of it is visible or will be. If another job uses the same sinkId or "
+        "checkpoint, stop one of the two"
+    )

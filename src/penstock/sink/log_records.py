@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of the log: how they are written and read. JSON with a format number in keys and values.
+
+    key                                       value
+    sink                                      names the sink in words; written before its first transactional id is used
+    owner                                     generation, JVM, planner, and the JVMs before it
+    decision                                  the head of the latest decision, last of its transaction
+    chunk, execution, number                  handles of a decision, compressed
+    done, execution                           the decision of that execution is visible as a whole
+
+Keys are made so that compaction keeps what is needed and nothing else: a new head replaces the old one, whose decision
+is done by then. Chunks and *done* carry their execution, so that nobody who comes late can replace a newer one's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from penstock.control.producing import KeyValue
+from penstock.errors import ProtocolError, SinkError, SinkLogLostError
+from penstock.records.compression import GZIP, codec, decompress
+from penstock.sink.driver_identity import DriverIdentity, Jvm, jvm_from_json
+from penstock.sink.messages import TaskHandle
+from penstock.sink.plan import Execution
+
+FORMAT: Final = 1
+MAX_CHUNK_BYTES: Final = 512 * 1024
+MAX_QUERIES: Final = 16
+MAX_PREVIOUS_OWNERS: Final = 16
+
+_HANDLES_PER_CHUNK: Final = 2000  # about 60 kB compressed; many more only where partitions are many
+_MAX_CHUNK_JSON: Final = 64 * 1024 * 1024
+
+
+class Key(NamedTuple):
+    """The key of a record, taken apart; execution and chunk where the kind has them."""
+
+    kind: str
+    sink_key: str
+    execution: Execution | None = None
+    chunk: int = -1
+
+    def encode(self) -> bytes:
+        """As it is in the log."""
+        values: dict[str, Any] = {"format": FORMAT, "sink": self.sink_key, "kind": self.kind}
+        if self.execution is not None:
+            values["execution"] = list(self.execution)
+        if self.chunk >= 0:
+            values["chunk"] = self.chunk
+        return _dump(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The sink in words. Its presence tells a new sink from one whose log was lost."""
+
+    sink_id: str
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who may write: one planner process of one JVM.
+
+    Attributes:
+        previous: JVMs that had the sink before and must not come back, latest first.
+    """
+
+    generation: int
+    jvm: Jvm
+    planner_pid: int
+    token: str
+    previous: tuple[Jvm, ...] = ()
+
+    def is_process(self, driver: DriverIdentity) -> bool:
+        """Whether the driver is this very planner process."""
+        return self.token == driver.token and self.jvm == driver.jvm
+
+    def successor(self, driver: DriverIdentity) -> Owner:
+        """The owner record by which a driver takes over."""
+        previous = [jvm for jvm in self.previous if jvm != driver.jvm]
+        if self.jvm != driver.jvm:
+            previous = [self.jvm, *(jvm for jvm in previous if jvm != self.jvm)]
+        return _owned_by(driver, self.generation + 1, tuple(previous[:MAX_PREVIOUS_OWNERS]))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A batch that was decided, or is about to be.
+
+    Attributes:
+        topic: as in the settings of the sink.
+        last_decided: the last batch of the latest queries, this one included; latest last.
+        chunks: how many records hold the handles.
+    """
+
+    execution: Execution
+    query_id: str
+    batch_id: int
+    topic: str | None
+    rows: int
+    chunks: int
+    last_decided: Mapping[str, int]
+    handles: tuple[TaskHandle, ...] = field(default=(), repr=False)
+
+
+# ---- writing
+
+
+def first_owner(driver: DriverIdentity) -> Owner:
+    """The owner record of a new sink."""
+    return _owned_by(driver, 1, ())
+
+
+def _owned_by(driver: DriverIdentity, generation: int, previous: tuple[Jvm, ...]) -> Owner:
+    return Owner(generation, driver.jvm, driver.planner_pid, driver.token, previous)
+
+
+def claim_record(sink_key: str, claim: Claim) -> KeyValue:
+    """A sink's name in words."""
+    return KeyValue(Key("sink", sink_key).encode(), _value(sink_id=claim.sink_id, run_id=claim.run_id))
+
+
+def owner_record(sink_key: str, owner: Owner) -> KeyValue:
+    """Who owns a sink."""
+    value = _value(
+        generation=owner.generation,
+        jvm=list(owner.jvm),
+        planner_pid=owner.planner_pid,
+        token=owner.token,
+        previous=[list(jvm) for jvm in owner.previous],
+    )
+    return KeyValue(Key("owner", sink_key).encode(), value)
+
+
+def decide(
+    execution: Execution,
+    batch: tuple[str, int],
+    topic: str | None,
+    handles: Sequence[TaskHandle],
+    last_decided: Mapping[str, int],
+) -> Decision:
+    """A decision for a batch, which is a query id and a batch id; `last_decided` is that of the decision before."""
+    query_id, batch_id = batch
+    last = {query: number for query, number in last_decided.items() if query != query_id}
+    last[query_id] = batch_id
+    latest = dict(list(last.items())[-MAX_QUERIES:])
+    rows = sum(handle.rows for handle in handles)
+    return Decision(execution, query_id, batch_id, topic, rows, -1, latest, tuple(handles))
+
+
+def decision_records(
+    sink_key: str, decision: Decision, replaces: Execution | None
+) -> tuple[Decision, list[KeyValue]]:
+    """A decision that knows its chunks, and its records, head last.
+
+    Args:
+        sink_key: of the sink.
+        decision: as `decide` made it.
+        replaces: the execution of the decision before it, whose *done* is not needed any more.
+    """
+    chunks = list(_pack(list(decision.handles)))
+    records = [
+        KeyValue(Key("chunk", sink_key, decision.execution, index).encode(), chunk)
+        for index, chunk in enumerate(chunks)
+    ]
+    if replaces is not None and replaces != decision.execution:
+        records.append(KeyValue(Key("done", sink_key, replaces).encode(), None))
+    head = _value(
+        execution=list(decision.execution),
+        query=decision.query_id,
+        batch=decision.batch_id,
+        topic=decision.topic,
+        rows=decision.rows,
+        chunks=len(chunks),
+        last_decided=dict(decision.last_decided),
+    )
+    records.append(KeyValue(Key("decision", sink_key).encode(), head))
+    return replace(decision, chunks=len(chunks)), records
+
+
+def _pack(handles: list[TaskHandle]) -> list[bytes]:
+    """Handles as compressed chunks, none too large."""
+    packed = []
+    for start in range(0, len(handles), _HANDLES_PER_CHUNK):
+        packed += _pack_some(handles[start : start + _HANDLES_PER_CHUNK])
+    return packed
+
+
+def _pack_some(handles: list[TaskHandle]) -> list[bytes]:
+    raw = _value(handles=[handle.to_dict() for handle in handles])
+    chunk = bytes(codec("gzip").compress(raw))
+    if len(chunk) <= MAX_CHUNK_BYTES and len(raw) <= _MAX_CHUNK_JSON:
+        return [chunk]
+    if len(handles) == 1:
+        raise SinkError(
+            f"one task's handle takes {len(chunk)} bytes in the log: it has written to too many partitions "
+            f"({len(handles[0].counts)}). Nothing was decided: use more tasks, each with fewer partitions"
+        )
+    middle = len(handles) // 2
+    return _pack_some(handles[:middle]) + _pack_some(handles[middle:])
+
+
+def done_records(sink_key: str, decision: Decision, lost: Sequence[TaskHandle] = ()) -> list[KeyValue]:
+    """A decision is done, and its handles are not needed any more."""
+    value = _value(batch=decision.batch_id, lost=[handle.to_dict() for handle in lost])
+    chunks = [Key("chunk", sink_key, decision.execution, index) for index in range(decision.chunks)]
+    return [
+        KeyValue(Key("done", sink_key, decision.execution).encode(), value),
+        *(KeyValue(key.encode(), None) for key in chunks),
+    ]
+
+
+def forget_records(sink_key: str, execution: Execution) -> list[KeyValue]:
+    """Tombstones for all that a sink has, when its last decision is done and nobody will ask for it again."""
+    keys = [
+        Key("done", sink_key, execution),
+        Key("decision", sink_key),
+        Key("owner", sink_key),
+        Key("sink", sink_key),
+    ]
+    return [KeyValue(key.encode(), None) for key in keys]
+
+
+# ---- reading
+
+
+def parse_key(raw: bytes | None) -> Key | None:
+    """A key of ours; None for what somebody else has put there.
+
+    Raises:
+        SinkLogLostError: it was written by a newer release, so that what it means is not known.
+    """
+    try:
+        values = json.loads(raw or b"")
+        number = values["format"]
+        if number == FORMAT:
+            execution = values.get("execution")
+            return Key(
+                str(values["kind"]),
+                str(values["sink"]),
+                None if execution is None else Execution(*map(int, execution)),
+                int(values.get("chunk", -1)),
+            )
+    except (ValueError, TypeError, KeyError):
+        return None
+    raise _newer(number)
+
+
+def parse_claim(raw: bytes) -> Claim:
+    """Read a sink's name."""
+    values = _parse(raw)
+    return Claim(values["sink_id"], values["run_id"])
+
+
+def parse_owner(raw: bytes) -> Owner:
+    """Read an owner record."""
+    values = _parse(raw)
+    return Owner(
+        int(values["generation"]),
+        jvm_from_json(values["jvm"]),
+        int(values["planner_pid"]),
+        str(values["token"]),
+        tuple(map(jvm_from_json, values["previous"])),
+    )
+
+
+def parse_decision(raw: bytes) -> Decision:
+    """Read the head of a decision, without its handles."""
+    values = _parse(raw)
+    return Decision(
+        Execution(*map(int, values["execution"])),
+        str(values["query"]),
+        int(values["batch"]),
+        values["topic"],
+        int(values["rows"]),
+        int(values["chunks"]),
+        {str(query): int(batch) for query, batch in values["last_decided"].items()},
+    )
+
+
+def parse_chunk(raw: bytes) -> list[TaskHandle]:
+    """Read the handles of a chunk."""
+    try:
+        plain = decompress(GZIP, memoryview(raw), _MAX_CHUNK_JSON)
+    except ProtocolError as error:
+        raise _damaged(error) from error
+    try:
+        return [TaskHandle.from_dict(values) for values in _parse(plain)["handles"]]
+    except ValueError as error:
+        raise _damaged(error) from error
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        values = json.loads(raw)
+        number = values["format"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise _damaged(error) from error
+    if number != FORMAT:
+        raise _newer(number)
+    return values
+
+
+def _value(**values: Any) -> bytes:
+    return _dump({"format": FORMAT, **values})
+
+
+def _dump(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode()
+
+
+def _newer(number: object) -> SinkLogLostError:
+    return SinkLogLostError(
+        f"the sink's log has a record of format {number!r}, and this release knows format {FORMAT}: it was written "
+        "by a newer release. Nothing was written: use that release, or a newer one"
+    )
+
+
+def _damaged(error: Exception) -> SinkLogLostError:
+    return SinkLogLostError(f"a record of the sink's log cannot be read: {error}. Nothing was written")

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before a batch: become the owner, finish what was decided, clean up, and make the plan. No I/O.
+
+Rules:
+1. A JVM that was replaced touches nothing.
+2. Every InitProducerId of the coordinator's id is followed by a reading of the log, and only an identity after which
+   the log still named us as the owner may decide. Whoever was quicker is seen then, and whatever it decided.
+3. The sink's name is in the log before its coordinator's id is first used. So an id that brokers know, without a name
+   in the log, means that the log is lost, however often a first start died half-way.
+4. What was decided is finished before anything else is done, whichever query decided it.
+5. Cleaning up is for the readers' sake only, who wait for open transactions: what goes wrong there stops nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.errors import (
+    BrokerError,
+    ConfigError,
+    KafkaError,
+    RunIdReusedError,
+    SinkError,
+    SinkLogLostError,
+    SinkSupersededError,
+)
+from penstock.sink.cleaning import clean_up
+from penstock.sink.driver_identity import DriverIdentity
+from penstock.sink.effects import (
+    AppendFacts,
+    Describe,
+    Effects,
+    EndTransaction,
+    EnsureLogTopic,
+    Note,
+    Reached,
+    ReadLog,
+)
+from penstock.sink.log_records import Claim, Owner, claim_record, first_owner, owner_record
+from penstock.sink.log_view import SinkView
+from penstock.sink.names import TaskId, coordinator_id, probe_id
+from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
+from penstock.sink.seam import Step
+from penstock.sink.settings import SinkSettings
+from penstock.sink.writing import (
+    COORDINATOR_TIMEOUT_MS,
+    explain_refusal,
+    finish,
+    init_producer,
+    write_in_transaction,
+)
+
+CLEAN_UP_SECONDS = 60.0
+
+_INVALID_TRANSACTION_TIMEOUT = 50
+# Drivers that take over from each other again and again are a mistake that must show.
+_MAX_TAKEOVERS = 20
+
+
+@dataclass
+class PlannerMemory:
+    """What one planner process remembers of one sink; of no use to any other process.
+
+    Attributes:
+        generation: the one in which it owns the sink, as it last saw it.
+        number: of its last execution in that generation.
+        cleaned_at: when it last cleaned up, monotonic seconds.
+        timeout_ms: the tasks' transaction time-out that brokers have accepted; 0 while it is not known.
+        log_checked: the log's topic was looked at.
+    """
+
+    generation: int = 0
+    number: int = 0
+    cleaned_at: float = field(default=-CLEAN_UP_SECONDS)
+    timeout_ms: int = 0
+    log_checked: bool = False
+
+    def next_execution(self, generation: int) -> Execution:
+        """A number that no execution of this process has had."""
+        if generation != self.generation:
+            self.generation, self.number = generation, 0
+        self.number += 1
+        return Execution(generation, self.number)
+
+
+def prepare_steps(
+    settings: SinkSettings, driver: DriverIdentity, memory: PlannerMemory, now: float
+) -> Effects[BatchPlan]:
+    """Make a plan for one execution of a batch.
+
+    Args:
+        settings: the sink.
+        driver: who wants to write.
+        memory: that of this process for this sink.
+        now: monotonic seconds.
+
+    Raises:
+        SinkSupersededError: another driver has the sink.
+        SinkError: see docs/errors.md.
+        KafkaError: brokers do not answer.
+    """
+    key = settings.sink_key
+    if not memory.log_checked:
+        yield EnsureLogTopic(settings.topic)
+        memory.log_checked = True
+    yield from _introduce(settings, driver)
+    coordinator, view, took_over = yield from _become_owner(settings, driver)
+    if view.owner is None:
+        raise SinkError(
+            f"{settings.name} has no owner although one was written: this is a mistake in the sink"
+        )
+    if view.undone is not None:
+        yield from finish(key, view.undone)
+    _check_topic(settings, view)
+    if not memory.timeout_ms:
+        memory.timeout_ms = yield from _find_timeout(settings)
+    previous = Execution(memory.generation, memory.number)
+    execution = memory.next_execution(view.owner.generation)
+    # An execution that was not decided has failed, and has left transactions open.
+    failed = execution.number > 1 and (view.decision is None or view.decision.execution != previous)
+    if took_over or failed or now - memory.cleaned_at >= CLEAN_UP_SECONDS:
+        memory.cleaned_at = now
+        yield from clean_up(key, execution.generation, coordinator.end_txn_version)
+    yield Reached(Step.PREPARED, {"execution": execution})
+    return BatchPlan(
+        stamp=ExecutionStamp(key, execution, coordinator),
+        last_decided={} if view.decision is None else dict(view.decision.last_decided),
+        transaction_timeout_ms=memory.timeout_ms,
+        on_restored_checkpoint=settings.on_restored_checkpoint,
+        topic=settings.topic,
+    )
+
+
+def _introduce(settings: SinkSettings, driver: DriverIdentity) -> Effects[None]:
+    """Look whether we may come in at all, and give a new sink its name in the log."""
+    key = settings.sink_key
+    view: SinkView = yield ReadLog(key)
+    _refuse_if_replaced(settings, view, driver)
+    if view.claim is not None:
+        return
+    known = yield from _describe_own(key)
+    if known:
+        # Another driver may have given the name, and used the id, since the log was read.
+        view = yield ReadLog(key)
+        if view.claim is None:
+            raise _log_lost(settings)
+        _refuse_if_replaced(settings, view, driver)
+        return
+    yield AppendFacts(key, (claim_record(key, Claim(settings.sink_id, settings.run_id)),))
+
+
+def _describe_own(sink_key: str) -> Effects[bool]:
+    """Whether brokers know the coordinator's id."""
+    name = coordinator_id(sink_key)
+    try:
+        described = yield Describe((name,))
+    except BrokerError as error:
+        raise explain_refusal(error, f"look at the transactional id {name!r}") from error
+    return described[name] is not None
+
+
+def _become_owner(
+    settings: SinkSettings, driver: DriverIdentity
+) -> Effects[tuple[ProducerIdentity, SinkView, bool]]:
+    """Take the coordinator's id until the log, read after it, names us; identity, log, and whether that is new."""
+    key = settings.sink_key
+    took_over = False
+    for _ in range(_MAX_TAKEOVERS):
+        coordinator = yield from init_producer(coordinator_id(key), COORDINATOR_TIMEOUT_MS)
+        view: SinkView = yield ReadLog(key)
+        _refuse_if_replaced(settings, view, driver)
+        if view.claim is None:
+            raise _log_lost(settings)
+        if view.owner is not None and view.owner.is_process(driver):
+            return coordinator, view, took_over
+        yield from _check_permissions(settings, coordinator, view.owner)
+        owner = first_owner(driver) if view.owner is None else view.owner.successor(driver)
+        took_over = True
+        try:
+            yield from write_in_transaction(coordinator, key, [owner_record(key, owner)])
+            yield EndTransaction(coordinator, commit=True)
+        except KafkaError as error:
+            # Whether it counts, and whether another driver came in between, is seen when the log is read again.
+            yield Note(f"the owner record of {settings.name} had no plain yes for an answer: {error}")
+            if not _may_try_again(error):
+                raise
+    raise SinkSupersededError(
+        f"{_MAX_TAKEOVERS} times another driver took over {settings.name} while this one did. Nothing was written: are "
+        "several jobs running with the same sinkId or checkpoint? Stop all but one"
+    )
+
+
+_FENCED_CODES = (47, 48, 49, 90)  # epoch, state, mapping, fenced: somebody else has taken the id since
+
+
+def _may_try_again(error: KafkaError) -> bool:
+    return isinstance(error, BrokerError) and error.code in _FENCED_CODES
+
+
+def _check_permissions(
+    settings: SinkSettings, coordinator: ProducerIdentity, owner: Owner | None
+) -> Effects[None]:
+    """Make sure that brokers show us our ids: what is not shown could be neither finished nor cleaned up."""
+    generation = 1 if owner is None else owner.generation + 1
+    task = str(TaskId(settings.sink_key, generation, "probe", 0))
+    name = coordinator.transactional_id
+    try:
+        described = yield Describe((name, task))
+    except BrokerError as error:
+        raise explain_refusal(error, f"look at the transactional ids {name!r} and {task!r}") from error
+    if described[name] is None:
+        raise SinkError(
+            f"the coordinator of {name!r} has just given this id out and says that it does not know it. Nothing was "
+            "written: are there brokers older than Kafka 3.0, or an ACL that hides the id?"
+        )
+
+
+def _find_timeout(settings: SinkSettings) -> Effects[int]:
+    """The tasks' transaction time-out: as wanted, or as much less as the brokers' limit asks for.
+
+    Raises:
+        ConfigError: the limit leaves too little for a driver's restart.
+    """
+    timeout_ms = settings.transaction_timeout_ms
+    while True:
+        try:
+            yield from init_producer(probe_id(settings.sink_key), timeout_ms)
+        except BrokerError as error:
+            if error.code != _INVALID_TRANSACTION_TIMEOUT:
+                raise
+            if timeout_ms // 2 < settings.shortest_timeout_ms:
+                raise ConfigError(
+                    f"the brokers do not allow a transaction time-out of {timeout_ms} ms, and less than "
+                    f"{settings.shortest_timeout_ms} ms leaves no time to finish a batch after a crash. Raise the "
+                    "brokers' transaction.max.timeout.ms, or lower recoveryTime. Nothing was written"
+                ) from error
+            timeout_ms //= 2
+        else:
+            return timeout_ms
+
+
+def _refuse_if_replaced(settings: SinkSettings, view: SinkView, driver: DriverIdentity) -> None:
+    if view.owner is not None and driver.jvm in view.owner.previous:
+        raise SinkSupersededError(
+            f"{settings.name} belongs to another driver now ({view.owner.jvm}, generation {view.owner.generation}), "
+            "which has taken over from this one. Nothing was written, and nothing of the other one was touched: stop "
+            "this job. Two jobs that are meant to run side by side need a sinkId each"
+        )
+
+
+def _log_lost(settings: SinkSettings) -> SinkLogLostError:
+    return SinkLogLostError(
+        f"{settings.name} has been used before, but the topic {settings.log_topic!r} does not know it: the log was "
+        "deleted, or this is not the topic that was used. What is in the target topics cannot be told, so nothing was "
+        "written. Restore the log; or find out what was written, and go on with another sinkId (and, when streaming, "
+        "a new checkpoint)"
+    )
+
+
+def _check_topic(settings: SinkSettings, view: SinkView) -> None:
+    if not settings.is_batch_job or view.decision is None or view.decision.topic == settings.topic:
+        return
+    raise RunIdReusedError(
+        f"{settings.name} has written to {_named(view.decision.topic)} before, and is to write to "
+        f"{_named(settings.topic)} now. Nothing was written: a run id stands for one write, use another one"
+    )
+
+
+def _named(topic: str | None) -> str:
+    return "the topics that its rows name" if topic is None else f"topic {topic!r}"

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small moves that the driver's work shares: take the coordinator's id, write under it, finish a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.control.pool import Completion
+from penstock.control.producing import KeyValue
+from penstock.errors import (
+    BrokerError,
+    DecidedDataLostError,
+    DecisionInDoubtError,
+    KafkaError,
+    SinkAuthorizationError,
+    TransactionAbortedError,
+)
+from penstock.sink.effects import (
+    AppendFacts,
+    AppendInTransaction,
+    Effects,
+    EndAll,
+    InitProducer,
+    JoinLog,
+    Reached,
+)
+from penstock.sink.log_records import Decision, done_records
+from penstock.sink.messages import PartitionCount, TaskHandle
+from penstock.sink.plan import ProducerIdentity
+from penstock.sink.seam import Step
+
+# Of the coordinator's transactions. A driver that stalls between its last look and its decision loses it to this.
+COORDINATOR_TIMEOUT_MS = 30_000
+
+_AUTHORIZATION_CODES = (29, 31, 53)  # of a topic, of the cluster, of a transactional id
+_MAX_NAMED = 20
+
+
+def init_producer(transactional_id: str, timeout_ms: int) -> Effects[ProducerIdentity]:
+    """Take over an id of ours.
+
+    Raises:
+        SinkAuthorizationError: this client may not.
+    """
+    try:
+        identity: ProducerIdentity = yield InitProducer(transactional_id, timeout_ms)
+    except BrokerError as error:
+        raise explain_refusal(error, f"use the transactional id {transactional_id!r}") from error
+    return identity
+
+
+def write_in_transaction(
+    identity: ProducerIdentity, sink_key: str, records: Iterable[KeyValue]
+) -> Effects[None]:
+    """Write records to the log in the coordinator's transaction, each in a batch of its own, and leave it open."""
+    if not identity.joins_by_writing:
+        yield JoinLog(identity, sink_key)
+    for sequence, record in enumerate(records):
+        yield AppendInTransaction(identity, sink_key, sequence, (record,))
+
+
+def finish(sink_key: str, decision: Decision) -> Effects[None]:
+    """Make a decided batch visible, whoever decided it, and take down that it is.
+
+    Raises:
+        DecidedDataLostError: some of it was aborted before.
+        DecisionInDoubtError: how some of it ended is not known, or not yet.
+    """
+    handles = tuple(handle.transaction for handle in decision.handles)
+    completions: list[Completion] = yield EndAll(handles, commit=True)
+    complain_of(decision, completions)
+    yield Reached(Step.AFTER_ALL_ENDS, {"batch_id": decision.batch_id})
+    yield AppendFacts(sink_key, tuple(done_records(sink_key, decision)))
+    yield Reached(Step.AFTER_DONE, {"batch_id": decision.batch_id})
+
+
+def complain_of(decision: Decision, completions: Sequence[Completion]) -> None:
+    """Raise unless all of a decision's transactions are committed."""
+    name = f"batch {decision.batch_id} of query {decision.query_id!r}"
+    lost = lost_handles(decision, completions)
+    if lost:
+        gone = counted(lost)
+        raise DecidedDataLostError(
+            f"{name} was decided, but {len(lost)} of its {len(decision.handles)} transactions were aborted before they "
+            f"could be committed: lost are {_listed(gone)}. All other transactions of the batch are visible. Nothing "
+            "else is written until this is settled: write the lost records again from the source, then run "
+            "`penstock recover --accept-loss` for this sink",
+            gone,
+        )
+    open_ends = [completion for completion in completions if completion.error is not None]
+    if open_ends:
+        error = open_ends[0].error
+        raise DecisionInDoubtError(
+            f"{name} is decided, but how {len(open_ends)} of its {len(decision.handles)} transactions ended is not "
+            f"known: {error}. Nothing is lost by trying again: the next start, or `penstock recover`, goes on where "
+            "this one stopped"
+        ) from error
+
+
+def lost_handles(decision: Decision, completions: Sequence[Completion]) -> list[TaskHandle]:
+    """The handles that turned out to be aborted."""
+    return [
+        handle
+        for handle, completion in zip(decision.handles, completions, strict=True)
+        if isinstance(completion.error, TransactionAbortedError)
+    ]
+
+
+def counted(handles: Iterable[TaskHandle]) -> tuple[PartitionCount, ...]:
+    """How many records the handles have in each partition, sorted."""
+    totals: dict[tuple[str, int], int] = {}
+    for handle in handles:
+        places = handle.counts or _counts_by_handle(handle)
+        for topic, partition, records in places:
+            totals[topic, partition] = totals.get((topic, partition), 0) + records
+    return tuple(PartitionCount(*place, records) for place, records in sorted(totals.items()))
+
+
+def _counts_by_handle(handle: TaskHandle) -> tuple[PartitionCount, ...]:
+    transaction = handle.transaction
+    if transaction.topic is None:
+        return ()
+    return (PartitionCount(transaction.topic, transaction.partition, transaction.record_count),)
+
+
+def explain_refusal(error: BrokerError, wanted: str) -> KafkaError:
+    """A refusal for want of a permission, in words; any other error as it is."""
+    if error.code not in _AUTHORIZATION_CODES:
+        return error
+    return SinkAuthorizationError(
+        f"this client may not {wanted}: {error}. Exactly-once delivery needs Write and Describe on the transactional "
+        "ids `ps.*` (an ACL with a prefix), Read, Write, Describe and DescribeConfigs on the log's topic, and Create "
+        "for it unless it exists. Nothing was written"
+    )
+
+
+def _listed(counts: Sequence[PartitionCount]) -> str:
+    named = ", ".join(str(count) for count in counts[:_MAX_NAMED])
+    return f"{named} and {len(counts) - _MAX_NAMED} more" if len(counts) > _MAX_NAMED else named
