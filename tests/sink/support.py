@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -94,6 +94,7 @@ class Driver:
         self.memory = PlannerMemory()
         self.readers = LogReaders()
         self.seen: list[Effect] = []
+        self.before: Callable[[Effect], None] = lambda _: None  # what happens to the world before an effect
 
     def with_settings(self, **changed: Any) -> Driver:
         """The same process with other settings."""
@@ -151,6 +152,7 @@ class Driver:
                 count += here
                 if here and before and count == nth:
                     raise Crash
+                self.before(effect)
                 outcome = original(effect)
                 if here and after and count == nth:
                     raise Crash

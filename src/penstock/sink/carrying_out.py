@@ -116,18 +116,21 @@ class Cluster:
 
     def run(self, steps: Effects[T]) -> T:
         """Carry out one piece of work to its end; what it returns, or raises."""
+        outcome: Any = None
+        failure: KafkaError | None = None
         try:
-            effect = next(steps)
             while True:
+                # Nothing but the protocol itself is in here: a StopIteration from elsewhere must not pass for its end.
+                try:
+                    effect = steps.send(outcome) if failure is None else steps.throw(failure)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                outcome = failure = None
                 try:
                     outcome = self.perform(effect)
                 except KafkaError as error:
-                    effect = steps.throw(error)
-                else:
-                    effect = steps.send(outcome)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+                    failure = error
         finally:
             steps.close()
 

@@ -87,8 +87,8 @@ def _check(found: TopicDescription, target: TopicDescription | None) -> None:
     if policy != "compact":
         raise SinkLogUnfitError(
             f"the topic {found.name!r} has cleanup.policy={policy}, so that decisions are deleted with time and "
-            "batches would be written twice. Nothing was written: set cleanup.policy=compact, or name another topic with "
-            "the option decisionTopic"
+            "batches would be written twice. Nothing was written: set cleanup.policy=compact, or name another topic "
+            "with the option decisionTopic"
         )
     if target is not None and found.replication < target.replication:
         raise SinkLogUnfitError(

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A driver knows itself, and tells its JVM from every other one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.sink import DriverIdentity
+from penstock.sink import driver_identity as module
+from penstock.sink.driver_identity import Jvm, jvm_from_json
+
+CHILD = """
+import json
+from penstock.sink import DriverIdentity
+driver = DriverIdentity.current()
+print(json.dumps([list(driver.jvm), driver.planner_pid, driver.token]))
+"""
+
+
+def test_the_same_process_is_always_the_same() -> None:
+    first, second = DriverIdentity.current(), DriverIdentity.current()
+    assert first == second
+    assert first.planner_pid == os.getpid()
+
+
+def test_a_fork_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = DriverIdentity.current().token
+    monkeypatch.setattr(module.os, "getpid", lambda: 1)
+    assert module._process_token() != before
+
+
+def fake_proc(folder: Path, processes: dict[int, tuple[str, int, int]]) -> Path:
+    boot = folder / "sys/kernel/random"
+    boot.mkdir(parents=True)
+    (boot / "boot_id").write_text("boot-1\n")
+    for pid, (command, parent, started) in processes.items():
+        (folder / str(pid)).mkdir()
+        # The state and the parent, 17 fields of no interest here, the start time, and more.
+        fields = ["S", str(parent), *("0" for _ in range(17)), str(started), "0", "0"]
+        (folder / str(pid) / "stat").write_text(f"{pid} ({command}) {' '.join(fields)}\n")
+    return folder
+
+
+def test_the_nearest_java_among_the_parents_is_the_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    proc = fake_proc(
+        tmp_path,
+        {
+            os.getpid(): ("python3", 40, 900),
+            40: ("odd (name) x", 30, 800),
+            30: ("java", 20, 700),
+            20: ("java", 1, 600),
+        },
+    )
+    monkeypatch.setattr(module, "_PROC", proc)
+    jvm = DriverIdentity.current().jvm
+    assert (jvm.pid, jvm.started) == (30, "boot-1:700")
+
+
+def test_without_java_the_process_stands_for_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "_PROC", fake_proc(tmp_path, {os.getpid(): ("python3", 1, 900)}))
+    jvm = DriverIdentity.current().jvm
+    assert (jvm.pid, jvm.started) == (os.getpid(), "boot-1:900")
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="only where there is something to compare with")
+def test_ps_finds_the_same_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        subprocess.run(["ps", "-p", "1"], capture_output=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("there is no ps here")
+    by_proc, by_ps = module._from_proc(os.getpid()), module._from_ps(os.getpid())
+    assert by_proc is not None
+    assert by_ps is not None
+    assert by_ps.parent == by_proc.parent
+
+
+def test_processes_differ(tmp_path: Path) -> None:
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", CHILD], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        for _ in range(2)
+    }
+    assert len(told) == 2
+
+
+def test_a_jvm_survives_json() -> None:
+    jvm = Jvm("host", 12, "boot:9")
+    assert jvm_from_json(list(jvm)) == jvm
+    with pytest.raises(ValueError, match="not a JVM"):
+        jvm_from_json({"host": 1})

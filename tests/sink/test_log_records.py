@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of the log can be read back, fit into batches, and are never misread."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from penstock.errors import SinkError, SinkLogLostError
+from penstock.sink import DriverIdentity, Execution, PartitionCount, TaskHandle
+from penstock.sink import log_records as records
+from penstock.sink.driver_identity import Jvm
+from penstock.sink.log_records import Claim, Key, Owner
+from penstock.transaction_handle import TransactionHandle
+
+KEY = "0123456789abcdef"
+EXECUTION = Execution(3, 7)
+
+
+def handle(number: int, partitions: int = 1, rng: random.Random | None = None) -> TaskHandle:
+    rng = rng or random.Random(number)
+    transaction = TransactionHandle(
+        transactional_id=f"ps.{KEY}.3.{rng.randbytes(6).hex()}.{number}",
+        producer_id=rng.randrange(10**9),
+        producer_epoch=rng.randrange(100),
+        end_txn_version=5,
+        topic="orders",
+        partition=number % 12,
+        offset=rng.randrange(10**9),
+        record_count=1000,
+        timeout_ms=900_000,
+    )
+    counts = tuple(PartitionCount("orders", n, rng.randrange(10**6)) for n in range(partitions))
+    return TaskHandle(
+        transaction=transaction, task=number, rows=1000, checksum=rng.randrange(2**32), counts=counts
+    )
+
+
+def test_keys_can_be_read_back() -> None:
+    for key in (Key("owner", KEY), Key("done", KEY, EXECUTION), Key("chunk", KEY, EXECUTION, 4)):
+        assert records.parse_key(key.encode()) == key
+        assert json.loads(key.encode())["format"] == 1
+
+
+@pytest.mark.parametrize("raw", [None, b"", b"x", b"[]", b"{}", b'"text"', b'{"format":1}', b"\xff"])
+def test_what_others_put_into_the_topic_is_passed_over(raw: bytes | None) -> None:
+    assert records.parse_key(raw) is None
+
+
+def test_a_newer_format_is_refused() -> None:
+    with pytest.raises(SinkLogLostError, match="newer release"):
+        records.parse_key(b'{"format":2,"kind":"owner","sink":"x"}')
+    with pytest.raises(SinkLogLostError, match="newer release"):
+        records.parse_owner(b'{"format":2}')
+
+
+def test_claim_and_owner_can_be_read_back() -> None:
+    claim = Claim("s3://check point/\u00e4", "run 1")
+    assert records.parse_claim(records.claim_record(KEY, claim).value or b"") == claim
+    owner = Owner(4, Jvm("h", 1, "s"), 22, "token", (Jvm("g", 2, "t"),))
+    assert records.parse_owner(records.owner_record(KEY, owner).value or b"") == owner
+
+
+def test_owners_remember_those_before_them() -> None:
+    jvms = [Jvm("h", number, "s") for number in range(20)]
+    owner = records.first_owner(DriverIdentity(jvms[0], 1, "t0"))
+    assert (owner.generation, owner.previous) == (1, ())
+    again = owner.successor(DriverIdentity(jvms[0], 2, "t1"))
+    assert (again.generation, again.previous) == (2, ())
+    for number, jvm in enumerate(jvms[1:], 2):
+        again = again.successor(DriverIdentity(jvm, 1, f"t{number}"))
+    assert again.previous == tuple(reversed(jvms[3:19]))
+    assert not again.is_process(DriverIdentity(jvms[19], 1, "another"))
+
+
+def test_a_decision_can_be_read_back() -> None:
+    handles = [handle(number) for number in range(3)]
+    planned = records.decide(EXECUTION, ("q", 9), "orders", handles, {"p": 1, "q": 8})
+    decision, written = records.decision_records(KEY, planned, Execution(3, 6))
+    kinds = [(records.parse_key(key), value is None) for key, value in written]
+    assert kinds == [
+        (Key("chunk", KEY, EXECUTION, 0), False),
+        (Key("done", KEY, Execution(3, 6)), True),
+        (Key("decision", KEY), False),
+    ]
+    head = records.parse_decision(written[-1].value or b"")
+    assert (head.execution, head.query_id, head.batch_id, head.topic) == (EXECUTION, "q", 9, "orders")
+    assert (head.rows, head.chunks, decision.chunks) == (3000, 1, 1)
+    assert list(head.last_decided.items()) == [("p", 1), ("q", 9)]
+    assert records.parse_chunk(written[0].value or b"") == handles
+
+
+def test_the_latest_queries_are_kept() -> None:
+    last: dict[str, int] = {}
+    for number in range(30):
+        last = dict(records.decide(EXECUTION, (f"q{number % 20}", number), None, [], last).last_decided)
+    assert list(last) == [f"q{n % 20}" for n in range(14, 30)]
+
+
+def test_thousands_of_handles_fit_into_records_that_brokers_take() -> None:
+    handles = [handle(number, partitions=3) for number in range(4500)]
+    decision = records.decide(EXECUTION, ("q", 1), None, handles, {})
+    _, written = records.decision_records(KEY, decision, None)
+    assert all(len(value or b"") <= records.MAX_CHUNK_BYTES for _, value in written)
+    read = [each for _, value in written[:-1] for each in records.parse_chunk(value or b"")]
+    assert read == handles
+
+
+def test_handles_with_very_many_partitions_are_spread_over_more_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records, "MAX_CHUNK_BYTES", 4000)
+    handles = [handle(number, partitions=400) for number in range(12)]
+    decision, written = records.decision_records(
+        KEY, records.decide(EXECUTION, ("q", 1), None, handles, {}), None
+    )
+    assert decision.chunks > 1
+    assert all(len(value or b"") <= records.MAX_CHUNK_BYTES for _, value in written)
+
+
+def test_one_handle_that_no_record_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_CHUNK_BYTES", 4000)
+    monster = handle(0, partitions=4000)
+    with pytest.raises(SinkError, match="too many partitions"):
+        records.decision_records(KEY, records.decide(EXECUTION, ("q", 1), None, [monster], {}), None)
+
+
+def test_done_takes_the_chunks_with_it() -> None:
+    decision, _ = records.decision_records(
+        KEY, records.decide(EXECUTION, ("q", 1), None, [handle(0)], {}), None
+    )
+    written = records.done_records(KEY, decision)
+    assert [records.parse_key(key) for key, _ in written] == [
+        Key("done", KEY, EXECUTION),
+        Key("chunk", KEY, EXECUTION, 0),
+    ]
+    assert [value is None for _, value in written] == [False, True]
+
+
+@pytest.mark.parametrize("raw", [b"", b"no gzip", b"\x1f\x8b\x08broken"])
+def test_a_damaged_chunk_is_told(raw: bytes) -> None:
+    with pytest.raises(SinkLogLostError, match="cannot be read"):
+        records.parse_chunk(raw)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which records of the log count, and what they add up to."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from sink.test_log_records import handle
+
+from penstock.control.producing import Initialized, KeyValue, TransactionalWrite, encode_batch
+from penstock.errors import SinkLogLostError
+from penstock.records._batch_cy import BatchWriter
+from penstock.records.format import CONTROL_BIT, TRANSACTIONAL_BIT
+from penstock.records.reader import read_batches
+from penstock.sink import DriverIdentity, Execution
+from penstock.sink import log_records as records
+from penstock.sink.driver_identity import Jvm
+from penstock.sink.log_records import Claim, Decision
+from penstock.sink.log_view import LogContents, SinkView
+
+KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
+OWNER = records.first_owner(DriverIdentity(Jvm("h", 1, "s"), 2, "t"))
+CLAIM = records.claim_record(KEY, Claim("orders", None))
+OWNED = records.owner_record(KEY, OWNER)
+
+
+class Log:
+    """Batches for LogContents, written by several producers."""
+
+    def __init__(self, only: str | None = KEY) -> None:
+        self.contents = LogContents(only)
+
+    def write(self, *written: KeyValue, pid: int = -1) -> Log:
+        within = None if pid < 0 else TransactionalWrite("x", Initialized(pid, 0, 5), 0)
+        self._take(encode_batch(written, 1, within))
+        return self
+
+    def end(self, pid: int, *, commit: bool) -> Log:
+        writer = BatchWriter(bytearray(200), 200)
+        writer.append(1, struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 1), None)
+        self._take(writer.seal(TRANSACTIONAL_BIT | CONTROL_BIT, pid, 0, 0))
+        return self
+
+    def _take(self, raw: memoryview) -> None:
+        for batch in read_batches(raw):
+            self.contents.on_batch(batch)
+
+    @property
+    def view(self) -> SinkView:
+        return self.contents.view(KEY)
+
+
+def decision(number: int, handles: int = 2, replaces: int | None = None) -> tuple[Decision, list[KeyValue]]:
+    planned = records.decide(
+        Execution(1, number), ("q", number), None, [handle(n) for n in range(handles)], {"p": 1}
+    )
+    before = None if replaces is None else Execution(1, replaces)
+    return records.decision_records(KEY, planned, before)
+
+
+def test_an_empty_log_knows_nothing() -> None:
+    assert Log().view == SinkView(KEY)
+
+
+def test_plain_records_count_at_once() -> None:
+    assert Log().write(CLAIM).view.claim == Claim("orders", None)
+
+
+def test_a_record_counts_when_its_transaction_is_committed() -> None:
+    log = Log().write(OWNED, pid=7)
+    assert log.view == SinkView(KEY, deciding=True)
+    log.end(8, commit=True)
+    assert log.view.owner is None  # somebody else's marker
+    log.end(7, commit=True)
+    assert log.view == SinkView(KEY, owner=OWNER)
+
+
+def test_a_record_whose_transaction_is_aborted_never_counts() -> None:
+    log = Log().write(OWNED, pid=7).end(7, commit=False).end(7, commit=True)
+    assert log.view == SinkView(KEY)
+
+
+def test_an_aborted_record_does_not_hide_the_one_before() -> None:
+    newer = OWNER.successor(DriverIdentity(Jvm("h", 9, "s"), 3, "u"))
+    log = Log().write(OWNED, pid=7).end(7, commit=True)
+    log.write(records.owner_record(KEY, newer), pid=7).end(7, commit=False)
+    assert log.view.owner == OWNER
+
+
+def test_others_open_transactions_hide_nothing() -> None:
+    other = records.owner_record(OTHER, OWNER)
+    log = Log().write(other, pid=1).write(OWNED, pid=2).end(2, commit=True)
+    assert log.view == SinkView(KEY, owner=OWNER)
+
+
+def test_a_decision_has_its_handles_until_it_is_done() -> None:
+    made, written = decision(1)
+    log = Log().write(*written, pid=7).end(7, commit=True)
+    assert log.view.undone is not None
+    assert log.view.undone.handles == tuple(handle(n) for n in range(2))
+    assert log.view.undone.last_decided == {"p": 1, "q": 1}
+    log.write(*records.done_records(KEY, made))
+    assert log.view.done
+    assert log.view.undone is None
+    assert log.view.decision is not None
+    assert log.view.decision.batch_id == 1
+
+
+def test_done_may_come_late_and_twice_without_touching_a_newer_decision() -> None:
+    first, written = decision(1)
+    log = Log().write(*written, pid=7).end(7, commit=True).write(*records.done_records(KEY, first))
+    second, written = decision(2, replaces=1)
+    log.write(*written, pid=7).end(7, commit=True)
+    log.write(*records.done_records(KEY, first))  # by somebody who was slow
+    assert log.view.undone is not None
+    assert log.view.undone.execution == second.execution
+    assert len(log.view.undone.handles) == 2
+
+
+def test_a_later_decision_says_that_earlier_ones_are_done() -> None:
+    first, written = decision(1)
+    log = Log().write(*written, pid=7).end(7, commit=True).write(*records.done_records(KEY, first))
+    second, written = decision(2, replaces=1)
+    log.write(*written, pid=7).end(7, commit=True).write(*records.done_records(KEY, second))
+    assert log.view.done
+    assert log.view.undone is None
+
+
+def test_a_decision_without_all_of_its_handles_is_a_lost_log() -> None:
+    _, written = decision(1)
+    log = Log().write(written[-1], pid=7).end(7, commit=True)
+    with pytest.raises(SinkLogLostError, match="part 1 of 1"):
+        _ = log.view
+
+
+def test_a_sink_can_be_forgotten() -> None:
+    made, written = decision(1)
+    log = Log(None).write(CLAIM).write(OWNED, *written, pid=7).end(7, commit=True)
+    log.write(*records.done_records(KEY, made))
+    assert log.contents.sink_keys() == [KEY]
+    log.write(*records.forget_records(KEY, made.execution))
+    assert log.contents.sink_keys() == []
+
+
+def test_all_sinks_are_told_apart() -> None:
+    log = Log(None).write(CLAIM, records.claim_record(OTHER, Claim("other", "r")))
+    assert log.contents.sink_keys() == [KEY, OTHER]
+    assert log.contents.view(OTHER).claim == Claim("other", "r")
+    assert Log(KEY).write(records.claim_record(OTHER, Claim("other", "r"))).contents.sink_keys() == []
+
+
+def test_foreign_records_are_passed_over() -> None:
+    log = Log().write(KeyValue(b"something", b"else"), KeyValue(KEY.encode(), None))
+    assert log.view == SinkView(KEY)

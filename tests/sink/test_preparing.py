@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before a batch: who may write, what is finished first, and what the tasks are told."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from sink.support import QUERY, TOPIC, Crash, Driver, World, abort_from_elsewhere, handles_of
+
+from penstock.control import ControlClient, complete_transaction
+from penstock.control.configs import describe_topic
+from penstock.control.producing import init_producer_id
+from penstock.errors import (
+    ConfigError,
+    DecidedDataLostError,
+    RunIdReusedError,
+    SinkAuthorizationError,
+    SinkError,
+    SinkLogLostError,
+    SinkSupersededError,
+)
+from penstock.protocol.messages import INIT_PRODUCER_ID, LIST_TRANSACTIONS
+from penstock.sink import Admission, admit
+from penstock.sink.effects import (
+    AppendFacts,
+    AppendInTransaction,
+    EndAll,
+    EndTransaction,
+    FenceAll,
+    InitProducer,
+    ReadLog,
+)
+from penstock.sink.names import coordinator_id, parse_task_id
+from penstock.testing import FakeKafka
+from penstock.testing.settings import ClusterSettings
+
+
+def changes(driver: Driver) -> list[object]:
+    """The effects of a driver that change something at the brokers."""
+    kinds = (InitProducer, AppendInTransaction, EndTransaction, AppendFacts, EndAll, FenceAll)
+    return [effect for effect in driver.seen if isinstance(effect, kinds)]
+
+
+# ---- the plan
+
+
+def test_a_plan_is_small_and_can_be_pickled(world: World) -> None:
+    plan = world.driver().prepare()
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert len(pickle.dumps(plan)) < 1500
+    assert plan.execution == (1, 1)
+    assert plan.transaction_timeout_ms == 900_000
+
+
+def test_executions_of_one_process_are_numbered(world: World) -> None:
+    driver = world.driver()
+    assert [driver.prepare().execution for _ in range(3)] == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_another_process_of_the_same_driver_begins_a_generation(world: World) -> None:
+    driver = world.driver()
+    driver.prepare()
+    other = driver.replaced()
+    assert other.prepare().execution == (2, 1)
+    assert driver.prepare().execution == (3, 1)  # the JVM is the same, so it may come back
+    assert driver.prepare().execution == (3, 2)
+
+
+def test_every_prepare_takes_the_right_to_decide_from_the_one_before(world: World) -> None:
+    driver = world.driver()
+    first = driver.prepare()
+    messages = [driver.task(first, 0, 0, ["a"])]
+    driver.prepare()
+    with pytest.raises(SinkSupersededError, match="was not decided"):
+        driver.commit(messages, 0)
+    assert world.visible() == []
+
+
+# ---- the log's topic
+
+
+def test_the_log_is_made_compacted_with_three_replicas(world: World) -> None:
+    world.driver().prepare()
+    found = describe_topic(world.config, "penstock-sink-log")
+    assert found is not None
+    assert (found.partitions, found.replication) == (1, 3)
+    assert found.settings["cleanup.policy"] == "compact"
+    assert found.settings["min.insync.replicas"] == "2"
+
+
+def test_a_log_that_deletes_is_refused(world: World) -> None:
+    world.kafka.create_topic(
+        "penstock-sink-log", 1, replication=3, configs={"cleanup.policy": "compact,delete"}
+    )
+    driver = world.driver()
+    with pytest.raises(SinkError, match=r"cleanup\.policy=compact,delete.*twice"):
+        driver.prepare()
+    assert changes(driver) == []
+
+
+def test_a_log_with_fewer_replicas_than_the_target_is_refused(world: World) -> None:
+    world.kafka.create_topic("penstock-sink-log", 1, replication=1, configs={"cleanup.policy": "compact"})
+    with pytest.raises(SinkError, match="has 1 replicas and 'orders' has 3"):
+        world.driver().prepare()
+
+
+def test_a_log_that_was_lost_is_not_taken_for_a_new_sink(world: World) -> None:
+    world.driver().batch(0, {0: ["a"]})
+    driver = world.driver(log_topic="made-anew")
+    with pytest.raises(SinkLogLostError, match="used before"):
+        driver.prepare()
+    assert not any(isinstance(effect, InitProducer) for effect in driver.seen)
+
+
+@pytest.mark.parametrize("kind", [AppendFacts, InitProducer, AppendInTransaction, EndTransaction])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_first_start_that_died_half_way_is_not_taken_for_a_lost_log(
+    world: World, kind: type, when: str
+) -> None:
+    driver = world.driver()
+    with pytest.raises(Crash):
+        driver.prepare(**{when: kind})
+    again = world.driver()
+    again.batch(0, {0: ["a"]})
+    assert world.visible() == ["a"]
+
+
+# ---- ownership
+
+
+def test_an_older_driver_that_wakes_touches_nothing(world: World) -> None:
+    old = world.driver()
+    old.batch(0, {0: ["a"]})
+    new = world.driver()
+    plan = new.prepare()
+    messages = [new.task(plan, 1, 0, ["b"])]
+    old.seen.clear()
+    with pytest.raises(SinkSupersededError, match="belongs to another driver now"):
+        old.prepare()
+    assert changes(old) == []
+    new.commit(messages, 1)
+    assert world.visible() == ["a", "b"]
+
+
+def test_an_older_driver_cannot_decide(world: World) -> None:
+    old = world.driver()
+    plan = old.prepare()
+    messages = [old.task(plan, 0, 0, ["a"])]
+    world.driver().prepare()
+    with pytest.raises(SinkSupersededError, match="another driver"):
+        old.commit(messages, 0)
+    assert world.visible() == []
+
+
+def test_an_owner_of_long_ago_is_still_known(world: World) -> None:
+    first = world.driver()
+    first.prepare()
+    for _ in range(16):
+        world.driver().prepare()
+    with pytest.raises(SinkSupersededError):
+        first.prepare()
+
+
+def test_a_driver_that_stalls_before_its_last_look_sees_what_others_decided(world: World) -> None:
+    """It has written its owner record and sleeps; others take over and decide; then it takes the id again."""
+    stalled = world.driver()
+    with pytest.raises(Crash):
+        stalled.prepare(after=EndTransaction)
+    other = stalled.replaced()  # the same JVM, so that it is not refused for that
+    other.batch(0, {0: ["a"]})
+    assert stalled.prepare().last_decided == {QUERY: 0}
+    # Someone else's JVM: the same moment, but refused.
+    late = world.driver()
+    with pytest.raises(Crash):
+        late.prepare(after=EndTransaction)
+    world.driver().prepare()
+    with pytest.raises(SinkSupersededError):
+        late.prepare()
+
+
+def test_of_two_drivers_that_start_together_the_later_one_stays(world: World) -> None:
+    first, second = world.driver(), world.driver()
+    with pytest.raises(Crash):
+        first.prepare(after=ReadLog, nth=2)
+    second.prepare()
+    first.batch(0, {0: ["a"]})  # it came to write its owner record last
+    with pytest.raises(SinkSupersededError):
+        second.batch(0, {0: ["a"]})
+    assert world.visible() == ["a"]
+
+
+def test_the_log_is_read_again_after_each_taking_of_the_id(world: World) -> None:
+    driver = world.driver()
+    driver.prepare()
+    names = [type(effect).__name__ for effect in driver.seen]
+    own = coordinator_id(driver.settings.sink_key)
+    taken = [
+        position
+        for position, effect in enumerate(driver.seen)
+        if isinstance(effect, InitProducer) and effect.transactional_id == own
+    ]
+    assert len(taken) == 2
+    assert all(names[position + 1] == "ReadLog" for position in taken)
+
+
+# ---- roll forward
+
+
+@pytest.mark.parametrize("stop", [{"after": EndTransaction}, {"before": EndAll}, {"after": EndAll}])
+def test_what_was_decided_is_finished_by_the_next_driver_and_skipped_by_its_tasks(
+    world: World, stop: dict[str, type]
+) -> None:
+    with pytest.raises(Crash):
+        world.driver().batch(0, {0: ["a"], 1: ["b"]}, **stop)
+    driver = world.driver()
+    plan = driver.prepare()
+    assert world.visible() == ["a", "b"]
+    assert admit(plan, QUERY, 0, world.workers) is Admission.SKIP
+    assert driver.batch(0, {0: ["a"], 1: ["b"]}).skipped
+    assert world.visible() == ["a", "b"]
+
+
+def test_half_of_the_ends_is_completed(world: World) -> None:
+    driver = world.driver()
+    plan = driver.prepare()
+    messages = [driver.task(plan, 0, number, [str(number)]) for number in range(2)]
+    with pytest.raises(Crash):
+        driver.commit(messages, 0, before=EndAll)
+    half = handles_of(messages)[0].transaction
+    assert complete_transaction(half, config=world.config).committed
+    assert world.visible() == ["0"]
+    world.driver().prepare()
+    assert world.visible() == ["0", "1"]
+
+
+def test_another_querys_decision_is_finished_too(world: World) -> None:
+    with pytest.raises(Crash):
+        world.driver().batch(3, {0: ["a"]}, query_id="deleted checkpoint", after=EndTransaction)
+    driver = world.driver()
+    report = driver.batch(0, {0: ["b"]}, query_id="new checkpoint")
+    assert report.decided
+    assert world.visible() == ["a", "b"]
+
+
+def test_a_decided_transaction_that_was_aborted_stops_everything_with_counts(world: World) -> None:
+    driver = world.driver()
+    plan = driver.prepare()
+    messages = [driver.task(plan, 0, 0, ["a", "b"]), driver.task(plan, 0, 1, ["c"])]
+    with pytest.raises(Crash):
+        driver.commit(messages, 0, after=EndTransaction)
+    abort_from_elsewhere(world, messages[0])
+    for _ in range(2):
+        following = world.driver()
+        with pytest.raises(
+            DecidedDataLostError, match=r"1 of its 2 transactions.*orders-0: 2 records"
+        ) as caught:
+            following.prepare()
+        assert caught.value.partitions == ((TOPIC, 0, 2),)
+        assert pickle.loads(pickle.dumps(caught.value)).partitions == ((TOPIC, 0, 2),)
+        assert not any(isinstance(effect, FenceAll) for effect in following.seen)
+    assert world.visible() == ["c"]
+
+
+# ---- limits
+
+
+def test_the_same_run_id_with_another_topic_is_refused(world: World) -> None:
+    world.kafka.create_topic("other", 2)
+    job = {"sink_id": "batch", "run_id": "2024-05-01"}
+    world.driver(**job).batch(0, {0: ["a"]})
+    with pytest.raises(RunIdReusedError, match=r"'orders' before.*'other' now"):
+        world.driver(**job, topic="other").prepare()
+    world.driver(**(job | {"run_id": "2024-05-02"}), topic="other").batch(0, {0: ["b"]})
+    assert world.visible("other") == ["b"]
+
+
+def test_the_time_out_is_halved_until_brokers_take_it() -> None:
+    settings = ClusterSettings(transaction_max_timeout_ms=240_000)
+    with FakeKafka(brokers=1, topics={TOPIC: 2}, settings=settings) as kafka:
+        driver = World(kafka).driver(recovery_time_ms=60_000)
+        assert driver.prepare().transaction_timeout_ms == 225_000
+        driver.seen.clear()
+        driver.prepare()  # asked once per process
+        asked = [effect for effect in driver.seen if isinstance(effect, InitProducer)]
+        assert [effect.timeout_ms for effect in asked] == [30_000]
+        with pytest.raises(ConfigError, match=r"450000 ms.*transaction\.max\.timeout\.ms"):
+            World(kafka).driver(recovery_time_ms=130_000).prepare()
+
+
+def test_no_permission_for_the_coordinators_id(world: World) -> None:
+    driver = world.driver()
+    with world.kafka.locked() as cluster:
+        cluster.denied_transactional_ids.add(coordinator_id(driver.settings.sink_key))
+    with pytest.raises(SinkAuthorizationError, match="transactional id"):
+        driver.prepare()
+
+
+# ---- cleaning up
+
+
+def test_older_generations_are_fenced_own_ones_ended_newer_ones_left(world: World) -> None:
+    first = world.driver()
+    first.task(first.prepare(), 0, 0, ["old"])
+    driver = first.replaced()
+    plan = driver.prepare()
+    assert world.ongoing() == []  # of the older generation
+    driver.task(plan, 0, 1, ["mine"])
+    driver.prepare()  # the execution before was not decided, so it has failed
+    assert world.ongoing() == []
+    newer = f"ps.{driver.settings.sink_key}.99.worker.0"
+    with ControlClient(world.config) as client:
+        init_producer_id(client, newer, 60_000)
+    with world.kafka.locked() as cluster:
+        txn = cluster.transactions.find(newer)
+        assert txn is not None
+        epoch = txn.epoch
+    driver.prepare()
+    with world.kafka.locked() as cluster:
+        assert cluster.transactions.find(newer).epoch == epoch  # type: ignore[union-attr]
+    assert world.visible() == []
+
+
+def test_own_generation_is_never_initialised_by_the_driver(world: World) -> None:
+    driver = world.driver()
+    plan = driver.prepare()
+    message = driver.task(plan, 0, 0, ["a"])
+    name = handles_of([message])[0].transaction.transactional_id
+    driver.seen.clear()
+    with world.kafka.locked() as cluster:
+        cluster.received.clear()
+    driver.prepare()
+    with world.kafka.locked() as cluster:
+        taken = [r.body["transactional_id"] for r in cluster.received if r.api is INIT_PRODUCER_ID]
+    assert name not in taken
+    assert parse_task_id(name) is not None
+
+
+def test_every_broker_is_asked_at_takeover_and_once_a_minute(world: World) -> None:
+    driver = world.driver()
+
+    def asked() -> int:
+        with world.kafka.locked() as cluster:
+            count = sum(request.api is LIST_TRANSACTIONS for request in cluster.received)
+            cluster.received.clear()
+        return count
+
+    driver.batch(0, {0: ["a"]})
+    assert asked() == 3
+    driver.batch(1, {0: ["b"]})
+    assert asked() == 0
+    world.now = 61.0
+    driver.batch(2, {0: ["c"]})
+    assert asked() == 3

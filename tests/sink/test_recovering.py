@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How sinks stand, and rolling forward from outside, without disturbing anyone."""
+
+from __future__ import annotations
+
+import pytest
+from sink.support import QUERY, TOPIC, Crash, World, abort_from_elsewhere, open_task
+
+from penstock.errors import DecidedDataLostError, SinkError, SinkLogLostError
+from penstock.protocol.messages import INIT_PRODUCER_ID
+from penstock.sink import Slots, inspect_sinks, roll_forward
+from penstock.sink.effects import AppendInTransaction, EndTransaction
+
+
+def test_without_a_log_there_are_no_sinks(world: World) -> None:
+    assert inspect_sinks(world.config) == []
+    with pytest.raises(SinkLogLostError, match="no topic"):
+        roll_forward(world.config, "0123456789abcdef")
+
+
+def test_a_sink_that_is_well(world: World) -> None:
+    driver = world.driver()
+    driver.batch(3, {0: ["a"]})
+    (state,) = inspect_sinks(world.config)
+    assert (state.sink_id, state.run_id, state.generation) == ("sink-1", None, 1)
+    assert state.sink_key == driver.settings.sink_key
+    assert (state.owner, state.planner_pid) == (driver.identity.jvm, driver.identity.planner_pid)
+    assert state.last_decided == {QUERY: 3}
+    assert state.decision is not None
+    assert (state.decision.done, state.decision.handles, state.decision.rows) == (True, (), 1)
+    assert not state.needs_roll_forward
+    assert not state.deciding
+    assert state.left_over == ()
+    report = roll_forward(world.config, state.sink_key)
+    assert (report.decided, report.handles) == (False, 0)
+
+
+def test_a_decision_whose_driver_died_is_shown_and_rolled_forward(world: World) -> None:
+    driver = world.driver()
+    with pytest.raises(Crash):
+        driver.batch(0, {0: ["a", "b"], 1: ["c"]}, after=EndTransaction)
+    (state,) = inspect_sinks(world.config, driver.settings.sink_key)
+    assert state.needs_roll_forward
+    assert state.decision is not None
+    assert [each.is_open for each in state.decision.handles] == [True, True]
+    with world.kafka.locked() as cluster:
+        cluster.received.clear()
+    report = roll_forward(world.config, state.sink_key)
+    assert (report.handles, report.rows) == (2, 3)
+    with world.kafka.locked() as cluster:
+        assert not any(request.api is INIT_PRODUCER_ID for request in cluster.received)
+    assert world.visible() == ["a", "b", "c"]
+    (state,) = inspect_sinks(world.config)
+    assert not state.needs_roll_forward
+    # The driver that comes back finds it done.
+    assert driver.batch(0, {0: ["a", "b"], 1: ["c"]}).skipped
+    assert world.visible() == ["a", "b", "c"]
+
+
+def test_what_is_not_decided_is_not_rolled_forward(world: World) -> None:
+    driver = world.driver()
+    with pytest.raises(Crash):
+        driver.batch(0, {0: ["a"]}, after=AppendInTransaction)
+    (state,) = inspect_sinks(world.config)
+    assert state.deciding
+    assert state.decision is None
+    assert [each.generation for each in state.left_over] == [1]
+    assert roll_forward(world.config, state.sink_key).handles == 0
+    assert world.visible() == []
+
+
+def test_a_loss_is_told_and_may_be_accepted(world: World) -> None:
+    driver = world.driver()
+    plan = driver.prepare()
+    messages = [driver.task(plan, 0, 0, ["a"]), driver.task(plan, 0, 1, ["b", "c"])]
+    with pytest.raises(Crash):
+        driver.commit(messages, 0, after=EndTransaction)
+    abort_from_elsewhere(world, messages[1])
+    key = driver.settings.sink_key
+    with pytest.raises(DecidedDataLostError) as caught:
+        roll_forward(world.config, key)
+    assert caught.value.partitions == ((TOPIC, 1, 2),)
+    assert inspect_sinks(world.config)[0].needs_roll_forward
+    report = roll_forward(world.config, key, accept_loss=True)
+    assert (report.handles, report.rows) == (1, 1)
+    assert not inspect_sinks(world.config)[0].needs_roll_forward
+    driver.batch(1, {0: ["d"]})
+    assert world.visible() == ["a", "d"]
+
+
+def test_rolling_forward_disturbs_no_running_job(world: World) -> None:
+    driver = world.driver()
+    driver.batch(0, {0: ["a"]})
+    plan = driver.prepare()
+    messages = [driver.task(plan, 1, 0, ["b"])]
+    roll_forward(world.config, driver.settings.sink_key)
+    inspect_sinks(world.config)
+    assert driver.commit(messages, 1).decided
+    assert world.visible() == ["a", "b"]
+
+
+def test_left_over_transactions_are_those_of_the_sink(world: World) -> None:
+    one, other = world.driver(), world.driver(sink_id="sink-12")
+    zombie = open_task(one, one.prepare(), 0, "x", Slots())
+    other.batch(0, {1: ["y"]})
+    states = {state.sink_id: state for state in inspect_sinks(world.config)}
+    assert len(states["sink-1"].left_over) == 1
+    assert states["sink-12"].left_over == ()
+    zombie.close(0)
+
+
+def test_a_key_that_nobody_has(world: World) -> None:
+    world.driver().prepare()
+    assert inspect_sinks(world.config, "0" * 16) == []
+    with pytest.raises(SinkError, match="does not know"):
+        roll_forward(world.config, "0" * 16)
