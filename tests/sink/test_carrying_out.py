@@ -78,12 +78,12 @@ def test_every_effect_can_be_carried_out(world: World) -> None:
     assert {EndAll, Reached, Note} <= handled
 
 
-def test_readers_are_kept_by_cluster_place_and_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_are_kept_by_cluster_and_place(monkeypatch: pytest.MonkeyPatch) -> None:
     readers = LogReaders()
     place = TopicPartition("log", 0)
-    first = readers.reader("a", place, KEY)
-    assert readers.reader("a", place, KEY) is first
-    assert readers.reader("b", place, KEY) is not first
-    assert readers.reader("a", place, "f" * 16) is not first
+    first = readers.reader("a", place)
+    assert readers.reader("a", place) is first
+    assert readers.reader("b", place) is not first
+    assert readers.reader("a", TopicPartition("log", 1)) is not first
     monkeypatch.setattr(carrying_out.os, "getpid", lambda: -3)
-    assert readers.reader("a", place, KEY) is not first  # a child does not share its parent's
+    assert readers.reader("a", place) is not first  # a child does not share its parent's

@@ -52,14 +52,14 @@ def fetched_from(kafka: FakeKafka) -> list[int]:
 
 
 def test_an_empty_log(client: ControlClient) -> None:
-    reader = LogReader(*LOG, KEY)
+    reader = LogReader(*LOG)
     assert name_in(reader, client) is None
     claim(client, "a")
     assert name_in(reader, client) == "a"
 
 
 def test_only_what_is_new_is_read_again(kafka: FakeKafka, client: ControlClient) -> None:
-    reader = LogReader(*LOG, KEY)
+    reader = LogReader(*LOG)
     for number in range(5):
         claim(client, str(number))
     assert name_in(reader, client) == "4"
@@ -75,11 +75,11 @@ def test_a_log_of_many_pages(client: ControlClient) -> None:
     for _ in range(4):
         write_batch(client, LOG, [KeyValue(b"x", bytes(700_000))], 1)
     claim(client, "behind them")
-    assert name_in(LogReader(*LOG, KEY), client) == "behind them"
+    assert name_in(LogReader(*LOG), client) == "behind them"
 
 
 def test_a_log_that_was_made_anew_is_read_from_the_beginning(kafka: FakeKafka, client: ControlClient) -> None:
-    reader = LogReader(*LOG, KEY)
+    reader = LogReader(*LOG)
     claim(client, "old")
     claim(client, "old")
     assert name_in(reader, client) == "old"
@@ -91,7 +91,7 @@ def test_a_log_that_was_made_anew_is_read_from_the_beginning(kafka: FakeKafka, c
 
 
 def test_a_log_that_is_shorter_is_read_from_the_beginning(kafka: FakeKafka, client: ControlClient) -> None:
-    reader = LogReader(*LOG, KEY)
+    reader = LogReader(*LOG)
     claim(client, "old")
     claim(client, "newer")
     assert name_in(reader, client) == "newer"
@@ -102,7 +102,7 @@ def test_a_log_that_is_shorter_is_read_from_the_beginning(kafka: FakeKafka, clie
 
 
 def test_another_leader_means_that_everything_is_read_again(kafka: FakeKafka, client: ControlClient) -> None:
-    reader = LogReader(*LOG, KEY)
+    reader = LogReader(*LOG)
     claim(client, "a")
     claim(client, "b")
     assert name_in(reader, client) == "b"
@@ -115,7 +115,7 @@ def test_another_leader_means_that_everything_is_read_again(kafka: FakeKafka, cl
 
 
 def test_a_log_whose_beginning_is_gone(kafka: FakeKafka, client: ControlClient) -> None:
-    reader = LogReader(*LOG, KEY)
+    reader = LogReader(*LOG)
     for name in ("a", "b", "c"):
         claim(client, name)
     with kafka.locked() as cluster:
@@ -130,7 +130,7 @@ def test_a_log_whose_beginning_is_gone(kafka: FakeKafka, client: ControlClient) 
 @pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_SERVER_ERROR])
 def test_trouble_on_the_way(kafka: FakeKafka, client: ControlClient, code: Code) -> None:
     claim(client, "a")
-    reader = LogReader(*LOG, KEY)
+    reader = LogReader(*LOG)
     kafka.add_fault(Fault(api=LIST_OFFSETS, error=Code.NOT_LEADER_OR_FOLLOWER))
     kafka.add_fault(Fault(api=FETCH, cut="after"))
     assert name_in(reader, client) == "a"

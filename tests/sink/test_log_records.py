@@ -38,20 +38,33 @@ def handle(number: int, partitions: int = 1, rng: random.Random | None = None) -
     )
 
 
-def test_keys_can_be_read_back() -> None:
-    for key in (Key("owner", KEY), Key("done", KEY, EXECUTION), Key("chunk", KEY, EXECUTION, 4)):
-        assert records.parse_key(key.encode()) == key
-        assert json.loads(key.encode())["format"] == 1
+def parsed(raw: bytes) -> dict[str, object]:
+    values: dict[str, object] = json.loads(raw)
+    return values
+
+
+def test_keys_are_json_with_a_format_and_name_their_sink() -> None:
+    keys = (Key("owner", KEY), Key("done", KEY, EXECUTION), Key("chunk", KEY, EXECUTION, 4))
+    assert [parsed(key.encode()) for key in keys] == [
+        {"format": 1, "sink": KEY, "kind": "owner"},
+        {"format": 1, "sink": KEY, "kind": "done", "execution": [3, 7]},
+        {"format": 1, "sink": KEY, "kind": "chunk", "execution": [3, 7], "chunk": 4},
+    ]
+    assert {records.sink_key_in(key.encode()) for key in keys} == {KEY}
+    for key in keys:
+        records.check_format(key.encode())
 
 
 @pytest.mark.parametrize("raw", [None, b"", b"x", b"[]", b"{}", b'"text"', b'{"format":1}', b"\xff"])
 def test_what_others_put_into_the_topic_is_passed_over(raw: bytes | None) -> None:
-    assert records.parse_key(raw) is None
+    assert records.sink_key_in(raw) is None
 
 
 def test_a_newer_format_is_refused() -> None:
+    newer = b'{"format":2,"kind":"owner","sink":"x"}'
+    assert records.sink_key_in(newer) == "x"
     with pytest.raises(SinkLogLostError, match="newer release"):
-        records.parse_key(b'{"format":2,"kind":"owner","sink":"x"}')
+        records.check_format(newer)
     with pytest.raises(SinkLogLostError, match="newer release"):
         records.parse_owner(b'{"format":2}')
 
@@ -79,11 +92,11 @@ def test_a_decision_can_be_read_back() -> None:
     handles = [handle(number) for number in range(3)]
     planned = records.decide(EXECUTION, ("q", 9), "orders", handles, {"p": 1, "q": 8})
     decision, written = records.decision_records(KEY, planned, Execution(3, 6))
-    kinds = [(records.parse_key(key), value is None) for key, value in written]
+    kinds = [(key, value is None) for key, value in written]
     assert kinds == [
-        (Key("chunk", KEY, EXECUTION, 0), False),
-        (Key("done", KEY, Execution(3, 6)), True),
-        (Key("decision", KEY), False),
+        (Key("chunk", KEY, EXECUTION, 0).encode(), False),
+        (Key("done", KEY, Execution(3, 6)).encode(), True),
+        (Key("decision", KEY).encode(), False),
     ]
     head = records.parse_decision(written[-1].value or b"")
     assert (head.execution, head.query_id, head.batch_id, head.topic) == (EXECUTION, "q", 9, "orders")
@@ -132,9 +145,9 @@ def test_done_takes_the_chunks_with_it() -> None:
         KEY, records.decide(EXECUTION, ("q", 1), None, [handle(0)], {}), None
     )
     written = records.done_records(KEY, decision)
-    assert [records.parse_key(key) for key, _ in written] == [
-        Key("done", KEY, EXECUTION),
-        Key("chunk", KEY, EXECUTION, 0),
+    assert [key for key, _ in written] == [
+        Key("done", KEY, EXECUTION).encode(),
+        Key("chunk", KEY, EXECUTION, 0).encode(),
     ]
     assert [value is None for _, value in written] == [False, True]
 

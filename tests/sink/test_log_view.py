@@ -28,8 +28,8 @@ OWNED = records.owner_record(KEY, OWNER)
 class Log:
     """Batches for LogContents, written by several producers."""
 
-    def __init__(self, only: str | None = KEY) -> None:
-        self.contents = LogContents(only)
+    def __init__(self) -> None:
+        self.contents = LogContents()
 
     def write(self, *written: KeyValue, pid: int = -1) -> Log:
         within = None if pid < 0 else TransactionalWrite("x", Initialized(pid, 0, 5), 0)
@@ -136,7 +136,7 @@ def test_a_decision_without_all_of_its_handles_is_a_lost_log() -> None:
 
 def test_a_sink_can_be_forgotten() -> None:
     made, written = decision(1)
-    log = Log(None).write(CLAIM).write(OWNED, *written, pid=7).end(7, commit=True)
+    log = Log().write(CLAIM).write(OWNED, *written, pid=7).end(7, commit=True)
     log.write(*records.done_records(KEY, made))
     assert log.contents.sink_keys() == [KEY]
     log.write(*records.forget_records(KEY, made.execution))
@@ -144,12 +144,39 @@ def test_a_sink_can_be_forgotten() -> None:
 
 
 def test_all_sinks_are_told_apart() -> None:
-    log = Log(None).write(CLAIM, records.claim_record(OTHER, Claim("other", "r")))
+    log = Log().write(CLAIM, records.claim_record(OTHER, Claim("other", "r")))
     assert log.contents.sink_keys() == [KEY, OTHER]
     assert log.contents.view(OTHER).claim == Claim("other", "r")
-    assert Log(KEY).write(records.claim_record(OTHER, Claim("other", "r"))).contents.sink_keys() == []
+    assert log.view.claim == Claim("orders", None)
 
 
-def test_foreign_records_are_passed_over() -> None:
-    log = Log().write(KeyValue(b"something", b"else"), KeyValue(KEY.encode(), None))
-    assert log.view == SinkView(KEY)
+@pytest.mark.parametrize("key", [b"", b"x", b"[]", b"{}", b'"text"', b'{"format":1}', b"\xff", KEY.encode()])
+def test_foreign_records_are_passed_over(key: bytes) -> None:
+    log = Log().write(KeyValue(key, b"value"))
+    assert log.contents.sink_keys() == []
+
+
+def test_records_of_a_newer_format_are_refused_for_the_sink_they_name() -> None:
+    newer = KeyValue(b'{"format":2,"kind":"owner","sink":"0123456789abcdef"}', b"?")
+    log = Log().write(newer, records.claim_record(OTHER, Claim("other", None)))
+    assert log.contents.view(OTHER).claim == Claim("other", None)
+    with pytest.raises(SinkLogLostError, match="newer release"):
+        _ = log.view
+
+
+def test_it_makes_no_difference_how_far_compaction_has_come() -> None:
+    """Of a key only the last value may be left, and of an older decision any part may be missing."""
+    first, written = decision(1)
+    second, again = decision(2, replaces=1)
+    whole = [(written, 7), (records.done_records(KEY, first), -1), (again, 7)]
+    log = Log()
+    for batch, pid in whole:
+        log.write(*batch, pid=pid)
+        if pid >= 0:
+            log.end(pid, commit=True)
+    for missing in range(len(written)):
+        compacted = Log().write(*(record for at, record in enumerate(written) if at != missing), pid=7)
+        compacted.end(7, commit=True).write(*again, pid=7).end(7, commit=True)
+        assert compacted.view == log.view
+    assert log.view.undone is not None
+    assert log.view.undone.execution == second.execution

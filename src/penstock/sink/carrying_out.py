@@ -22,7 +22,7 @@ from penstock.control.producing import (
 )
 from penstock.control.steps import CoordinatorOf, Steps, ask_until_answered
 from penstock.control.transactions import TransactionDescription, describe_transactions, list_transactions
-from penstock.errors import KafkaError, SinkLogLostError
+from penstock.errors import KafkaError, SinkLogLostError, TopicAuthorizationError
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.protocol.requests import SchemaRequest
 from penstock.sink import effects
@@ -33,6 +33,7 @@ from penstock.sink.log_view import SinkView
 from penstock.sink.names import task_id_pattern
 from penstock.sink.plan import ProducerIdentity
 from penstock.sink.seam import Step, current_hook, reached
+from penstock.sink.writing import explain_refusal
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import TopicPartition
 
@@ -45,28 +46,24 @@ _EXPIRY_GRACE_SECONDS = 40.0
 
 
 class LogReaders:
-    """The readers of one process, by cluster, topic and sink: each remembers how far it has read.
+    """The readers of one process, by cluster and partition of the log: each remembers how far it has read.
 
     A child made by a fork starts anew. Belongs to whoever calls; not for several threads at once.
     """
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._readers: dict[tuple[str, str, int, str], LogReader] = {}
+        self._readers: dict[tuple[str, str, int], LogReader] = {}
 
-    def reader(self, cluster: str, partition: TopicPartition, sink_key: str) -> LogReader:
-        """The reader for a sink."""
+    def reader(self, cluster: str, partition: TopicPartition) -> LogReader:
+        """The reader of a partition."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._readers = {}
-        place = (cluster, *partition, sink_key)
+        place = (cluster, *partition)
         if place not in self._readers:
-            self._readers[place] = LogReader(*partition, sink_key)
+            self._readers[place] = LogReader(*partition)
         return self._readers[place]
-
-    def forget(self, cluster: str, partition: TopicPartition, sink_key: str) -> None:
-        """A sink that will not be asked for again."""
-        self._readers.pop((cluster, *partition, sink_key), None)
 
 
 class Cluster:
@@ -140,7 +137,10 @@ class Cluster:
         Raises:
             KafkaError: it failed, or had no answer in time.
         """
-        return self._performers[type(effect)](effect)
+        try:
+            return self._performers[type(effect)](effect)
+        except TopicAuthorizationError as error:
+            raise explain_refusal(error, f"read or write the topic {self._log_topic!r}") from error
 
     # ---- the log
 
@@ -165,7 +165,7 @@ class Cluster:
         return TopicPartition(self._log_topic, int(sink_key, 16) % self._partitions)
 
     def _read_log(self, effect: effects.ReadLog) -> SinkView:
-        reader = self._readers.reader(self._name, self.log_partition(effect.sink_key), effect.sink_key)
+        reader = self._readers.reader(self._name, self.log_partition(effect.sink_key))
         return reader.view(self._client, effect.sink_key, self._timeout)
 
     def _append_facts(self, effect: effects.AppendFacts) -> None:

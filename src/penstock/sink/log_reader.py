@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the log of a sink, and the second time only what is new.
+"""Reads the log, and the second time only what is new.
 
 A planner process prepares thousands of batches, so the position and what was read up to it are kept. They are good only
 as long as the log is the one that was read: the last batch is fetched again each time, and must be the same. If it is
@@ -35,18 +35,18 @@ class _LogChanged(Exception):
 
 
 class LogReader:
-    """The log of one sink, or of all, in one partition. Not for several threads at once.
+    """One partition of the log, with all sinks in it. Not for several threads at once.
+
+    All sinks, because a process that writes one batch job after the other meets a new one each time.
 
     Args:
         topic: where the log is.
         partition: likewise.
-        sink_key: the only sink that is of interest; None for all.
     """
 
-    def __init__(self, topic: str, partition: int, sink_key: str | None) -> None:
+    def __init__(self, topic: str, partition: int) -> None:
         self._leader = LeaderOf(topic, partition)
-        self._sink_key = sink_key
-        self._contents = LogContents(sink_key)
+        self._contents = LogContents()
         self._mark: _Mark | None = None
         self._expected: _Mark | None = None  # what the next batch must be, when reading goes on
         self._leader_epoch = -1
@@ -80,7 +80,7 @@ class LogReader:
         return self.read(client, timeout).view(sink_key)
 
     def _forget(self) -> None:
-        self._contents = LogContents(self._sink_key)
+        self._contents = LogContents()
         self._mark = self._expected = None
 
     def _read(self) -> Steps[None]:

@@ -31,6 +31,10 @@ MAX_CHUNK_BYTES: Final = 512 * 1024
 MAX_QUERIES: Final = 16
 MAX_PREVIOUS_OWNERS: Final = 16
 
+# How the keys of this format begin; then come the digits of the sink's key, and a quotation mark.
+_KEY_BEGIN: Final = b'{"format":1,"sink":"'
+_KEY_END_AT: Final = len(_KEY_BEGIN) + 16
+
 _HANDLES_PER_CHUNK: Final = 2000  # about 60 kB compressed; many more only where partitions are many
 _MAX_CHUNK_JSON: Final = 64 * 1024 * 1024
 
@@ -228,26 +232,25 @@ def forget_records(sink_key: str, execution: Execution) -> list[KeyValue]:
 # ---- reading
 
 
-def parse_key(raw: bytes | None) -> Key | None:
-    """A key of ours; None for what somebody else has put there.
+def sink_key_in(raw: bytes | None) -> str | None:
+    """The sink that a record's key names; None for what somebody else has put there."""
+    if raw is not None and raw.startswith(_KEY_BEGIN) and raw[_KEY_END_AT : _KEY_END_AT + 1] == b'"':
+        return raw[len(_KEY_BEGIN) : _KEY_END_AT].decode(errors="replace")
+    try:  # of another format, perhaps
+        values = json.loads(raw or b"")
+        return str(values["sink"]) if "format" in values else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def check_format(raw_key: bytes) -> None:
+    """Make sure that a record is one that this release understands.
 
     Raises:
         SinkLogLostError: it was written by a newer release, so that what it means is not known.
     """
-    try:
-        values = json.loads(raw or b"")
-        number = values["format"]
-        if number == FORMAT:
-            execution = values.get("execution")
-            return Key(
-                str(values["kind"]),
-                str(values["sink"]),
-                None if execution is None else Execution(*map(int, execution)),
-                int(values.get("chunk", -1)),
-            )
-    except (ValueError, TypeError, KeyError):
-        return None
-    raise _newer(number)
+    if not raw_key.startswith(_KEY_BEGIN):
+        _parse(raw_key)
 
 
 def parse_claim(raw: bytes) -> Claim:

@@ -47,15 +47,15 @@ def inspect_sinks(
         views = [
             view
             for partition in range(topic.partitions)
-            for view in _views(client, LogReader(log_topic, partition, sink_key))
+            for view in _views(client, LogReader(log_topic, partition), sink_key)
         ]
         ongoing = list_transactions(client, pattern=_ANY_TASK, states=[_ONGOING])
         return [_state(client, view, ongoing) for view in views]
 
 
-def _views(client: ControlClient, reader: LogReader) -> list[SinkView]:
+def _views(client: ControlClient, reader: LogReader, only: str | None) -> list[SinkView]:
     contents = reader.read(client)
-    return [contents.view(key) for key in contents.sink_keys()]
+    return [contents.view(key) for key in contents.sink_keys() if only in (None, key)]
 
 
 def _state(client: ControlClient, view: SinkView, ongoing: list[TransactionListing]) -> SinkState:
