@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One look at the cluster from the driver, so that a wrong address fails in seconds and not in every task.
+
+The topic is asked for as the producer would do it, which lets brokers create it where they are set to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.control.client import ControlClient
+from penstock.control.steps import ANY, ask_until_answered
+from penstock.errors import (
+    ConfigError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+    broker_error,
+)
+from penstock.protocol.messages import METADATA
+from penstock.protocol.requests import SchemaRequest
+from penstock.spark.options import SinkOptions
+
+PATIENCE_SECONDS: Final = 8.0
+# A streaming query is planned for each micro-batch: not each of them needs a look.
+_GOOD_FOR_SECONDS: Final = 60.0
+
+# When a cluster was last found in order, by this process. A fork copies it, which does no harm.
+_seen: dict[tuple[str, ...], float] = {}
+
+
+def check_cluster(options: SinkOptions, patience: float = PATIENCE_SECONDS) -> None:
+    """Talk to a broker, and find the topics that the options name.
+
+    Raises:
+        KafkaError: no broker answers; names the address and the cause.
+        ConfigError: a topic does not exist.
+        TopicAuthorizationError: a topic may not be written to.
+    """
+    topics = [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
+    key = (options.servers, *topics)
+    now = time.monotonic()
+    if now - _seen.get(key, -_GOOD_FOR_SECONDS) < _GOOD_FOR_SECONDS:
+        return
+    look = _Look(topics)
+    try:
+        with ControlClient(options.producer) as client:
+            client.run(ask_until_answered(ANY, look.request(), look.trouble), patience)
+    except (TopicAuthorizationError, ConfigError):
+        raise
+    except KafkaTimeoutError as error:
+        if look.missing is not None:
+            raise _no_topic(look.missing, options) from None
+        raise _unreachable(options, error, patience) from None
+    except KafkaError as error:
+        raise _unreachable(options, error, patience) from None
+    _seen[key] = now
+
+
+class _Look:
+    """Asks for topics, and judges the answers.
+
+    Attributes:
+        missing: the topic that was not there in the last answer, or None.
+    """
+
+    def __init__(self, topics: list[str]) -> None:
+        self._topics = topics
+        self.missing: str | None = None
+
+    def request(self) -> SchemaRequest:
+        rows = [{"name": topic} for topic in self._topics]
+        return SchemaRequest.of(
+            METADATA, {"topics": rows, "allow_auto_topic_creation": True}, min_version=4
+        )
+
+    def trouble(self, body: Mapping[str, Any]) -> KafkaError | None:
+        self.missing = None
+        if code := body.get("error_code", 0):
+            return broker_error(code)
+        for row in body["topics"]:
+            if row["error_code"]:
+                error = broker_error(row["error_code"])
+                if isinstance(error, TopicAuthorizationError):
+                    return TopicAuthorizationError(
+                        f"this client may not write to topic {row['name']!r}: ask for the right WRITE on it"
+                    )
+                if isinstance(error, UnknownTopicOrPartitionError):
+                    self.missing = row["name"]
+                return error
+        return None
+
+
+def _no_topic(topic: str, options: SinkOptions) -> ConfigError:
+    option = "topic" if topic == options.topic else "deadLetterTopic"
+    return ConfigError(
+        f"topic {topic!r} (option {option}) does not exist at {options.servers}, and the brokers do not create it by "
+        "themselves. Create it, or check the name"
+    )
+
+
+def _unreachable(options: SinkOptions, error: KafkaError, patience: float) -> KafkaError:
+    waited = f" within {patience:g} s" if isinstance(error, KafkaTimeoutError) else ""
+    _, _, cause = str(error).rpartition("to any broker: ")
+    return KafkaError(
+        f"the driver cannot reach Kafka at {options.servers}{waited}: {cause}. Check the option "
+        "kafka.bootstrap.servers, and that a broker listens there"
+    )

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a write with the data source `penstock`: read and checked once, on the driver.
+
+Spark hands options over with lower-cased names; texts name them as the documentation does. An option that nobody knows
+is refused, because one that is misspelt and ignored in silence is found only in production.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal, TypeVar, get_args
+
+from penstock.errors import ConfigError
+from penstock.producer.config import ProducerConfig
+from penstock.producer.config_names import canonical_name, try_nearest_name
+
+Delivery = Literal["exactly-once", "at-least-once"]
+OnBadRow = Literal["fail", "dead-letter"]
+OnRestoredCheckpoint = Literal["fail", "rewrite"]
+T = TypeVar("T", bound=str)
+
+KAFKA_PREFIX: Final = "kafka."
+
+# As the documentation spells them.
+NAMES: Final = (
+    "topic",
+    "delivery",
+    "sinkId",
+    "runId",
+    "onBadRow",
+    "deadLetterTopic",
+    "ignoreExtraColumns",
+    "includeHeaders",
+    "onRestoredCheckpoint",
+    "recoveryTime",
+    "transactionTimeout",
+    "decisionTopic",
+    "progressFile",
+    # Spark's own, which it hands on.
+    "checkpointLocation",
+    "queryName",
+    "asyncProgressTrackingEnabled",
+)
+_SPELLING: Final = MappingProxyType({name.lower(): name for name in NAMES})
+
+# Options of the producer that the sink sets by itself, with what to use instead.
+_OWN_BUSINESS: Final = MappingProxyType(
+    {
+        "key.serializer": "cast the column key to string or binary in the query; its bytes are sent as they are",
+        "value.serializer": "cast the column value to string or binary in the query; its bytes are sent as they are",
+        "transactional.id": "the sink names its transactions itself; the option sinkId tells sinks apart",
+        "transaction.timeout.ms": "use the option transactionTimeout, for example '15 min'",
+    }
+)
+
+_UNITS_MS: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("ms", "millis", "millisecond", "milliseconds"), 1),
+        **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+        **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
+        **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    }
+)
+_LONGEST_MS: Final = 2**31 - 1
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """What a write was asked to do.
+
+    Attributes:
+        topic: where all rows go; None: the column `topic` says it.
+        run_id: the name of this batch job's run; None in streaming queries, and where no name was given.
+        checkpoint_location: of the streaming query, if Spark tells.
+        progress_file: where `commit` writes down what it did, or None.
+        producer: options of the producer, by their dotted names, as the user gave them.
+    """
+
+    streaming: bool
+    topic: str | None = None
+    delivery: Delivery = "exactly-once"
+    sink_id: str | None = None
+    run_id: str | None = None
+    on_bad_row: OnBadRow = "fail"
+    dead_letter_topic: str | None = None
+    ignore_extra_columns: bool = False
+    on_restored_checkpoint: OnRestoredCheckpoint = "fail"
+    recovery_time_ms: int = 300_000
+    transaction_timeout_ms: int = 900_000
+    decision_topic: str = "penstock-sink-log"
+    checkpoint_location: str | None = None
+    progress_file: str | None = None
+    producer: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether rows become visible once, together."""
+        return self.delivery == "exactly-once"
+
+    @property
+    def servers(self) -> str:
+        """The servers to start from, as the user gave them."""
+        return self.producer["bootstrap.servers"]
+
+
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Read the options of a write.
+
+    Args:
+        given: the options as Spark hands them over; case does not matter in names.
+        streaming: whether a streaming query writes.
+
+    Raises:
+        ConfigError: one is unknown, malformed, missing, or contradicts another.
+    """
+    by_name = {name.lower(): value for name, value in given.items()}
+    producer = {
+        name.removeprefix(KAFKA_PREFIX): value
+        for name, value in by_name.items()
+        if name.startswith(KAFKA_PREFIX)
+    }
+    own = {name: value for name, value in by_name.items() if not name.startswith(KAFKA_PREFIX)}
+    for name in own:
+        if name not in _SPELLING:
+            raise _unknown(name, streaming)
+    text = {_SPELLING[name]: value for name, value in own.items()}
+    options = SinkOptions(
+        streaming=streaming,
+        topic=_topic(text, "topic"),
+        delivery=_choice(text, "delivery", get_args(Delivery), "exactly-once"),
+        sink_id=_try_text(text, "sinkId"),
+        run_id=_try_text(text, "runId"),
+        on_bad_row=_choice(text, "onBadRow", get_args(OnBadRow), "fail"),
+        dead_letter_topic=_topic(text, "deadLetterTopic"),
+        ignore_extra_columns=_switch(text, "ignoreExtraColumns"),
+        on_restored_checkpoint=_choice(text, "onRestoredCheckpoint", get_args(OnRestoredCheckpoint), "fail"),
+        recovery_time_ms=_duration_ms(text, "recoveryTime", 300_000),
+        transaction_timeout_ms=_duration_ms(text, "transactionTimeout", 900_000),
+        decision_topic=_topic(text, "decisionTopic") or "penstock-sink-log",
+        checkpoint_location=_try_text(text, "checkpointLocation"),
+        progress_file=_try_text(text, "progressFile"),
+        producer=producer,
+    )
+    _switch(text, "includeHeaders")  # headers are written wherever there is a column of them
+    _check_together(options, text)
+    _check_producer(options)
+    return options
+
+
+def _unknown(name: str, streaming: bool) -> ConfigError:
+    call = "start" if streaming else "save"
+    if name == "path":
+        return ConfigError(
+            f'penstock writes to a topic, not to a path: call {call}() without it, and set .option("topic", ...)'
+        )
+    if try_nearest_name(name) == name:
+        return ConfigError(
+            f"unknown option {name!r}; options of the producer start with kafka.: {KAFKA_PREFIX + name!r}"
+        )
+    nearest = difflib.get_close_matches(name, _SPELLING, n=1, cutoff=0.6)
+    if nearest:
+        return ConfigError(f"unknown option {name!r}; did you mean {_SPELLING[nearest[0]]!r}?")
+    return ConfigError(
+        f"unknown option {name!r}; there are {', '.join(NAMES[:13])}, and kafka.<option of the producer>"
+    )
+
+
+def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
+    """Refuse what is fine alone, but not with the others."""
+    if options.on_bad_row == "dead-letter" and options.dead_letter_topic is None:
+        raise ConfigError("onBadRow=dead-letter needs the option deadLetterTopic: where bad rows go")
+    if options.on_bad_row == "fail" and options.dead_letter_topic is not None:
+        raise ConfigError("deadLetterTopic is of no use without onBadRow=dead-letter; set that, too, or leave it out")
+    if options.run_id is not None and options.streaming:
+        raise ConfigError(
+            "runId is for batch jobs that may be run twice; a streaming query is known by its checkpointLocation, or "
+            "by the option sinkId"
+        )
+    if options.run_id is not None and not options.exactly_once:
+        raise ConfigError(
+            "runId keeps a run from being written twice, which needs delivery=exactly-once; leave one of them out"
+        )
+    if not (options.streaming and options.exactly_once):
+        return
+    if _switch(text, "asyncProgressTrackingEnabled"):
+        raise ConfigError(
+            "asyncProgressTrackingEnabled cannot be exactly once: after a failure Spark may put other rows into a batch "
+            "that was written already. Leave it out, or set delivery to at-least-once"
+        )
+    if options.sink_id is None and options.checkpoint_location is None:
+        raise ConfigError(
+            "an exactly-once streaming query needs a name that outlives it: set .option('checkpointLocation', ...) on "
+            "the query itself (one from spark.sql.streaming.checkpointLocation is not shown to sinks), or "
+            ".option('sinkId', 'a name of your own')"
+        )
+
+
+def _check_producer(options: SinkOptions) -> None:
+    """Let the producer's own parser look at its options, so that a wrong one fails here and not in a task."""
+    for name in options.producer:
+        try:
+            canonical = canonical_name(name, keyword=False)
+        except ConfigError:
+            nearest = try_nearest_name(name)
+            hint = f"; did you mean {KAFKA_PREFIX + nearest!r}?" if nearest else ""
+            raise ConfigError(f"unknown option {KAFKA_PREFIX + name!r}{hint}") from None
+        if canonical in _OWN_BUSINESS:
+            raise ConfigError(f"the option {KAFKA_PREFIX + name!r} is not allowed: {_OWN_BUSINESS[canonical]}")
+    if "bootstrap.servers" not in options.producer:
+        raise ConfigError(
+            'the option kafka.bootstrap.servers is missing: .option("kafka.bootstrap.servers", "host:9092")'
+        )
+    try:
+        ProducerConfig.from_user(producer_config(options)).close_plugins()
+    except ConfigError as error:
+        raise ConfigError(f"an option kafka.* of this write is wrong: {error}") from None
+
+
+def producer_config(options: SinkOptions) -> dict[str, str]:
+    """The configuration of the producer that a task uses."""
+    config = dict(options.producer)
+    if not any(canonical_name(name, keyword=False) == "client.id" for name in config):
+        config["client.id"] = "penstock-spark"
+    if options.exactly_once:
+        config["transactional.id"] = "penstock-spark"  # tasks choose another one for each transaction
+        config["transaction.timeout.ms"] = str(options.transaction_timeout_ms)
+    return config
+
+
+# ---- single values
+
+
+def _try_text(text: Mapping[str, str], name: str) -> str | None:
+    value = text.get(name)
+    if value is None:
+        return None
+    if not value.strip():
+        raise ConfigError(f"the option {name} is empty; leave it out, or give it a value")
+    return value.strip()
+
+
+def _topic(text: Mapping[str, str], name: str) -> str | None:
+    topic = _try_text(text, name)
+    if topic is not None and (not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..")):
+        raise ConfigError(
+            f"{name}={topic!r} is no name for a topic: letters, digits, '.', '_' and '-', at most 249 of them"
+        )
+    return topic
+
+
+def _choice(text: Mapping[str, str], name: str, allowed: tuple[T, ...], default: T) -> T:
+    value = _try_text(text, name)
+    if value is None:
+        return default
+    for choice in allowed:
+        if value.lower().replace("_", "-") == choice:
+            return choice
+    raise ConfigError(f"{name} must be {' or '.join(allowed)}, not {value!r}")
+
+
+def _switch(text: Mapping[str, str], name: str) -> bool:
+    value = (_try_text(text, name) or "false").lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"{name} must be true or false, not {value!r}")
+    return value == "true"
+
+
+def _duration_ms(text: Mapping[str, str], name: str, default: int) -> int:
+    value = _try_text(text, name)
+    if value is None:
+        return default
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", value.lower())
+    unit = _UNITS_MS.get(found.group(2)) if found else None
+    if found is None or unit is None:
+        raise ConfigError(f"{name} must be a time with its unit, like '90 s' or '15 min', not {value!r}")
+    duration = round(float(found.group(1)) * unit)
+    if not 1 <= duration <= _LONGEST_MS:
+        raise ConfigError(f"{name} must be between 1 ms and 24 days, not {value!r}")
+    return duration

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the Arrow batches of one Spark partition through a producer, with bounded memory.
+
+`send_arrow` copies a batch into the producer's memory, and waits while that is full; nothing of the batch is kept
+afterwards. What is remembered of batches on their way are a few numbers each, dropped as soon as they are acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadRowsError, BulkDeliveryError, KafkaError
+from penstock.spark.checksum import RunningChecksum
+from penstock.spark.dead_letters import DeadLetters
+from penstock.spark.options import SinkOptions
+from penstock.spark.task_report import TaskReport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.producer.bulk_delivery import BulkDelivery
+    from penstock.producer.producer import Producer
+
+_NAMED_ROWS = 3
+
+
+class PartitionSender:
+    """Sends the rows of one task.
+
+    Args:
+        producer: of this process; inside of a transaction where there is to be one.
+        options: of the write.
+        spark_partition: the partition of the DataFrame, for errors.
+
+    Attributes:
+        report: what was sent and acknowledged so far.
+        checksum: of what was sent so far.
+    """
+
+    def __init__(self, producer: Producer, options: SinkOptions, spark_partition: int) -> None:
+        self._producer = producer
+        self._topic = options.topic
+        self._spark_partition = spark_partition
+        self._on_their_way: deque[BulkDelivery] = deque()
+        self._dead_letters: DeadLetters | None = None
+        if options.dead_letter_topic is not None:
+            self._dead_letters = DeadLetters(
+                producer, options.dead_letter_topic, options.topic, spark_partition
+            )
+        self.report = TaskReport()
+        self.checksum = RunningChecksum()
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Send the rows of a batch; waits while there is no room for them.
+
+        Raises:
+            BadRowsError: some cannot be sent, and there is no dead-letter topic.
+            KafkaError: as the producer raises it, or an earlier batch failed.
+        """
+        first_row = self.report.rows
+        if self._dead_letters is None:
+            try:
+                bulk = self._producer.send_arrow(self._topic, batch)
+            except BadRowsError as error:
+                raise self._refused(error, first_row) from None
+            self._on_their_way.append(bulk)
+        else:
+            bulk = self._producer.send_arrow(self._topic, batch, on_error="skip")
+            self._on_their_way.append(bulk)
+            if bulk.accepted < batch.num_rows:
+                refused = bulk.errors
+                self.report.dead_letters += sum(entry.count for entry in refused)
+                self._on_their_way.extend(self._dead_letters.send(batch, refused, first_row))
+        self.checksum.add(batch)
+        self.report.rows += batch.num_rows
+        self._take_up_what_is_done()
+
+    def finish(self) -> TaskReport:
+        """Wait for all acknowledgements.
+
+        Raises:
+            KafkaError: rows were not delivered.
+        """
+        if self._on_their_way:
+            self._producer.flush()  # lingering batches need not wait any longer
+        while self._on_their_way:
+            self._take_up(self._on_their_way.popleft())
+        return self.report
+
+    def _take_up_what_is_done(self) -> None:
+        while self._on_their_way and self._on_their_way[0].done():
+            self._take_up(self._on_their_way.popleft())
+
+    def _take_up(self, bulk: BulkDelivery) -> None:
+        try:
+            self.report.add_delivered(bulk.result())
+        except BulkDeliveryError as error:
+            cause = error.__cause__ or error
+            lost = sum(entry.count for entry in error.report.errors)
+            raise KafkaError(
+                f"{lost} rows of partition {self._spark_partition} of the DataFrame were not delivered to "
+                f"{self._where()}: {cause}"
+            ) from error
+
+    def _refused(self, error: BadRowsError, first_row: int) -> BadRowsError:
+        named = "; ".join(
+            f"row {first_row + entry.first_row}: {entry.error}" for entry in error.errors[:_NAMED_ROWS]
+        )
+        more = f"; and {error.count - _NAMED_ROWS} more" if error.count > _NAMED_ROWS else ""
+        return BadRowsError(
+            f"{error.count} row{'s' if error.count > 1 else ''} of partition {self._spark_partition} of the DataFrame "
+            f"cannot be written to {self._where()} ({named}{more}). To go on without such rows set "
+            ".option('onBadRow', 'dead-letter') and .option('deadLetterTopic', ...)",
+            error.errors,
+            error.count,
+        )
+
+    def _where(self) -> str:
+        return "the topics of the column topic" if self._topic is None else f"topic {self._topic!r}"

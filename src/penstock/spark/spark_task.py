@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where in Spark a task is: its partition, and in a streaming query the query and the micro-batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.errors import KafkaError
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_CONTINUOUS: Final = "__is_continuous_processing"
+
+# A batch job has one batch.
+BATCH_QUERY_ID: Final = "batch"
+BATCH_BATCH_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTask:
+    """One task.
+
+    Attributes:
+        partition_id: the partition of the DataFrame.
+        query_id: of the streaming query, the same after a restart; "batch" in a batch job.
+        batch_id: of the micro-batch; 0 in a batch job.
+    """
+
+    partition_id: int
+    query_id: str = BATCH_QUERY_ID
+    batch_id: int = BATCH_BATCH_ID
+
+
+def current_task(*, streaming: bool) -> SparkTask:
+    """The task that runs in this process.
+
+    Raises:
+        KafkaError: a streaming query does not say which batch this is, or has none: without that a batch that is
+            run again could not be told from a new one.
+    """
+    from pyspark.taskcontext import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise KafkaError("write() was called outside of a Spark task")
+    return task_of(context, streaming=streaming)
+
+
+def task_of(context: Any, *, streaming: bool) -> SparkTask:
+    """The task of a context; see `current_task`."""
+    partition_id: int = context.partitionId()
+    if not streaming:
+        return SparkTask(partition_id)
+    if context.getLocalProperty(_CONTINUOUS) == "true":
+        raise KafkaError(
+            "a continuous trigger has no batches that could be written exactly once; use .trigger(processingTime=...)"
+        )
+    query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    if not query_id or batch_id is None or not batch_id.isdigit():
+        raise KafkaError(
+            f"this version of Spark does not tell a task its query and batch ({_QUERY_ID}={query_id!r}, "
+            f"{_BATCH_ID}={batch_id!r}), so that a repeated batch could not be told from a new one; set the option "
+            "delivery to at-least-once"
+        )
+    return SparkTask(partition_id, query_id, int(batch_id))
