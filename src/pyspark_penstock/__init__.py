@@ -34,7 +34,7 @@ class DefaultSource(DataSource):
 
         return batch_writer(self.options, schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """The writer of one micro-batch; checks options, schema and cluster."""
         from penstock.spark.writers import stream_writer
 

@@ -27,6 +27,7 @@ class Step(enum.Enum):
     TASK_FLUSHED = "all rows of a task are acknowledged"
     TASK_DETACHED = "a task has let go of its transaction"
     PREPARED = "a driver has prepared a batch"
+    COMMITTING = "a driver's commit was called; nothing was done yet"
     BEFORE_DECISION = "the decision is written and the handles are described; it is not yet ended"
     AFTER_DECISION = "the decision is committed; no handle is ended"
     AFTER_FIRST_END = "one handle is ended, others are not"

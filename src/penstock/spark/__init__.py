@@ -1,2 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark: the data source `penstock`, which writes DataFrames to Kafka exactly once."""
+"""Penstock on Spark: the data source `penstock`, and pipelines that are described by a file.
+
+Nothing here imports pyspark before it is used: the command line reads pipeline files where Spark is not installed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["run_pipeline"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "run_pipeline":
+        from .pipeline_run import run_pipeline
+
+        return run_pipeline
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

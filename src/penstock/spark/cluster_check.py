@@ -73,9 +73,7 @@ class _Look:
 
     def request(self) -> SchemaRequest:
         rows = [{"name": topic} for topic in self._topics]
-        return SchemaRequest.of(
-            METADATA, {"topics": rows, "allow_auto_topic_creation": True}, min_version=4
-        )
+        return SchemaRequest.of(METADATA, {"topics": rows, "allow_auto_topic_creation": True}, min_version=4)
 
     def trouble(self, body: Mapping[str, Any]) -> KafkaError | None:
         self.missing = None

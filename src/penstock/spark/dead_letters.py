@@ -53,7 +53,9 @@ class DeadLetters:
         self._topic = topic
         self._spark_partition = spark_partition
 
-    def send(self, batch: pa.RecordBatch, errors: Iterable[RowErrors], first_row: int) -> Iterator[BulkDelivery]:
+    def send(
+        self, batch: pa.RecordBatch, errors: Iterable[RowErrors], first_row: int
+    ) -> Iterator[BulkDelivery]:
         """Send the rows that errors name; their deliveries.
 
         Args:

@@ -175,7 +175,9 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
     if options.on_bad_row == "dead-letter" and options.dead_letter_topic is None:
         raise ConfigError("onBadRow=dead-letter needs the option deadLetterTopic: where bad rows go")
     if options.on_bad_row == "fail" and options.dead_letter_topic is not None:
-        raise ConfigError("deadLetterTopic is of no use without onBadRow=dead-letter; set that, too, or leave it out")
+        raise ConfigError(
+            "deadLetterTopic is of no use without onBadRow=dead-letter; set that, too, or leave it out"
+        )
     if options.run_id is not None and options.streaming:
         raise ConfigError(
             "runId is for batch jobs that may be run twice; a streaming query is known by its checkpointLocation, or "
@@ -189,8 +191,8 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
         return
     if _switch(text, "asyncProgressTrackingEnabled"):
         raise ConfigError(
-            "asyncProgressTrackingEnabled cannot be exactly once: after a failure Spark may put other rows into a batch "
-            "that was written already. Leave it out, or set delivery to at-least-once"
+            "asyncProgressTrackingEnabled cannot be exactly once: after a failure Spark may put other rows into a "
+            "batch that was written already. Leave it out, or set delivery to at-least-once"
         )
     if options.sink_id is None and options.checkpoint_location is None:
         raise ConfigError(
@@ -210,7 +212,9 @@ def _check_producer(options: SinkOptions) -> None:
             hint = f"; did you mean {KAFKA_PREFIX + nearest!r}?" if nearest else ""
             raise ConfigError(f"unknown option {KAFKA_PREFIX + name!r}{hint}") from None
         if canonical in _OWN_BUSINESS:
-            raise ConfigError(f"the option {KAFKA_PREFIX + name!r} is not allowed: {_OWN_BUSINESS[canonical]}")
+            raise ConfigError(
+                f"the option {KAFKA_PREFIX + name!r} is not allowed: {_OWN_BUSINESS[canonical]}"
+            )
     if "bootstrap.servers" not in options.producer:
         raise ConfigError(
             'the option kafka.bootstrap.servers is missing: .option("kafka.bootstrap.servers", "host:9092")'

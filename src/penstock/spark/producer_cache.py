@@ -4,8 +4,8 @@
 Rules:
 1. A producer is made by the process that uses it, never before a fork: Spark forks its workers.
 2. A worker runs one task at a time, so nobody else uses the producer meanwhile.
-3. Workers end without a goodbye (SIGKILL, or an exit that runs no hooks). Nothing here needs one: what a transaction has
-   open is aborted by others, and everything else was waited for before its task returned.
+3. Workers end without a goodbye (SIGKILL, or an exit that runs no hooks). Nothing here needs one: what is left open of
+   a transaction is aborted by others, and everything else was waited for before its task returned.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ def append_progress(path: str, batch_id: int, report: TaskReport, *, skipped: bo
     """
     partitions = {
         topic: {
-            str(number): {"rows": count.rows} | ({"endOffset": count.end_offset} if count.end_offset >= 0 else {})
+            str(number): {"rows": count.rows}
+            | ({"endOffset": count.end_offset} if count.end_offset >= 0 else {})
             for number, count in sorted(counts.items())
         }
         for topic, counts in sorted(report.partitions.items())

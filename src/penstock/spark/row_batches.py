@@ -53,7 +53,9 @@ def _plain(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name == "headers":
-        return [header if header is None else {"key": header["key"], "value": header["value"]} for header in value]
+        return [
+            header if header is None else {"key": header["key"], "value": header["value"]} for header in value
+        ]
     if name == "timestamp" and value.tzinfo is None:
         return value.astimezone()
     return bytes(value) if isinstance(value, bytearray) else value

@@ -54,7 +54,9 @@ def _check_names(schema: StructType, options: SinkOptions) -> None:
     names = schema.names
     twice = [name for name, count in Counter(names).items() if count > 1 and name in COLUMNS]
     if twice:
-        raise ConfigError(f"the DataFrame has more than one column {_listed(twice)}; select the one to be written")
+        raise ConfigError(
+            f"the DataFrame has more than one column {_listed(twice)}; select the one to be written"
+        )
     if "value" not in names:
         near = difflib.get_close_matches("value", [name.lower() for name in names], n=1, cutoff=0.8)
         hint = f"rename {near[0]!r}, or make one" if near else "make one"

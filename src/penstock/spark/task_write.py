@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One task of a write: takes the Arrow batches of a Spark partition, and returns what the driver needs to know.
+
+Rules:
+1. Nothing is asked of Kafka before the first row: empty partitions cost nothing.
+2. What is returned was acknowledged. At least once, that is all; exactly once, it lies in a transaction of this attempt
+   alone, which stays open and is handed to the driver.
+3. After an error the producer is not used again. Spark ends the process anyway; where there is an open transaction, it
+   is aborted right away if that is quick, so that readers need not wait for whoever cleans up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadRowsError, KafkaError
+from penstock.sink import (
+    Admission,
+    BatchPlan,
+    Nothing,
+    PartitionCount,
+    Skipped,
+    Step,
+    TaskHandle,
+    Written,
+    admit,
+    open_transaction,
+    process_slots,
+    reached,
+)
+from penstock.spark.commit_message import TaskMessage
+from penstock.spark.options import SinkOptions, producer_config
+from penstock.spark.partition_sender import PartitionSender
+from penstock.spark.producer_cache import forget_producer, shared_producer
+from penstock.spark.spark_task import SparkTask
+from penstock.spark.task_report import TaskReport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.producer.producer import Producer
+
+
+def write_at_least_once(
+    options: SinkOptions, task: SparkTask, batches: Iterable[pa.RecordBatch]
+) -> TaskMessage:
+    """Send all rows, and wait until they are acknowledged.
+
+    Raises:
+        KafkaError: rows cannot be sent, or were not delivered; others may have been.
+    """
+    filled = _Filled(batches)
+    if not filled:
+        return TaskMessage()
+    _tell(Step.TASK_FIRST_ROW, task)
+    producer = shared_producer(producer_config(options))
+    sender = PartitionSender(producer, options, task.partition_id)
+    try:
+        report = _send_all(sender, filled)
+    except BaseException:
+        forget_producer(producer)
+        raise
+    _tell(Step.TASK_FLUSHED, task)
+    return TaskMessage(report)
+
+
+def write_exactly_once(
+    options: SinkOptions, plan: BatchPlan, task: SparkTask, batches: Iterable[pa.RecordBatch]
+) -> TaskMessage:
+    """Send all rows in a transaction of their own, and hand it over; or only count them, if the batch was written.
+
+    Raises:
+        KafkaError: this execution may not write any more, rows cannot be sent, or were not delivered. Whatever was
+            sent will never be visible.
+    """
+    place = (plan.stamp, task.query_id, task.batch_id)
+    filled = _Filled(batches)
+    if admit(plan, task.query_id, task.batch_id) is Admission.SKIP:
+        rows = sum(batch.num_rows for batch in filled)
+        return TaskMessage(TaskReport(rows=rows), Skipped(*place, rows), skipped=True)
+    if not filled:
+        return TaskMessage(outcome=Nothing(*place))
+    config = producer_config(options) | {"transaction.timeout.ms": str(plan.transaction_timeout_ms)}
+    producer = shared_producer(config)
+    sender = PartitionSender(producer, options, task.partition_id)
+    try:
+        transactional_id = open_transaction(producer, plan)
+        _tell(Step.TASK_FIRST_ROW, task)
+        report = _send_all(sender, filled)
+        _tell(Step.TASK_FLUSHED, task)
+        transaction = producer.detach_transaction()
+    except BaseException as error:
+        _give_up(producer, error)
+        raise
+    process_slots().give_back(transactional_id, plan)
+    _tell(Step.TASK_DETACHED, task)
+    handle = TaskHandle(
+        transaction=transaction,
+        task=task.partition_id,
+        rows=report.rows,
+        checksum=sender.checksum.value,
+        counts=_counts(report),
+    )
+    return TaskMessage(report, Written(*place, handle))
+
+
+class _Filled:
+    """The batches that have rows; can tell whether there are any. No batch is kept longer than it is looked at."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = (batch for batch in batches if batch.num_rows)
+        self._first = next(self._batches, None)
+
+    def __bool__(self) -> bool:
+        return self._first is not None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        first, self._first = self._first, None
+        if first is not None:
+            yield first
+            del first
+        yield from self._batches
+
+
+def _send_all(sender: PartitionSender, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    for batch in batches:
+        sender.send(batch)
+    return sender.finish()
+
+
+def _give_up(producer: Producer, error: BaseException) -> None:
+    """Abort the transaction after an error, if the producer is fit to do so at once; then let it go."""
+    if isinstance(error, BadRowsError) or not isinstance(error, KafkaError):
+        try:
+            producer.abort_transaction()
+        except KafkaError as failure:  # whoever cleans up, or the time-out, will do it
+            error.add_note(f"the transaction could not be aborted at once: {failure}")
+    forget_producer(producer)
+
+
+def _counts(report: TaskReport) -> tuple[PartitionCount, ...]:
+    return tuple(
+        PartitionCount(topic, partition, count.rows)
+        for topic, counts in sorted(report.partitions.items())
+        for partition, count in sorted(counts.items())
+    )
+
+
+def _tell(step: Step, task: SparkTask) -> None:
+    reached(step, query_id=task.query_id, batch_id=task.batch_id, partition_id=task.partition_id)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The writers that Spark asks for: made and pickled on the driver, unpickled in each task, ended on the driver.
+
+Spark pickles a writer twice for each execution of a batch, and runs `commit` in another process: on an unpickled copy
+in a batch job, on a writer made anew in a streaming query. So everything that costs, or changes something, is done by
+the first `__getstate__`, which keeps what came of it: it is called in the planning process, before the tasks start, and
+not for a writer that only commits.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+
+from penstock.errors import ConfigError
+from penstock.sink import BatchPlan, DriverIdentity, SinkSettings, Step, abort, commit, prepare, reached
+from penstock.spark.cluster_check import check_cluster
+from penstock.spark.commit_message import TaskMessage
+from penstock.spark.options import SinkOptions, parse_options
+from penstock.spark.plain_errors import plain_errors
+from penstock.spark.progress_file import append_progress
+from penstock.spark.row_batches import row_batches
+from penstock.spark.schema import check_schema
+from penstock.spark.spark_task import BATCH_BATCH_ID, current_task
+from penstock.spark.task_report import summed
+from penstock.spark.task_write import write_at_least_once, write_exactly_once
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import Row, StructType
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    """The writer of a batch job.
+
+    Raises:
+        ConfigError: options or columns are wrong, or topics were to be overwritten.
+    """
+    with plain_errors():
+        if overwrite:
+            raise ConfigError(
+                'a topic cannot be overwritten; records are added to it: write with .mode("append")'
+            )
+        parsed = parse_options(options, streaming=False)
+        check_schema(schema, parsed)
+        return BatchWriter(Write(parsed))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
+    """The writer of one micro-batch.
+
+    Raises:
+        ConfigError: options or columns are wrong.
+    """
+    with plain_errors():
+        parsed = parse_options(options, streaming=True)
+        check_schema(schema, parsed)
+        if hasattr(datasource, "DataSourceStreamArrowWriter"):
+            from penstock.spark.arrow_stream_writer import StreamArrowWriter
+
+            return StreamArrowWriter(Write(parsed))
+        return StreamRowWriter(Write(parsed), schema)  # Spark 4.0
+
+
+class Write:
+    """One execution of a batch, in all the places where it happens.
+
+    Args:
+        options: of the write.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._settings = sink_settings(options) if options.exactly_once else None
+        self._plan: BatchPlan | None = None
+        self._is_planned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        with plain_errors(pickling=True):
+            self._maybe_plan()
+        return self.__dict__.copy()
+
+    def _maybe_plan(self) -> None:
+        if self._is_planned:
+            return
+        check_cluster(self._options)
+        if self._settings is not None:
+            self._plan = prepare(self._settings, DriverIdentity.current())
+        self._is_planned = True
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Do the work of one task."""
+        with plain_errors():
+            task = current_task(streaming=self._options.streaming)
+            if self._plan is None:
+                return write_at_least_once(self._options, task, batches)
+            return write_exactly_once(self._options, self._plan, task, batches)
+
+    def commit(self, messages: Messages, batch_id: int) -> None:
+        """Make the batch visible, on the driver."""
+        with plain_errors():
+            reached(Step.COMMITTING, batch_id=batch_id)
+            done = _task_messages(messages)
+            if self._settings is not None:
+                commit(self._settings, [message.outcome for message in done], batch_id)
+            if self._options.progress_file is not None:
+                append_progress(
+                    self._options.progress_file,
+                    batch_id,
+                    summed(message.report for message in done),
+                    skipped=any(message.skipped for message in done),
+                )
+
+    def abort(self, messages: Messages, batch_id: int) -> None:
+        """Give the batch up, on the driver."""
+        with plain_errors():
+            if self._settings is not None:
+                outcomes = [message.outcome for message in _task_messages(messages)]
+                abort(self._settings, outcomes, batch_id)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame.
+
+    Args:
+        write: what is done.
+    """
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one partition; in a task."""
+        return self._write.write(iterator)
+
+    def commit(self, messages: Messages) -> None:
+        """All tasks have written; on the driver."""
+        self._write.commit(messages, BATCH_BATCH_ID)
+
+    def abort(self, messages: Messages) -> None:
+        """A task, or the commit, has failed; on the driver."""
+        self._write.abort(messages, BATCH_BATCH_ID)
+
+
+class StreamRowWriter(DataSourceStreamWriter):
+    """Writes a micro-batch where Spark hands over rows.
+
+    Args:
+        write: what is done.
+        schema: the columns of the rows.
+    """
+
+    def __init__(self, write: Write, schema: StructType) -> None:
+        self._write = write
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        """Write one partition; in a task."""
+        return self._write.write(row_batches(iterator, self._schema))
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """All tasks have written; on the driver."""
+        self._write.commit(messages, batchId)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """A task, or the commit, has failed; on the driver."""
+        self._write.abort(messages, batchId)
+
+
+def sink_settings(options: SinkOptions) -> SinkSettings:
+    """The settings of the exactly-once protocol for a write.
+
+    Raises:
+        ConfigError: a time is too short.
+    """
+    run_id = options.run_id
+    if not options.streaming and run_id is None:
+        run_id = secrets.token_hex(16)
+    return SinkSettings(
+        sink_id=options.sink_id or (options.checkpoint_location if options.streaming else None) or "batch",
+        config=options.producer,
+        run_id=run_id,
+        one_off=not options.streaming and options.run_id is None,
+        topic=options.topic,
+        recovery_time_ms=options.recovery_time_ms,
+        transaction_timeout_ms=options.transaction_timeout_ms,
+        on_restored_checkpoint=options.on_restored_checkpoint,
+        log_topic=options.decision_topic,
+    )
+
+
+def _task_messages(messages: Messages) -> list[TaskMessage]:
+    """Those of tasks that ended well; None stands for one that did not."""
+    return [message for message in messages if isinstance(message, TaskMessage)]
