@@ -11,7 +11,7 @@ from penstock import _compiled
 from penstock.devbroker.paths import KAFKA_VERSION
 
 # Fixtures live in files by topic.
-pytest_plugins = ["fix_broker"]
+pytest_plugins = ["fix_broker", "fix_spark"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One look from the driver: a wrong address or topic fails soon, with the address and the cause."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from penstock.errors import ConfigError, KafkaError, TopicAuthorizationError
+from penstock.spark import cluster_check
+from penstock.spark.cluster_check import check_cluster
+from penstock.spark.options import SinkOptions
+from penstock.testing import FakeKafka
+from penstock.testing.settings import ClusterSettings
+
+NOBODY_LISTENS = "127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_check, "_seen", {})
+
+
+def options(servers: str, topic: str | None = "orders", dead_letter_topic: str | None = None) -> SinkOptions:
+    return SinkOptions(
+        streaming=False,
+        topic=topic,
+        dead_letter_topic=dead_letter_topic,
+        producer={"bootstrap.servers": servers},
+    )
+
+
+def test_a_cluster_with_the_topic_is_in_order() -> None:
+    with FakeKafka(topics={"orders": 1, "bad": 1}) as kafka:
+        check_cluster(options(kafka.bootstrap_servers, dead_letter_topic="bad"))
+        check_cluster(options(kafka.bootstrap_servers, topic=None))
+
+
+@pytest.mark.slow
+def test_an_address_where_nobody_listens_is_named_with_the_cause() -> None:
+    started = time.monotonic()
+    with pytest.raises(KafkaError) as caught:
+        check_cluster(options(NOBODY_LISTENS), patience=0.5)
+    assert time.monotonic() - started < 10
+    said = str(caught.value)
+    assert said.startswith("the driver cannot reach Kafka at 127.0.0.1:1 within 0.5 s: cannot connect")
+    assert "connection refused" in said
+    assert "kafka.bootstrap.servers" in said
+
+
+def test_a_name_that_cannot_be_resolved_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"nosuch\.invalid"):
+        check_cluster(options("nosuch.invalid:9092"))
+
+
+@pytest.mark.slow
+def test_a_topic_that_is_not_there_is_named() -> None:
+    with FakeKafka(topics={"orders": 1}, settings=ClusterSettings(auto_create_topics=False)) as kafka:
+        with pytest.raises(ConfigError, match=r"topic 'order' \(option topic\) does not exist at 127"):
+            check_cluster(options(kafka.bootstrap_servers, "order"), patience=0.5)
+        with pytest.raises(ConfigError, match=r"'bad' \(option deadLetterTopic\) does not exist"):
+            check_cluster(options(kafka.bootstrap_servers, "orders", "bad"), patience=0.5)
+
+
+def test_what_was_found_in_order_is_not_asked_again_so_soon() -> None:
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        found = options(kafka.bootstrap_servers)
+        check_cluster(found)
+    check_cluster(found, patience=0.1)  # nobody is there any more
+
+
+def test_a_right_that_is_missing_is_named() -> None:
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        with kafka.locked() as cluster:
+            cluster.denied_topics.add("orders")
+        with pytest.raises(TopicAuthorizationError, match="may not write to topic 'orders'"):
+            check_cluster(options(kafka.bootstrap_servers))

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of a write: what is understood, and what is refused with a sentence that helps."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.producer.config import ProducerConfig
+from penstock.spark.options import NAMES, SinkOptions, parse_options, producer_config
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def parse(*, streaming: bool = False, **options: str) -> SinkOptions:
+    return parse_options(
+        SERVERS | {name.replace("__", "."): value for name, value in options.items()}, streaming=streaming
+    )
+
+
+def test_the_default_is_exactly_once_and_to_fail() -> None:
+    options = parse(topic="orders")
+    assert options.exactly_once
+    assert (options.topic, options.on_bad_row, options.ignore_extra_columns) == ("orders", "fail", False)
+    assert (options.recovery_time_ms, options.transaction_timeout_ms) == (300_000, 900_000)
+    assert options.decision_topic == "penstock-sink-log"
+
+
+def test_names_come_lower_cased_from_spark_and_in_any_case_from_others() -> None:
+    lower = parse(sinkid="a", onbadrow="dead-letter", deadlettertopic="bad", ignoreextracolumns="true")
+    mixed = parse(sinkId="a", onBadRow="dead-letter", deadLetterTopic="bad", ignoreExtraColumns="TRUE")
+    assert lower == mixed
+    assert (lower.sink_id, lower.on_bad_row, lower.dead_letter_topic) == ("a", "dead-letter", "bad")
+    assert lower.ignore_extra_columns
+
+
+@pytest.mark.parametrize(
+    ("written", "milliseconds"),
+    [
+        ("90 s", 90_000),
+        ("15 min", 900_000),
+        ("15min", 900_000),
+        ("1.5 hours", 5_400_000),
+        ("250ms", 250),
+        ("2 Minutes", 120_000),
+    ],
+)
+def test_times_have_a_unit(written: str, milliseconds: int) -> None:
+    assert parse(recoveryTime=written).recovery_time_ms == milliseconds
+    assert parse(transactionTimeout=written).transaction_timeout_ms == milliseconds
+
+
+@pytest.mark.parametrize("written", ["90", "soon", "-1 s", "5 lightyears", "0 ms", "99999 hours"])
+def test_a_time_that_is_none_is_refused(written: str) -> None:
+    with pytest.raises(ConfigError, match="recoveryTime must be"):
+        parse(recoveryTime=written)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("topik", "unknown option 'topik'; did you mean 'topic'?"),
+        ("sinks", "unknown option 'sinks'; did you mean 'sinkId'?"),
+        ("deadletters", "did you mean 'deadLetterTopic'?"),
+        ("kafka.linger.mss", "unknown option 'kafka.linger.mss'; did you mean 'kafka.linger.ms'?"),
+        ("linger.ms", "options of the producer start with kafka.: 'kafka.linger.ms'"),
+        ("bootstrap.servers", "'kafka.bootstrap.servers'"),
+        ("zzzz", "there are topic, delivery, sinkId"),
+        ("path", "call save() without it"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options(SERVERS | {name: "x"}, streaming=False)
+    assert said in str(caught.value)
+
+
+def test_a_path_is_refused_in_the_words_of_a_streaming_query() -> None:
+    with pytest.raises(ConfigError, match=r"call start\(\) without it"):
+        parse(path="/data", streaming=True)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name not in ("queryName", "asyncProgressTrackingEnabled")]
+)
+def test_an_option_without_a_value_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the option {name} is empty"):
+        parse_options(SERVERS | {name: " "}, streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"delivery": "twice"}, "delivery must be exactly-once or at-least-once, not 'twice'"),
+        ({"onBadRow": "ignore"}, "onBadRow must be fail or dead-letter, not 'ignore'"),
+        ({"ignoreExtraColumns": "yes"}, "ignoreExtraColumns must be true or false"),
+        ({"includeHeaders": "maybe"}, "includeHeaders must be true or false"),
+        ({"topic": "no/topic"}, "topic='no/topic' is no name for a topic"),
+        ({"onBadRow": "dead-letter"}, "needs the option deadLetterTopic"),
+        ({"deadLetterTopic": "bad"}, "of no use without onBadRow=dead-letter"),
+        ({"runId": "7", "delivery": "at-least-once"}, "needs delivery=exactly-once"),
+        ({"kafka.key.serializer": "x"}, "'kafka.key.serializer' is not allowed: cast the column key"),
+        ({"kafka.value.serializer": "x"}, "'kafka.value.serializer' is not allowed: cast the column value"),
+        ({"kafka.transactional.id": "x"}, "the sink names its transactions itself"),
+        ({"kafka.transaction.timeout.ms": "1000"}, "use the option transactionTimeout"),
+        ({"kafka.acks": "1"}, "an option kafka.* of this write is wrong: "),
+        ({"kafka.linger.ms": "soon"}, "linger.ms"),
+        ({"kafka.enable.idempotence": "false"}, "an option kafka.* of this write is wrong: "),
+    ],
+)
+def test_what_cannot_be_is_refused_on_the_driver(option: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options(SERVERS | option, streaming=False)
+    assert said in str(caught.value)
+
+
+def test_the_servers_are_required() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is missing"):
+        parse_options({"topic": "orders"}, streaming=False)
+
+
+def test_without_transactions_fewer_acks_are_allowed() -> None:
+    options = parse(delivery="at-least-once", kafka__acks="1", kafka__enable__idempotence="false")
+    config = ProducerConfig.from_user(producer_config(options))
+    assert (config.acks, config.transactional_id) == (1, None)
+
+
+def test_the_producer_gets_what_the_user_gave() -> None:
+    options = parse(kafka__linger__ms="7", transactionTimeout="20 min", kafka__client__id="mine")
+    config = ProducerConfig.from_user(producer_config(options))
+    assert (config.linger_ms, config.transaction_timeout_ms, config.client_id) == (7, 1_200_000, "mine")
+    assert config.transactional_id
+
+
+def test_a_streaming_query_needs_a_name_that_outlives_it() -> None:
+    with pytest.raises(ConfigError, match="checkpointLocation") as caught:
+        parse(topic="orders", streaming=True)
+    assert "sinkId" in str(caught.value)
+    assert parse(checkpointLocation="/tmp/c", streaming=True).checkpoint_location == "/tmp/c"
+    assert parse(sinkId="orders", streaming=True).sink_id == "orders"
+    assert not parse(delivery="at-least-once", streaming=True).exactly_once
+
+
+def test_a_run_id_is_for_batch_jobs() -> None:
+    assert parse(runId="2026-11-15").run_id == "2026-11-15"
+    with pytest.raises(ConfigError, match="runId is for batch jobs"):
+        parse(runId="1", sinkId="a", streaming=True)
+
+
+def test_asynchronous_progress_cannot_be_exactly_once() -> None:
+    with pytest.raises(ConfigError, match="asyncProgressTrackingEnabled cannot be exactly once"):
+        parse(sinkId="a", asyncProgressTrackingEnabled="true", streaming=True)
+    parse(sinkId="a", asyncProgressTrackingEnabled="false", streaming=True)
+    parse(delivery="at-least-once", asyncProgressTrackingEnabled="true", streaming=True)
+
+
+def test_what_sparks_own_sink_takes_is_accepted() -> None:
+    parse(includeHeaders="true", topic="orders", kafka__compression__type="zstd")
+
+
+def test_options_travel_to_tasks_and_show_no_secret() -> None:
+    options = parse(topic="orders", kafka__client__id="hush")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "hush" not in repr(options)

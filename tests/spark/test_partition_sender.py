@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a task through a real producer: all of them, bounded, and bad ones told or put aside."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import Producer
+from penstock.errors import BadRowsError, KafkaError
+from penstock.records.reader import Record
+from penstock.spark.dead_letters import (
+    ERROR_HEADER,
+    HEADERS_LEFT_OUT_HEADER,
+    KEY_SIZE_HEADER,
+    PARTITION_HEADER,
+    ROW_HEADER,
+    TOPIC_HEADER,
+    VALUE_SIZE_HEADER,
+)
+from penstock.spark.options import SinkOptions
+from penstock.spark.partition_sender import PartitionSender
+from penstock.spark.task_report import PartitionCount
+from penstock.testing import FakeKafka
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def kafka() -> Iterator[FakeKafka]:
+    with FakeKafka(topics={"orders": 2, "stock": 1, "bad": 1}) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def producer(kafka: FakeKafka) -> Iterator[Producer]:
+    # Small memory, so that a test of some megabytes has to wait for it.
+    config = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "max.request.size": "10000",
+        "buffer.memory": "200000",
+    }
+    with Producer(config) as producer:
+        yield producer
+
+
+def sender(producer: Producer, topic: str | None = "orders", dead_letters: bool = False) -> PartitionSender:
+    options = SinkOptions(
+        streaming=False,
+        topic=topic,
+        on_bad_row="dead-letter" if dead_letters else "fail",
+        dead_letter_topic="bad" if dead_letters else None,
+        producer={"bootstrap.servers": "not:1"},
+    )
+    return PartitionSender(producer, options, 4)
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def all_records(kafka: FakeKafka, topic: str, partitions: int) -> list[Record]:
+    return [record for number in range(partitions) for record in kafka.records(topic, number)]
+
+
+def headers(record: Record) -> dict[str, bytes | None]:
+    return {header.key: header.value for header in record.headers}
+
+
+def test_batches_arrive_whole_and_are_counted(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer)
+    task.send(batch(key=["a", "b"], value=[b"1", b"2"]))
+    task.send(batch(key=["a", None], value=[b"3", None]))
+    report = task.finish()
+    records = all_records(kafka, "orders", 2)
+    assert sorted((record.key or b"", record.value or b"") for record in records) == [
+        (b"", b""),
+        (b"a", b"1"),
+        (b"a", b"3"),
+        (b"b", b"2"),
+    ]
+    assert (report.rows, report.bytes, report.dead_letters) == (4, 6, 0)
+    counts = report.partitions["orders"]
+    assert sum(count.rows for count in counts.values()) == 4
+    for number, count in counts.items():
+        assert count == PartitionCount(
+            len(kafka.records("orders", number)), len(kafka.records("orders", number))
+        )
+
+
+def test_the_column_topic_says_where_rows_go_unless_the_option_does(
+    kafka: FakeKafka, producer: Producer
+) -> None:
+    rows = batch(topic=["orders", "stock"], value=[b"1", b"2"])
+    by_column = sender(producer, None)
+    by_column.send(rows)
+    assert sorted(by_column.finish().partitions) == ["orders", "stock"]
+    by_option = sender(producer, "stock")
+    by_option.send(rows)
+    assert by_option.finish().partitions["stock"][0].rows == 2
+
+
+@pytest.mark.slow
+def test_more_rows_than_memory_pass_and_no_batch_is_kept(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer)
+    kept: list[weakref.ref[pa.RecordBatch]] = []
+    for _ in range(40):
+        rows = batch(value=[bytes(100)] * 1000)
+        kept.append(weakref.ref(rows))
+        task.send(rows)
+        del rows
+        gc.collect()
+        assert not [one for one in kept if one() is not None]
+    assert task.finish().rows == 40_000
+    assert len(all_records(kafka, "orders", 2)) == 40_000
+
+
+def test_a_bad_row_fails_the_task_with_its_number_and_nothing_of_its_batch_is_sent(
+    kafka: FakeKafka, producer: Producer
+) -> None:
+    task = sender(producer)
+    task.send(batch(value=[b"fine"] * 10))
+    with pytest.raises(BadRowsError) as caught:
+        task.send(batch(value=[b"fine", bytes(20_000), b"fine"]))
+    said = str(caught.value)
+    assert said.startswith(
+        "1 row of partition 4 of the DataFrame cannot be written to topic 'orders' (row 11: the record"
+    )
+    assert "max.request.size" in said
+    assert "onBadRow" in said
+    producer.flush()
+    assert len(all_records(kafka, "orders", 2)) == 10
+
+
+def test_of_many_bad_rows_some_are_named(producer: Producer) -> None:
+    with pytest.raises(BadRowsError, match=r"5 rows of .*row 0: .*row 2: .*; and 2 more"):
+        sender(producer).send(batch(value=[b""] * 5, partition=pa.array([7] * 5, pa.int32())))
+
+
+def test_a_bad_row_becomes_a_dead_letter_with_all_it_had(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer, dead_letters=True)
+    task.send(batch(value=[b"fine"] * 3))
+    task.send(
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array([b"k0", b"k1"]),
+                pa.array([b"v0", b"v1"]),
+                pa.array([[], [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]], HEADERS),
+                pa.array([0, 99], pa.int32()),
+            ],
+            names=["key", "value", "headers", "partition"],
+        )
+    )
+    report = task.finish()
+    assert (report.rows, report.dead_letters) == (5, 1)
+    assert len(all_records(kafka, "orders", 2)) == 4
+    (letter,) = kafka.records("bad")
+    assert (letter.key, letter.value) == (b"k1", b"v1")
+    said = headers(letter)
+    assert (said["h"], said["n"]) == (b"1", None)
+    assert b"no partition of that number: 99" in (said[ERROR_HEADER] or b"")
+    assert (said[TOPIC_HEADER], said[PARTITION_HEADER], said[ROW_HEADER]) == (b"orders", b"4", b"4")
+
+
+def test_a_row_too_large_for_any_record_goes_without_its_value(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer, dead_letters=True)
+    task.send(batch(key=["k"], value=[bytes(20_000)]))
+    assert task.finish().dead_letters == 1
+    (letter,) = kafka.records("bad")
+    assert (letter.key, letter.value) == (b"k", None)
+    assert headers(letter)[VALUE_SIZE_HEADER] == b"20000"
+
+
+def test_and_without_its_key_where_that_is_too_large(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer, dead_letters=True)
+    task.send(batch(key=[bytes(20_000), b"k"], value=[b"v", b"fine"]))
+    assert task.finish().dead_letters == 1
+    (letter,) = kafka.records("bad")
+    assert (letter.key, letter.value) == (None, None)
+    assert (headers(letter)[KEY_SIZE_HEADER], headers(letter)[VALUE_SIZE_HEADER]) == (b"20000", b"1")
+
+
+def test_headers_that_cannot_be_sent_are_left_out_and_counted(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer, dead_letters=True)
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([b"v"]),
+            pa.array([[{"key": None, "value": b"1"}, {"key": "good", "value": b"2"}]], HEADERS),
+        ],
+        names=["value", "headers"],
+    )
+    task.send(rows)
+    assert task.finish().dead_letters == 1
+    (letter,) = kafka.records("bad")
+    assert headers(letter)["good"] == b"2"
+    assert headers(letter)[HEADERS_LEFT_OUT_HEADER] == b"1"
+
+
+def test_a_row_without_topic_is_a_dead_letter_that_says_so(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer, None, dead_letters=True)
+    task.send(batch(topic=["orders", None], value=["1", "2"]))
+    task.finish()
+    (letter,) = kafka.records("bad")
+    assert (letter.value, headers(letter)[TOPIC_HEADER]) == (b"2", None)
+
+
+def test_many_bad_rows_are_all_dead_letters(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer, dead_letters=True)
+    task.send(batch(value=["x"] * 1200, partition=pa.array([5] * 1200, pa.int32())))
+    assert task.finish().dead_letters == 1200
+    rows = [headers(letter)[ROW_HEADER] for letter in kafka.records("bad")]
+    assert rows == [str(number).encode() for number in range(1200)]
+
+
+def test_rows_that_are_not_delivered_fail_the_task(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer)
+    with kafka.locked() as cluster:
+        cluster.denied_topics.add("orders")
+    with pytest.raises(KafkaError, match=r"authori[sz]ed"):
+        task.send(batch(value=[b"1"] * 7))
+        task.finish()

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One producer for each process and configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.spark import producer_cache
+from penstock.spark.producer_cache import forget_producer, shared_producer
+from penstock.testing import FakeKafka
+
+
+@pytest.fixture
+def config(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    monkeypatch.setattr(producer_cache, "_producers", {})
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        yield {"bootstrap.servers": kafka.bootstrap_servers}
+        for producer in list(producer_cache._producers.values()):
+            producer.close(1)
+
+
+def test_a_configuration_has_one_producer(config: dict[str, str]) -> None:
+    producer = shared_producer(config)
+    assert shared_producer(dict(reversed(config.items()))) is producer
+    assert shared_producer(config | {"linger.ms": "9"}) is not producer
+
+
+def test_after_an_error_there_is_a_new_one(config: dict[str, str]) -> None:
+    producer = shared_producer(config)
+    forget_producer(producer)
+    forget_producer(producer)
+    again = shared_producer(config)
+    assert again is not producer
+    again.send("orders", b"x").result(10)
+
+
+def test_a_child_of_a_fork_makes_its_own(config: dict[str, str]) -> None:
+    producer = shared_producer(config)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # in the child: nothing of pytest must run here
+        try:
+            own = shared_producer(config)
+            sent = own is not producer and own.send("orders", b"x").result(20).offset >= 0
+            os.write(writing, b"yes" if sent else b"no")
+        finally:
+            os._exit(0)
+    os.close(writing)
+    try:
+        os.waitpid(child, 0)
+        assert os.read(reading, 3) == b"yes"
+    finally:
+        os.close(reading)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of Spark 4.0 become the Arrow batches that later versions hand over."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.spark import row_batches as module
+from penstock.spark.row_batches import row_batches
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+
+def test_every_column_has_its_type() -> None:
+    schema = StructType(
+        [
+            StructField("key", StringType()),
+            StructField("value", BinaryType()),
+            StructField("headers", ArrayType(HEADER)),
+            StructField("topic", StringType()),
+            StructField("partition", IntegerType()),
+            StructField("timestamp", TimestampType()),
+            StructField("amount", LongType()),
+        ]
+    )
+    moment = datetime.datetime(2026, 11, 15, 12, 0)  # noqa: DTZ001: as Spark hands it over, in local time
+    rows = [
+        Row(key="k", value=bytearray(b"v"), headers=[Row(key="h", value=bytearray(b"1"))], topic="t", partition=2, timestamp=moment, amount=1),
+        Row(key=None, value=None, headers=None, topic="t", partition=None, timestamp=None, amount=2),
+    ]  # fmt: skip
+    (batch,) = row_batches(rows, schema)
+    assert batch.schema.names == ["key", "value", "headers", "topic", "partition", "timestamp"]
+    assert batch.column("value").type == pa.binary()
+    assert batch.column("timestamp").type == pa.timestamp("us", tz="UTC")
+    assert batch.column("timestamp")[0].as_py() == moment.astimezone()
+    first, second = batch.to_pylist()
+    assert (first["key"], first["value"], first["headers"]) == ("k", b"v", [{"key": "h", "value": b"1"}])
+    assert second == {
+        "key": None,
+        "value": None,
+        "headers": None,
+        "topic": "t",
+        "partition": None,
+        "timestamp": None,
+    }
+
+
+def test_a_batch_has_so_many_rows_and_the_last_one_the_rest() -> None:
+    schema = StructType([StructField("value", StringType())])
+    rows = (Row(value=str(number)) for number in range(2 * module.ROWS + 5))
+    sizes = [batch.num_rows for batch in row_batches(rows, schema)]
+    assert sizes == [module.ROWS, module.ROWS, 5]
+    assert list(row_batches([], schema)) == []
