@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -40,7 +41,9 @@ def test_after_an_error_there_is_a_new_one(config: dict[str, str]) -> None:
 def test_a_child_of_a_fork_makes_its_own(config: dict[str, str]) -> None:
     producer = shared_producer(config)
     reading, writing = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+        child = os.fork()
     if child == 0:  # in the child: nothing of pytest must run here
         try:
             own = shared_producer(config)

@@ -36,7 +36,7 @@ def test_every_column_has_its_type() -> None:
             StructField("amount", LongType()),
         ]
     )
-    moment = datetime.datetime(2026, 11, 15, 12, 0)  # noqa: DTZ001: as Spark hands it over, in local time
+    moment = datetime.datetime(2026, 11, 15, 12, 0)  # noqa: DTZ001 (as Spark hands it over, in local time)
     rows = [
         Row(key="k", value=bytearray(b"v"), headers=[Row(key="h", value=bytearray(b"1"))], topic="t", partition=2, timestamp=moment, amount=1),
         Row(key=None, value=None, headers=None, topic="t", partition=None, timestamp=None, amount=2),

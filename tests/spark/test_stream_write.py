@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streaming queries with a real Spark to a real Kafka: each batch once, also after a restart."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fix_broker import MakeTopic
+from fix_spark import ReadBack
+
+from penstock.devbroker import DevCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+
+
+class Stream:
+    """A streaming query over a folder of JSON files, one file to a batch."""
+
+    def __init__(self, spark: SparkSession, cluster: DevCluster, folder: Path, topic: str) -> None:
+        self.spark = spark
+        self.servers = cluster.bootstrap_servers
+        self.folder = folder
+        self.topic = topic
+        self.checkpoint = folder / "checkpoint"
+        (folder / "in").mkdir()
+        self._files = 0
+
+    def add(self, *ids: int) -> None:
+        """Put rows into the source, as a file of their own."""
+        path = self.folder / "in" / f"{self._files:03}.json"
+        self._files += 1
+        path.write_text("".join(json.dumps({"id": number}) + "\n" for number in ids))
+
+    def run(self, **options: str) -> None:
+        """Run until all files are read."""
+        source = (
+            self.spark.readStream.schema("id long")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(self.folder / "in"))
+        )
+        query = (
+            source.selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
+            .writeStream.format("penstock")
+            .option("kafka.bootstrap.servers", self.servers)
+            .option("topic", self.topic)
+            .option("checkpointLocation", str(self.checkpoint))
+            .options(**options)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination(100)
+            if (error := query.exception()) is not None:
+                raise error
+            assert not query.isActive
+        finally:
+            query.stop()
+
+
+@pytest.fixture
+def stream(spark: SparkSession, dev_cluster: DevCluster, topic: MakeTopic, tmp_path: Path) -> Stream:
+    return Stream(spark, dev_cluster, tmp_path, topic(2))
+
+
+def test_batches_arrive_once_and_a_restart_goes_on(
+    stream: Stream, read_back: ReadBack, tmp_path: Path
+) -> None:
+    progress = tmp_path / "progress"
+    stream.add(*range(100))
+    stream.add(*range(100, 150))
+    stream.run(progressFile=str(progress))
+    stream.add(*range(150, 170))
+    stream.run(progressFile=str(progress))
+    found = Counter(record.value for record in read_back(stream.topic))
+    assert found == Counter(str(number).encode() for number in range(170))
+    lines = [json.loads(line) for line in progress.read_text().splitlines()]
+    assert [(line["batchId"], line["rows"]) for line in lines] == [(0, 100), (1, 50), (2, 20)]
+
+
+def test_a_batch_that_spark_forgot_is_not_written_again(
+    stream: Stream, read_back: ReadBack, tmp_path: Path
+) -> None:
+    stream.add(*range(30))
+    stream.add(*range(30, 60))
+    stream.run()
+    # As after a driver that died between the sink's commit and Spark's own note of it.
+    for path in (stream.checkpoint / "commits").glob("*1*"):
+        path.unlink()
+    progress = tmp_path / "progress"
+    stream.run(progressFile=str(progress))
+    found = Counter(record.value for record in read_back(stream.topic))
+    assert found == Counter(str(number).encode() for number in range(60))
+    (line,) = map(json.loads, progress.read_text().splitlines())
+    assert (line["batchId"], line["rows"], line["skipped"]) == (1, 30, True)
+
+
+def test_at_least_once_writes_it_again(stream: Stream, read_back: ReadBack) -> None:
+    stream.add(*range(30))
+    stream.run(delivery="at-least-once")
+    for path in (stream.checkpoint / "commits").glob("*0*"):
+        path.unlink()
+    stream.run(delivery="at-least-once")
+    assert len(read_back(stream.topic)) == 60
+
+
+def test_a_checkpoint_that_was_set_back_is_refused(stream: Stream, read_back: ReadBack) -> None:
+    stream.add(*range(10))
+    stream.run()
+    shutil.copytree(stream.checkpoint, stream.folder / "copy")
+    stream.add(*range(10, 20))
+    stream.add(*range(20, 30))
+    stream.run()
+    shutil.rmtree(stream.checkpoint)
+    (stream.folder / "copy").rename(stream.checkpoint)
+    with pytest.raises(Exception, match="RestoredCheckpointError"):
+        stream.run()
+    assert len(read_back(stream.topic)) == 30
+
+
+def test_a_query_without_a_name_is_refused(stream: Stream, spark: SparkSession) -> None:
+    stream.add(1)
+    with pytest.raises(Exception, match="asyncProgressTrackingEnabled cannot be exactly once"):
+        stream.run(asyncProgressTrackingEnabled="true")
+    with pytest.raises(Exception, match="runId is for batch jobs"):
+        stream.run(runId="1")
