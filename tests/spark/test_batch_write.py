@@ -60,7 +60,7 @@ def test_all_that_a_record_can_have(
                array(named_struct('key', 'h', 'value', X'01'), named_struct('key', 'n', 'value', CAST(NULL AS BINARY)))
                    AS headers
         UNION ALL SELECT NULL, X'07', NULL, '{other}', NULL, NULL
-    """)  # noqa: S608
+    """)
     write(frame, delivery=delivery)
     (record,) = read_back(name)
     assert (record.key, record.value, record.partition) == (b"\x00\xff", b"text", 3)
@@ -75,7 +75,7 @@ def test_the_option_topic_goes_before_the_column(
     spark: SparkSession, topic: MakeTopic, write: Write, read_back: ReadBack
 ) -> None:
     name, other = topic(), topic()
-    write(spark.sql(f"SELECT 'v' AS value, '{other}' AS topic"), topic=name)  # noqa: S608
+    write(spark.sql(f"SELECT 'v' AS value, '{other}' AS topic"), topic=name)
     assert (len(read_back(name)), len(read_back(other))) == (1, 0)
 
 
@@ -188,8 +188,7 @@ def test_a_task_that_fails_is_run_again_and_its_rows_are_there_once(
     def fail_once(batches: object) -> object:
         from pathlib import Path as PathInWorker
 
-        for batch in batches:  # type: ignore[attr-defined]
-            yield batch
+        yield from batches  # type: ignore[misc]
         if not PathInWorker(marker).exists():
             PathInWorker(marker).touch()
             raise RuntimeError("the first attempt ends here, with its rows sent")

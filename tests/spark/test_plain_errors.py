@@ -56,7 +56,7 @@ def test_spark_lets_errors_pass_while_it_pickles() -> None:
             with plain_errors(pickling=True):
                 raise ConfigError("no topic")
 
-    with pytest.raises(KafkaError, match="^no topic$") as caught:
+    with pytest.raises(KafkaError, match=r"^no topic$") as caught:
         CloudPickleSerializer().dumps(Writer())
     assert isinstance(caught.value, pickle.PickleError)
     assert shown(ConfigError("no topic"), pickling=True) == "penstock.errors.ConfigError: no topic\n"

@@ -42,7 +42,11 @@ def test_a_file_that_cannot_be_written_fails_no_batch(
 def test_reports_add_up() -> None:
     one, other = TaskReport(rows=2), TaskReport(rows=3, dead_letters=1)
     one.add_delivered(BulkReport(2, 20, {TopicPartition("t", 0): PartitionReport(2, 5, 6)}, ()))
-    other.add_delivered(BulkReport(3, 30, {TopicPartition("t", 0): PartitionReport(3, 0, 2), TopicPartition("t", 1): PartitionReport(1, -1, -1)}, ()))  # fmt: skip
+    places = {
+        TopicPartition("t", 0): PartitionReport(3, 0, 2),
+        TopicPartition("t", 1): PartitionReport(1, -1, -1),
+    }
+    other.add_delivered(BulkReport(3, 30, places, ()))
     total = summed([one, other])
     assert (total.rows, total.bytes, total.dead_letters) == (5, 50, 1)
     assert total.partitions == {"t": {0: PartitionCount(5, 7), 1: PartitionCount(1, -1)}}

@@ -37,10 +37,12 @@ def test_every_column_has_its_type() -> None:
         ]
     )
     moment = datetime.datetime(2026, 11, 15, 12, 0)  # noqa: DTZ001 (as Spark hands it over, in local time)
+    header = Row(key="h", value=bytearray(b"1"))
+    columns = Row("key", "value", "headers", "topic", "partition", "timestamp", "amount")
     rows = [
-        Row(key="k", value=bytearray(b"v"), headers=[Row(key="h", value=bytearray(b"1"))], topic="t", partition=2, timestamp=moment, amount=1),
-        Row(key=None, value=None, headers=None, topic="t", partition=None, timestamp=None, amount=2),
-    ]  # fmt: skip
+        columns("k", bytearray(b"v"), [header], "t", 2, moment, 1),
+        columns(None, None, None, "t", None, None, 2),
+    ]
     (batch,) = row_batches(rows, schema)
     assert batch.schema.names == ["key", "value", "headers", "topic", "partition", "timestamp"]
     assert batch.column("value").type == pa.binary()

@@ -25,6 +25,7 @@ from penstock.spark.options import parse_options
 from penstock.spark.schema import check_schema
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+TEXT_HEADER = StructType([StructField("key", StringType()), StructField("value", StringType())])
 
 
 def check(option: str | None = "orders", /, *, ignore: bool = False, **columns: DataType) -> None:
@@ -66,7 +67,7 @@ def test_the_fields_of_a_header_may_stand_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "said"),
     [
-        ("value", LongType(), "the column value is bigint, but must be string or binary: use CAST(value AS STRING) AS value"),
+        ("value", LongType(), "value is bigint, but must be string or binary: use CAST(value AS STRING) AS value"),
         ("value", HEADER, "but must be string or binary: use to_json(value) AS value"),
         ("value", NullType(), "the column value is void"),
         ("key", DoubleType(), "the column key is double, but must be string or binary: use CAST(key AS STRING) AS key"),
@@ -78,7 +79,7 @@ def test_the_fields_of_a_header_may_stand_in_any_order() -> None:
         ("timestamp", TimestampNTZType(), "it has no time zone"),
         ("headers", MapType(StringType(), StringType()), "use transform(map_entries(headers), h -> "),
         ("headers", StringType(), "must be array<struct<key:string,value:binary>>"),
-        ("headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", StringType())])), "use CAST(headers AS ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>) AS headers"),
+        ("headers", ArrayType(TEXT_HEADER), "use CAST(headers AS ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>) AS headers"),
     ],
 )  # fmt: skip
 def test_a_wrong_type_is_told_with_a_cast(name: str, kind: DataType, said: str) -> None:
