@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One task after the other on the fake cluster: what is visible when, what is handed over, what is given up."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BadRowsError, SinkSupersededError
+from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, prepare
+from penstock.spark import cluster_check, producer_cache, task_write
+from penstock.spark.commit_message import TaskMessage
+from penstock.spark.options import SinkOptions, parse_options
+from penstock.spark.spark_task import SparkTask
+from penstock.spark.task_write import write_at_least_once, write_exactly_once
+from penstock.spark.writers import BatchWriter, Write, sink_settings
+from penstock.testing import FakeKafka
+from penstock.testing.transaction_state import TxnState
+
+QUERY = "0b4d"
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def kafka(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKafka]:
+    monkeypatch.setattr(producer_cache, "_producers", {})
+    monkeypatch.setattr(cluster_check, "_seen", {})
+    monkeypatch.setattr(task_write, "_slots", {})
+    with FakeKafka(
+        topics={"orders": 2, "stock": 1}, features={"transaction.version": request.param}
+    ) as kafka:
+        yield kafka
+        for producer in list(producer_cache._producers.values()):
+            producer.close(0)
+
+
+def options(kafka: FakeKafka, *, streaming: bool = True, **more: str) -> SinkOptions:
+    given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "orders", **more}
+    if streaming and "delivery" not in more:
+        given["sinkId"] = "the sink"
+    return parse_options(given, streaming=streaming)
+
+
+def batch(*values: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": list(values)})
+
+
+def visible(kafka: FakeKafka, topic: str = "orders", isolation: Any = "read_committed") -> list[bytes | None]:
+    partitions = 2 if topic == "orders" else 1
+    return sorted(
+        record.value or b""
+        for number in range(partitions)
+        for record in kafka.records(topic, number, isolation)
+    )
+
+
+def plan(settings: SinkOptions) -> BatchPlan:
+    return prepare(sink_settings(settings))
+
+
+def end(settings: SinkOptions, *messages: TaskMessage, batch_id: int = 0) -> None:
+    sent = pickle.loads(pickle.dumps(messages))  # as between two processes
+    commit(sink_settings(settings), [message.outcome for message in sent], batch_id)
+
+
+def test_rows_are_visible_when_the_driver_commits_and_not_before(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    before = plan(settings)
+    first = write_exactly_once(
+        settings, before, SparkTask(0, QUERY, 0), [batch("a", "b"), batch(), batch("c")]
+    )
+    second = write_exactly_once(settings, before, SparkTask(1, QUERY, 0), [batch("d")])
+    assert visible(kafka) == []
+    end(settings, first, second)
+    assert visible(kafka) == [b"a", b"b", b"c", b"d"]
+    assert isinstance(first.outcome, Written)
+    assert (first.outcome.handle.task, first.outcome.handle.rows, first.report.rows) == (0, 3, 3)
+    assert sum(count.records for count in first.outcome.handle.counts) == 3
+
+
+def test_one_producer_serves_task_after_task_and_batch_after_batch(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    for number in range(4):
+        before = plan(settings)
+        parts = [
+            write_exactly_once(settings, before, SparkTask(part, QUERY, number), [batch(f"{number}-{part}")])
+            for part in range(3)
+        ]
+        end(settings, *parts, batch_id=number)
+    assert len(visible(kafka)) == 12
+    assert len(producer_cache._producers) == 1
+
+
+def test_a_task_without_rows_asks_nothing_of_kafka(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    message = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch(), batch()])
+    assert isinstance(message.outcome, Nothing)
+    assert producer_cache._producers == {}
+    end(settings, message)
+    assert write_at_least_once(options(kafka, delivery="at-least-once"), SparkTask(0), []).report.rows == 0
+    assert producer_cache._producers == {}
+
+
+def test_a_batch_that_was_decided_is_only_counted(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    end(settings, write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")]))
+    again = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), iter([batch("a")]))
+    assert isinstance(again.outcome, Skipped)
+    assert (again.skipped, again.report.rows) == (True, 1)
+    end(settings, again)
+    assert visible(kafka) == [b"a"]
+
+
+def test_an_older_execution_may_not_write(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    old = plan(settings)
+    new = plan(settings)
+    write_exactly_once(settings, new, SparkTask(0, QUERY, 0), [batch("new")])
+    with pytest.raises(SinkSupersededError):
+        write_exactly_once(settings, old, SparkTask(0, QUERY, 0), [batch("old")])
+
+
+def test_after_a_bad_row_the_transaction_is_aborted_at_once(kafka: FakeKafka) -> None:
+    settings = options(kafka, **{"kafka.max.request.size": "2000"})
+    with pytest.raises(BadRowsError):
+        write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a"), batch("x" * 5000)])
+    assert visible(kafka) == []
+    with kafka.locked() as cluster:
+        open_ids = [
+            entry.transactional_id for entry in cluster.transactions if entry.state is TxnState.ONGOING
+        ]
+    assert open_ids == []
+    assert producer_cache._producers == {}
+
+
+def test_a_source_that_fails_in_the_middle_leaves_nothing(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch("a")
+        raise EOFError("the JVM is gone")
+
+    with pytest.raises(EOFError):
+        write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), broken())
+    assert visible(kafka) == []
+
+
+def test_an_aborted_batch_is_never_visible_and_can_be_written_again(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    lost = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")])
+    abort(sink_settings(settings), [lost.outcome, None], 0)
+    assert visible(kafka) == []
+    end(settings, write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")]))
+    assert visible(kafka) == [b"a"]
+
+
+def test_at_least_once_rows_are_visible_when_the_task_returns(kafka: FakeKafka) -> None:
+    settings = options(kafka, delivery="at-least-once")
+    message = write_at_least_once(settings, SparkTask(0), [batch("a"), batch("b")])
+    assert visible(kafka) == [b"a", b"b"]
+    assert (message.outcome, message.report.rows) == (None, 2)
+
+
+def test_a_writer_is_planned_once_however_often_it_is_pickled(kafka: FakeKafka) -> None:
+    writer = BatchWriter(Write(options(kafka, streaming=False)))
+    in_task, on_driver = (pickle.loads(pickle.dumps(writer)) for _ in range(2))
+    assert in_task._write._plan == on_driver._write._plan is not None
+    with kafka.locked() as cluster:
+        (coordinator,) = (entry for entry in cluster.transactions if entry.transactional_id.endswith(".c"))
+        assert in_task._write._plan.stamp.coordinator.epoch == coordinator.epoch
+
+
+def test_the_same_name_on_another_cluster_is_another_sink(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    for number in range(3):
+        before = plan(settings)
+        end(
+            settings,
+            write_exactly_once(settings, before, SparkTask(0, QUERY, number), [batch("a")]),
+            batch_id=number,
+        )
+    with FakeKafka(topics={"orders": 2}) as other:
+        there = options(other)
+        end(there, write_exactly_once(there, plan(there), SparkTask(0, QUERY, 0), [batch("b")]))
+        assert visible(other) == [b"b"]
+        producer_cache.forget_producer(list(producer_cache._producers.values())[-1])
