@@ -5,9 +5,12 @@ The type tells the caller what to do:
 
     KafkaError                      every error of this package
     |- ConfigError                  an option is wrong; nothing was started
-    |  `- BootstrapError            no bootstrap address can be resolved
+    |  |- BootstrapError            no bootstrap address can be resolved
+    |  `- PipelineDefinitionError   a pipeline's definition is wrong
     |- SerializationError           a key or value could not be turned into bytes
     |- RecordTooLargeError          the record exceeds max.request.size or buffer.memory
+    |- PipelineError                a pipeline on Spark did not come to its end
+    |  `- ExpectationFailedError    a row did not meet an expectation that must be met
     |- BadRowsError                 rows of a bulk cannot be sent, and so none was
     |- BulkDeliveryError            records of a bulk were not delivered
     |- KafkaTimeoutError            the time given was not enough (retriable)
@@ -64,6 +67,26 @@ class ConfigError(KafkaError):
 
 class BootstrapError(ConfigError):
     """None of the bootstrap addresses can be resolved."""
+
+
+class PipelineDefinitionError(ConfigError):
+    """A pipeline's definition is wrong; the text names file, line and key."""
+
+
+class PipelineError(KafkaError):
+    """A pipeline on Spark did not come to its end."""
+
+
+class ExpectationFailedError(PipelineError):
+    """A row did not meet an expectation whose action is `fail`.
+
+    Attributes:
+        expectation: its name.
+    """
+
+    def __init__(self, message: str, expectation: str = "") -> None:
+        super().__init__(message)
+        self.expectation = expectation
 
 
 class SerializationError(KafkaError):

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock run PIPELINE.toml`: a pipeline on Spark, from the command line or as the application of spark-submit.
+
+Exit codes for scripts: 0 it came to its end; 2 the definition or the command line is wrong; 3 a row did not meet an
+expectation whose action is `fail`; 1 anything else went wrong; 130 Ctrl-C, and 143 for SIGTERM, after a clean stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.options import parse_option
+from penstock.errors import ExpectationFailedError, PipelineDefinitionError
+
+if TYPE_CHECKING:
+    from penstock.cli.options import SubParsers
+    from penstock.spark.pipeline_model import Pipeline
+    from penstock.spark.pipeline_stats import RunStats
+
+EXIT_BAD_DEFINITION = 2
+EXIT_EXPECTATION = 3
+
+_DESCRIPTION = """\
+Run a pipeline: rows from any Spark source, through SQL and Python steps, to Kafka, exactly once.
+The file describes it; docs/pipeline.md has every key. Needs the extra `spark`, and Java 17 or later.
+"""
+_EPILOG = """\
+exit codes: 0 done; 2 the definition is wrong; 3 an expectation failed; 1 other failures; 130 Ctrl-C
+
+examples:
+  penstock run orders.toml --dry-run                  what would happen, and ten sample records
+  penstock run orders.toml --var servers=broker:9092 --report orders.html
+  spark-submit --master spark://host:7077 "$(penstock run --print-app)" orders.toml
+"""
+
+
+def add_parser(subparsers: SubParsers) -> None:
+    """Add the `run` command."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run a pipeline on Spark",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pipeline", nargs="?", metavar="PIPELINE.toml", type=Path, help="the definition")
+    parser.add_argument(
+        "--var",
+        dest="variables",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=parse_option,
+        help="a value for ${NAME} in the definition; may be repeated",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show the resolved plan, the schema and ten sample records; write nothing",
+    )
+    parser.add_argument(
+        "--report", metavar="FILE", type=Path, help="write an HTML page about the run, with charts"
+    )
+    parser.add_argument("--quiet", action="store_true", help="show nothing while it runs")
+    parser.add_argument(
+        "--print-app",
+        action="store_true",
+        help="print the path of the program to give to spark-submit, and exit",
+    )
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the command line asks, and give the exit code."""
+    if args.print_app:
+        from penstock.spark import pipeline_app
+
+        print(pipeline_app.__file__)
+        return 0
+    if args.pipeline is None:
+        print(
+            "penstock run: name the pipeline's file, for example: penstock run orders.toml", file=sys.stderr
+        )
+        return EXIT_BAD_DEFINITION
+    try:
+        return _run(args)
+    except PipelineDefinitionError as error:
+        print(f"penstock run: {error}", file=sys.stderr)
+        return EXIT_BAD_DEFINITION
+    except ExpectationFailedError as error:
+        print(f"penstock run: {error}", file=sys.stderr)
+        return EXIT_EXPECTATION
+
+
+def _run(args: argparse.Namespace) -> int:
+    from penstock.spark.pipeline_check import load_pipeline
+    from penstock.spark.pipeline_session import pipeline_session
+
+    pipeline = load_pipeline(args.pipeline, dict(args.variables))
+    if args.report is not None and not args.report.absolute().parent.is_dir():
+        print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)
+        return EXIT_BAD_DEFINITION
+    with pipeline_session(pipeline, None, verbose=bool(getattr(args, "debug", False))) as spark:
+        if args.dry_run:
+            from penstock.spark.pipeline_dry_run import dry_run
+
+            for line in dry_run(pipeline, spark):
+                print(line)
+            return 0
+        return _run_watched(args, pipeline, spark)
+
+
+def _run_watched(args: argparse.Namespace, pipeline: Pipeline, spark: Any) -> int:
+    from penstock.spark.pipeline_run import PipelineRun, write_report
+    from penstock.spark.pipeline_stop import StopSignals
+    from penstock.spark.pipeline_view import open_view
+
+    view = open_view(sys.stderr, wanted=not args.quiet)
+    with StopSignals((signal.SIGINT, signal.SIGTERM)) as stop:
+        job = PipelineRun(pipeline, spark, stop, view)
+        try:
+            job.run()
+        finally:
+            for line in summary_lines(job.stats):
+                print(line)
+            if job.stats.finished is not None:
+                write_report(job.stats, args.report)
+                if args.report is not None:
+                    print(f"  report         {args.report}")
+    return 0 if stop.received is None else 128 + stop.received
+
+
+def summary_lines(stats: RunStats) -> Iterator[str]:
+    """What the run did, for people."""
+    from penstock.spark.pipeline_stats import bytes_text, count_text, destination, sorted_partitions
+
+    now = time.monotonic()
+    batches = f", {len(stats.batches)} batches" if stats.pipeline.source.streaming else ""
+    yield f"{stats.pipeline.name}: {stats.outcome} after {stats.seconds(now):.1f} s{batches}"
+    yield f"  rows in        {count_text(stats.rows_in):>14}"
+    yield f"  rows out       {count_text(stats.rows_out):>14}  to {destination(stats.pipeline)}"
+    dead = stats.dead_letters + stats.bad_rows
+    if stats.pipeline.sink.dead_letter_topic is not None:
+        yield f"  dead letters   {count_text(dead):>14}  to {stats.pipeline.sink.dead_letter_topic}"
+    if stats.dropped:
+        yield f"  dropped        {count_text(stats.dropped):>14}"
+    if stats.skipped_rows:
+        yield f"  there already  {count_text(stats.skipped_rows):>14}  not written again"
+    if stats.bytes is not None:
+        yield f"  bytes          {bytes_text(stats.bytes):>14}"
+    yield f"  rate           {f'{stats.rate(now):,.0f}':>14}  rows/s"
+    for expectation, count in stats.failed:
+        yield f"  expectation    {count_text(count):>14}  failed: {expectation.name} ({expectation.action.value})"
+    for topic, number, facts in sorted_partitions(stats):
+        offset = "" if facts.end_offset is None else f", next offset {facts.end_offset:,}"
+        yield f"  {f'{topic}-{number}':<14} {count_text(facts.rows):>14}  rows{offset}"

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark says when something fails, in one line: the cause, without stacks, positions and internal codes."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.errors import ExpectationFailedError, PipelineError
+
+# Stands in the error that a row raises when it must not be there; found again in what Spark makes of it.
+EXPECTATION_MARK = "[penstock expectation]"
+
+_NOISE = re.compile(
+    r"""
+    \s*SQLSTATE:\s*\w+            # a code behind the sentence
+    | ;?\s*\(?line\ \d+,?\ pos\ \d+\)?;?  # a place in a text that the user did not write in this form
+    | ;?\s*==.*$
+    """,
+    re.VERBOSE,
+)
+_CLASS = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z]\w*(?:Error|Exception): ")
+_EXPECTATION = re.compile(re.escape(EXPECTATION_MARK) + r" (.*?) \| (.*?) \[end\]", re.DOTALL)
+_PYTHON_ERROR = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_LONGEST = 600  # characters of a cause that are shown
+
+
+def spark_words(error: BaseException) -> str:
+    """The cause in one line."""
+    text = str(error).strip()
+    raised = _PYTHON_ERROR.findall(text) if "Traceback (most recent call last)" in text else []
+    if raised:  # the last one is what the others were caused by, or became
+        name, words = raised[-1]
+        return _shortened(f"{name.rpartition('.')[2]}: {words}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    words = _CLASS.sub("", lines[0]) if lines else ""
+    words = _NOISE.sub("", words).strip().rstrip(";")
+    return _shortened(words) or type(error).__name__
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def pipeline_failure(error: BaseException, name: str) -> PipelineError:
+    """The error that the user of a pipeline gets for one of Spark."""
+    found = _EXPECTATION.search(str(error))
+    if found is not None:
+        expectation, row = found[1], found[2]
+        shown = f": {row}" if row else ""
+        return ExpectationFailedError(
+            f"{name}: the expectation {expectation!r} is not met by a row{shown}", expectation
+        )
+    return PipelineError(f"{name}: {spark_words(error)}")

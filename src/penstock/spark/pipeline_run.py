@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a pipeline: starts the write, watches it, stops it when asked, and counts what it did."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PipelineError
+
+from .pipeline_check import AVAILABLE_NOW, load_pipeline
+from .pipeline_failure import pipeline_failure
+from .pipeline_model import Pipeline
+from .pipeline_plan import ROW_METRICS, Plan, make_plan
+from .pipeline_session import is_remote, pipeline_session
+from .pipeline_source import SOURCE_METRICS
+from .pipeline_stats import BatchCounts, ProgressReader, RunStats, SinkLines
+from .pipeline_stop import StopSignals
+from .pipeline_view import NoView, View
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT = "penstock"
+
+_LOOK_EVERY = 0.25  # seconds between two looks at what Spark has done
+_GRACE = 30.0  # seconds that the batch in hand has left after the first Ctrl-C
+
+
+def run_pipeline(
+    definition: str | os.PathLike[str] | Mapping[str, Any],
+    spark: SparkSession | None = None,
+    *,
+    variables: Mapping[str, str] | None = None,
+    report: str | os.PathLike[str] | None = None,
+    view: View | None = None,
+) -> RunStats:
+    """Run a pipeline to its end: of the data for a batch or `available-now`, else until it is stopped.
+
+    Args:
+        definition: a TOML file, or a dict with the same tables.
+        spark: the session to run in; by default the active one, or a new one by the definition's [spark].
+        variables: values for `${name}` in the definition.
+        report: an HTML file to write about the run, also when it fails.
+        view: shown while it runs; by default nothing is.
+
+    Returns:
+        What it did.
+
+    Raises:
+        PipelineDefinitionError: the definition cannot work; names file, line and key.
+        ExpectationFailedError: a row did not meet an expectation whose action is `fail`.
+        PipelineError: it failed for another reason.
+        KeyboardInterrupt: after Ctrl-C, when the pipeline has stopped.
+    """
+    pipeline = load_pipeline(definition, variables)
+    with pipeline_session(pipeline, spark) as session, StopSignals() as stop:
+        run = PipelineRun(pipeline, session, stop, view or NoView())
+        try:
+            run.run()
+        finally:
+            write_report(run.stats, report)
+        if stop.wanted:
+            raise KeyboardInterrupt
+        return run.stats
+
+
+def write_report(stats: RunStats, path: str | os.PathLike[str] | None) -> None:
+    """Write the report, where one is wanted."""
+    if path is not None:
+        from .pipeline_report import render_report
+
+        Path(path).write_text(render_report(stats), encoding="utf-8")
+
+
+class PipelineRun:
+    """One run of a pipeline. Everything happens on the thread that calls `run`, but for the write of a batch job."""
+
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, stop: StopSignals, view: View) -> None:
+        self.pipeline = pipeline
+        self.stats = RunStats(pipeline=pipeline, started=time.monotonic())
+        self._spark = spark
+        self._stop = stop
+        self._view = view
+
+    def run(self) -> None:
+        """Run it to its end; see `run_pipeline` for what it raises."""
+        self.stats.started = time.monotonic()
+        folder = None if is_remote(self._spark) else tempfile.mkdtemp(prefix="penstock-run-")
+        lines = None if folder is None else SinkLines(Path(folder) / "progress.jsonl")
+        try:
+            plan = make_plan(self.pipeline, self._spark)
+            try:
+                kind = _StreamWrite if self.pipeline.source.streaming else _BatchWrite
+                self._watch(kind(self, plan, lines), lines)
+            finally:
+                plan.close()
+        except PipelineError as error:
+            self.stats.outcome, self.stats.error = "failed", str(error)
+            raise
+        finally:
+            self.stats.finished = time.monotonic()
+            self._view.finish(self.stats)
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _watch(self, write: _StreamWrite | _BatchWrite, lines: SinkLines | None) -> None:
+        self._view.start(self.stats)
+        try:
+            write.start()
+            while write.is_running() and not self._stop.wait(_LOOK_EVERY):
+                self._look(write, lines)
+            if self._stop.wanted and write.is_running():
+                self._bring_to_stop(write, lines)
+            write.finish()
+        except Exception as error:
+            self._look(write, lines)
+            if self._stop.wanted:  # what a stop breaks off is no failure
+                self.stats.outcome = "stopped"
+                return
+            raise pipeline_failure(error, self.pipeline.name) from error
+        self._look(write, lines)
+        self.stats.outcome = "stopped" if self._stop.wanted else "done"
+
+    def _look(self, write: _StreamWrite | _BatchWrite, lines: SinkLines | None) -> None:
+        now = time.monotonic()
+        write.look(now)
+        if lines is not None:
+            lines.read(self.stats)
+        self._view.update(self.stats, now, write.words())
+
+    def _bring_to_stop(self, write: _StreamWrite | _BatchWrite, lines: SinkLines | None) -> None:
+        """Let the batch in hand finish, unless asked again or it takes too long; its rows come again otherwise."""
+        deadline = time.monotonic() + _GRACE
+        batches = len(self.stats.batches)
+        while write.is_busy() and self._stop.count < 2 and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+            self._look(write, lines)
+            if len(self.stats.batches) > batches:
+                break
+        write.interrupt()
+
+    def sink_options(self, plan: Plan, lines: SinkLines | None) -> dict[str, str]:
+        """What the data source is told."""
+        sink = self.pipeline.sink
+        options = {**sink.options, "delivery": sink.delivery}
+        if plan.topic_option is not None:
+            options["topic"] = plan.topic_option
+        if _option(options, "onBadRow") == "dead-letter" and sink.dead_letter_topic is not None:
+            options["deadLetterTopic"] = sink.dead_letter_topic
+        if lines is not None:
+            options["progressFile"] = str(lines.path)
+        return options
+
+
+def _option(options: Mapping[str, str], name: str) -> str | None:
+    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
+
+
+class _StreamWrite:
+    """The write of a streaming pipeline: a query."""
+
+    def __init__(self, run: PipelineRun, plan: Plan, lines: SinkLines | None) -> None:
+        sink = run.pipeline.sink
+        writer = plan.records.writeStream.format(FORMAT).outputMode(sink.output_mode)
+        writer = writer.queryName(run.pipeline.name).options(**run.sink_options(plan, lines))
+        writer = writer.option("checkpointLocation", str(sink.checkpoint))
+        if sink.trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        elif sink.trigger is not None:
+            writer = writer.trigger(processingTime=sink.trigger)
+        self._writer = writer
+        self._progress = ProgressReader(run.stats)
+        self._query: Any = None
+
+    def start(self) -> None:
+        self._query = self._writer.start()
+
+    def is_running(self) -> bool:
+        return bool(self._query.isActive)
+
+    def is_busy(self) -> bool:
+        """Whether a batch is in hand."""
+        return bool(self._query.isActive and self._query.status["isTriggerActive"])
+
+    def interrupt(self) -> None:
+        self._query.stop()
+
+    def finish(self) -> None:
+        """Raise what ended the query, if it was an error."""
+        error = self._query.exception()
+        if error is not None:
+            raise error
+
+    def look(self, now: float) -> None:
+        if self._query is not None:
+            self._progress.read(self._query, now)
+
+    def words(self) -> str:
+        return str(self._query.status["message"]) if self._query is not None else "starting"
+
+
+class _BatchWrite:
+    """The write of a batch job. It blocks, so it has a thread of its own."""
+
+    def __init__(self, run: PipelineRun, plan: Plan, lines: SinkLines | None) -> None:
+        self._run = run
+        self._plan = plan
+        writer = plan.records.write.format(FORMAT).options(**run.sink_options(plan, lines))
+        self._writer = writer.mode("append")
+        self._tag = f"penstock-{uuid.uuid4().hex[:12]}"
+        self._spark = plan.records.sparkSession
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._write, name="penstock-pipeline", daemon=True)
+        self._counted = False
+
+    def _write(self) -> None:
+        try:
+            self._spark.addTag(self._tag)
+            self._writer.save()
+        except BaseException as error:  # noqa: BLE001  # raised again by finish(), on the thread that waits
+            self._error = error
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def is_busy(self) -> bool:
+        """A batch job has no place at which it could stop and go on later."""
+        return False
+
+    def interrupt(self) -> None:
+        self._spark.interruptTag(self._tag)
+
+    def finish(self) -> None:
+        """Wait for the end, and raise what the write raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def look(self, now: float) -> None:
+        """Take the counts, which are there when the write has succeeded."""
+        if self._thread.is_alive() or self._counted or self._error is not None:
+            return
+        self._counted = True
+        observed = {name: each.get for name, each in self._plan.observations.items()}
+        counts = BatchCounts(
+            rows_in=observed.get(SOURCE_METRICS, {}).get("rows"), metrics=observed.get(ROW_METRICS, {})
+        )
+        seconds = now - self._run.stats.started
+        self._run.stats.add_batch(0, seconds, seconds, counts)
+
+    def words(self) -> str:
+        """How many tasks are done; Spark Connect does not tell."""
+        if is_remote(self._spark) or not self._thread.is_alive():
+            return ""
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        total = sum(stage.numTasks for stage in stages if stage is not None)
+        return f"{done} of {total} tasks" if total else "planning"
