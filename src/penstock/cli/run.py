@@ -141,7 +141,7 @@ def summary_lines(stats: RunStats) -> Iterator[str]:
     from penstock.spark.pipeline_stats import bytes_text, count_text, destination, sorted_partitions
 
     now = time.monotonic()
-    batches = f", {len(stats.batches)} batches" if stats.pipeline.source.streaming else ""
+    batches = f", {len(stats.batches):,} micro-batches" if stats.pipeline.source.streaming else ""
     yield f"{stats.pipeline.name}: {stats.outcome} after {stats.seconds(now):.1f} s{batches}"
     yield f"  rows in        {count_text(stats.rows_in):>14}"
     yield f"  rows out       {count_text(stats.rows_out):>14}  to {destination(stats.pipeline)}"

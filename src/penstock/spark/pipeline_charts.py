@@ -82,13 +82,13 @@ def rate_chart(batches: Sequence[BatchFacts], seconds: float) -> str:
 
 
 def nice_ceiling(value: float) -> float:
-    """The next of 1, 2, 2.5, 5 times a power of ten, for the top of an axis."""
+    """The next of 1, 2, 4, 8 times a power of ten, for the top of an axis with four parts."""
     power = 1.0
     while power * 10 <= value:
         power *= 10
     while power > value:
         power /= 10
-    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= value)
+    return next(power * factor for factor in (1, 2, 4, 8, 10, 20) if power * factor >= value * 0.999999)
 
 
 def short(value: float) -> str:

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock run` without Spark: what is wrong before it starts, and the summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli import main as cli
+from penstock.cli.run import summary_lines
+from penstock.spark.pipeline_check import load_pipeline
+from penstock.spark.pipeline_stats import BatchCounts, RunStats
+
+DEFINITION: dict[str, Any] = {
+    "pipeline": {"name": "orders"},
+    "source": {"format": "rate", "streaming": True},
+    "expectations": [{"name": "positive", "condition": "amount > 0", "action": "dead-letter"}],
+    "sink": {
+        "topic": "orders",
+        "dead_letter_topic": "dead",
+        "checkpoint": "c",
+        "options": {"kafka.bootstrap.servers": "h:1"},
+    },
+}
+
+
+def test_a_bad_definition_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text("[source]\nformat = 'csv'\n\n[sinc]\n")
+    assert cli.main(["run", str(path)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"penstock run: {path}:4: [sinc]: there is no such table")
+    assert shown.err.count("\n") == 1
+
+
+def test_a_variable_must_be_name_and_value(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["run", "p.toml", "--var", "day"])
+    assert caught.value.code == 2
+    assert "NAME=VALUE" in capsys.readouterr().err
+
+
+def test_no_file_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run"]) == 2
+    assert "name the pipeline's file" in capsys.readouterr().err
+    assert cli.main(["run", "gone.toml"]) == 2
+    assert "cannot read the pipeline file 'gone.toml'" in capsys.readouterr().err
+
+
+def test_a_report_that_could_not_be_written_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(
+        "source.sql = 'SELECT 1'\nsink.topic = 't'\nsink.options.kafka.bootstrap.servers = 'h:1'\n"
+    )
+    assert cli.main(["run", str(path), "--report", str(tmp_path / "gone" / "r.html")]) == 2
+    assert "--report: there is no folder" in capsys.readouterr().err
+
+
+def test_the_program_for_spark_submit_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "--print-app"]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    assert path.is_absolute()
+    assert path.name == "pipeline_app.py"
+    assert path.is_file()
+
+
+def test_the_summary_has_all_figures() -> None:
+    stats = RunStats(pipeline=load_pipeline(DEFINITION), started=100.0, finished=110.0, outcome="done")
+    stats.add_batch(0, 5.0, 1.0, BatchCounts(2000, {"rows": 1900, "dead": 40, "dropped": 10, "failed_0": 40}))
+    partitions = {"orders": {"0": {"rows": 1850, "endOffset": 9000}}, "dead": {"0": {"rows": 40}}}
+    stats.add_sink_line({"bytes": 123_456, "partitions": partitions})
+    stats.add_sink_line({"skipped": True, "rows": 77})
+    assert "\n".join(summary_lines(stats)) == (
+        "orders: done after 10.0 s, 1 micro-batches\n"
+        "  rows in                 2,000\n"
+        "  rows out                1,850  to orders\n"
+        "  dead letters               40  to dead\n"
+        "  dropped                    10\n"
+        "  there already              77  not written again\n"
+        "  bytes                123.5 kB\n"
+        "  rate                      185  rows/s\n"
+        "  expectation                40  failed: positive (dead-letter)\n"
+        "  dead-0                     40  rows\n"
+        "  orders-0                1,850  rows, next offset 9,000"
+    )

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers run the interpreter of the driver; without PySpark the way out is named."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from penstock.errors import PipelineError
+from penstock.spark.pipeline_check import load_pipeline
+from penstock.spark.pipeline_session import pipeline_session, set_worker_python
+
+DEFINITION: dict[str, Any] = {
+    "source": {"sql": "SELECT 1"},
+    "sink": {"topic": "t", "options": {"kafka.bootstrap.servers": "h:1"}},
+}
+
+
+def test_workers_run_this_interpreter() -> None:
+    environment: dict[str, str] = {}
+    set_worker_python(environment)
+    assert environment == {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def test_an_interpreter_that_was_chosen_stays() -> None:
+    environment = {"PYSPARK_PYTHON": "/other/python"}
+    set_worker_python(environment)
+    assert environment == {"PYSPARK_PYTHON": "/other/python"}
+
+
+def test_a_given_session_is_used_and_left() -> None:
+    given: Any = object()
+    with pipeline_session(load_pipeline(DEFINITION), given) as session:
+        assert session is given
+
+
+def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_pyspark(name: str, *args: Any) -> Any:
+        if name.startswith("pyspark"):
+            raise ImportError(name)
+        return real_import(name, *args)
+
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    real_import = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", without_pyspark)
+    with (
+        pytest.raises(PipelineError, match=r"PySpark is not installed: pip install 'penstock\[spark\]'"),
+        pipeline_session(load_pipeline(DEFINITION), None),
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_definitions_are_checked_without_pyspark() -> None:
+    """Nothing of Spark is imported before it is needed."""
+    program = (
+        "import sys; from penstock.cli.main import build_parser; build_parser();"
+        "import penstock.spark.pipeline_check, penstock.spark.pipeline_run, penstock.spark.pipeline_dry_run;"
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
