@@ -12,6 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from .pipeline_failure import spark_words
@@ -167,7 +168,7 @@ def _record_lines(number: int, record: dict[str, Any], topic: str | None) -> Ite
     if record.get("partition") is not None:
         place.append(f"partition {record['partition']}")
     if record.get("timestamp") is not None:
-        place.append(f"{record['timestamp']:%Y-%m-%d %H:%M:%S}")
+        place.append(f"{record['timestamp'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
     yield f"{number:>4}  {', '.join(place)}"
     for header in record.get("headers") or ():
         yield f"      header {header['key']}: {shown(header['value'])}"

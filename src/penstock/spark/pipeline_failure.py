@@ -18,7 +18,7 @@ _NOISE = re.compile(
     """,
     re.VERBOSE,
 )
-_CLASS = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z]\w*(?:Error|Exception): ")
+_CLASS = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Error|Exception): ")
 _EXPECTATION = re.compile(re.escape(EXPECTATION_MARK) + r" (.*?) \| (.*?) \[end\]", re.DOTALL)
 _PYTHON_ERROR = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _LONGEST = 600  # characters of a cause that are shown
@@ -31,7 +31,11 @@ def spark_words(error: BaseException) -> str:
     if raised:  # the last one is what the others were caused by, or became
         name, words = raised[-1]
         return _shortened(f"{name.rpartition('.')[2]}: {words}")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip(": \t") for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith(
+        "An error occurred while calling "
+    ):  # what Java raised comes next
+        del lines[0]
     words = _CLASS.sub("", lines[0]) if lines else ""
     words = _NOISE.sub("", words).strip().rstrip(";")
     return _shortened(words) or type(error).__name__

@@ -54,8 +54,15 @@ def make_plan(pipeline: Pipeline, spark: SparkSession, *, watched: bool = True) 
     Raises:
         PipelineDefinitionError: Spark refuses a part of it; names the line.
     """
-    watch = _Watch(streaming=pipeline.source.streaming, wanted=watched)
     steps = Steps(pipeline, spark)
+    try:
+        return _plan(pipeline, spark, steps, _Watch(streaming=pipeline.source.streaming, wanted=watched))
+    except BaseException:
+        steps.close()
+        raise
+
+
+def _plan(pipeline: Pipeline, spark: SparkSession, steps: Steps, watch: _Watch) -> Plan:
     rows = read_source(pipeline, spark)
     if not pipeline.source.streaming and pipeline.source.count_rows:
         rows = watch.count(rows, SOURCE_METRICS)
