@@ -31,8 +31,8 @@ help: ## this list
 setup: $(SETUP_STAMP) ## make .venv with everything for development, hot modules compiled
 
 .PHONY: demo
-demo: build need-java ## start a real Kafka, send records through the producer, show what arrived
-	@$(PY) -m penstock demo
+demo: build need-java ## a Spark pipeline into a real Kafka, killed twice: is every event there once? DEMO_ARGS=--unsafe for the contrast
+	@$(PY) -m penstock demo --report build/demo.html $(DEMO_ARGS)
 
 ##@ Verify
 

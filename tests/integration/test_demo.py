@@ -1,166 +1,220 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock demo`: right when all arrived, wrong when not, gone when interrupted."""
+"""`penstock demo`: yes when every event is there once, no when it is not, gone when interrupted."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from penstock.cli import demo
-from penstock.cli._demo_data import (
-    DemoRecord,
-    Digester,
-    PartitionDigest,
-    demo_records,
-    differences,
-    digest_acknowledged,
-)
-from penstock.cli.demo import CodecRun, run_on, table, verdict
+from penstock.cli._demo_compare import TopicTally
+from penstock.cli._demo_orders import order, value_of
+from penstock.cli._demo_read import mark_ends, read_topics
 from penstock.cli.main import EXIT_INTERRUPTED
+from penstock.cli.options import CommandError
+from penstock.control import create_topic
 from penstock.devbroker import DevCluster
 
-# ---- without a broker
+PENSTOCK = [sys.executable, "-m", "penstock"]
+
+with_spark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_records_are_the_same_on_every_run_and_safe_to_print() -> None:
-    records = list(demo_records("zstd", 500))
-    assert records == list(demo_records("zstd", 500))
-    assert records[:100] == list(demo_records("zstd", 100))
-    assert records != list(demo_records("lz4", 500))
-    for record in records:
-        text = record.key + record.value + b"".join(value for _, value in record.headers)
-        assert text.isascii()
-        assert not set(text) & set(b"\t\r\n")
-
-
-def test_digests_follow_offsets_and_not_the_order_of_sending() -> None:
-    first, second = DemoRecord(b"k", b"v1", ()), DemoRecord(b"k", b"v2", (("a", b"1"), ("b", b"2")))
-    digester = Digester()
-    digester.add(3, b"Offset:0\ta:1,b:2\tk\tv2")
-    digester.add(3, b"Offset:1\t\tk\tv1")
-    assert digest_acknowledged([(3, 1), (3, 0)], [first, second]) == digester.digests()
-
-
-@pytest.mark.parametrize(
-    ("read", "words"),
-    [
-        ({0: PartitionDigest(2, "aa")}, []),
-        ({0: PartitionDigest(2, "bb")}, ["partition 0: 2 records, but SHA-256 aa sent and bb read"]),
-        ({0: PartitionDigest(1, "cc")}, ["partition 0: 2 records sent, 1 read"]),
-        ({}, ["partition 0: 2 records sent, 0 read"]),
-        (
-            {0: PartitionDigest(2, "aa"), -1: PartitionDigest(1, "dd")},
-            ["partition -1: 0 records sent, 1 read"],
-        ),
-    ],
-)
-def test_differences_are_named(read: dict[int, PartitionDigest], words: list[str]) -> None:
-    assert differences({0: PartitionDigest(2, "aa")}, read) == words
-
-
-def test_the_table_says_what_differs() -> None:
-    good = CodecRun("zstd", 10, 1.0, 2.0, 0.5, {0: PartitionDigest(10, "aa")})
-    bad = dataclasses.replace(good, codec="lz4", problems=["partition 0: 10 records sent, 9 read"])
-    text = table([good, bad])
-    assert "identical" in text
-    assert "DIFFERENT\n        partition 0: 10 records sent, 9 read" in text
-    assert verdict([good], 3).startswith("\nOK: 10 records")
-    assert verdict([good, bad], 3).startswith("\nFAILED: what was read is not what was sent, with codec lz4")
-
-
-# ---- with one
+# ---- reading, without Spark
 
 
 @pytest.fixture
-def fresh_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topics that no other test has filled."""
-    number = itertools.count()
-    prefix = f"demo-{os.getpid()}-{next(number)}"
-    monkeypatch.setattr(CodecRun, "topic", property(lambda run: f"{prefix}-{run.codec}"))
+def filled(dev_cluster: DevCluster) -> str:
+    """A topic with the first 300 events, the last one of which is there twice, the first ones in a lost transaction."""
+    from penstock import Producer
+
+    topic = f"demo-{os.getpid()}-{time.monotonic_ns()}"
+    create_topic(topic, 3, config={"bootstrap.servers": dev_cluster.bootstrap_servers})
+    config = {"bootstrap.servers": dev_cluster.bootstrap_servers, "transactional.id": topic}
+    with Producer(config) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for number in range(10):
+            _send(producer, topic, number)
+        producer.abort_transaction()
+        with producer.transaction():
+            for number in [*range(300), 299]:
+                _send(producer, topic, number)
+    return topic
+
+
+def _send(producer: object, topic: str, number: int) -> None:
+    found = order(number)
+    headers = [(name, value.encode()) for name, _, value in (part.partition(":") for part in _headers(found))]
+    producer.send(  # type: ignore[attr-defined]
+        topic,
+        value_of(number, found).encode(),
+        found.customer.encode(),
+        headers=headers,
+        timestamp_ms=found.timestamp_ms,
+    )
+
+
+def _headers(found: object) -> list[str]:
+    return demo.headers_of(found).split(",")  # type: ignore[arg-type]
 
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.core
-@pytest.mark.usefixtures("fresh_names")
-def test_the_demo_finds_what_it_sent_and_notices_what_it_did_not(
-    dev_cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+def test_the_reader_finds_all_that_is_committed_and_no_more(dev_cluster: DevCluster, filled: str) -> None:
+    mark_ends(dev_cluster.bootstrap_servers, {filled: 3})
+    tally = TopicTally(filled, 3, 300, lambda found: True, demo.headers_of)
+    read_topics(dev_cluster, [(tally, 3)], lambda count: None)
+    found = tally.figures()
+    assert (found.read, found.missing, found.duplicates) == (301, 0, 1)
+    assert (found.strangers, found.misplaced, found.changed) == (0, 0, 0)
+    assert found.examples == (f"{filled}: event 299 is there 2 times",)
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_transaction_that_was_left_open_is_told(
+    dev_cluster: DevCluster, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    (good,) = run_on(dev_cluster, 5000, said.append, codecs=["zstd"])
-    assert good.arrived, good.problems
-    assert sum(digest.records for digest in good.sent.values()) == 5000
-    assert 0 < good.disk_megabytes < good.megabytes
-    assert any("5,000 records with codec zstd" in line for line in said)
+    from penstock import Producer
+    from penstock.control import complete_transaction
 
-    # The same topic again: now it holds more than was sent this time, and the first half of it is something else.
-    monkeypatch.setattr(DevCluster, "create_topic", lambda *_: None)
-    (bad,) = run_on(dev_cluster, 1000, said.append, codecs=["zstd"])
-    assert not bad.arrived
-    assert any("in the log" in problem for problem in bad.problems)
-    assert any("SHA-256" in problem or "read" in problem for problem in bad.problems)
+    monkeypatch.setattr("penstock.cli._demo_read._IDLE_MS", 3000)
+    config = {"bootstrap.servers": dev_cluster.bootstrap_servers, "transactional.id": f"{filled}-open"}
+    with Producer(config) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(filled, b"x", partition=0)
+        handle = producer.detach_transaction()
+    mark_ends(dev_cluster.bootstrap_servers, {filled: 3})
+    tally = TopicTally(filled, 3, 300, lambda found: True, demo.headers_of)
+    with pytest.raises(CommandError, match="met the ends of 2 of 3 partitions only.*still open"):
+        read_topics(dev_cluster, [(tally, 3)], lambda count: None)
+    complete_transaction(handle, commit=False, config={"bootstrap.servers": dev_cluster.bootstrap_servers})
 
 
-@pytest.mark.broker
-@pytest.mark.slow
-def test_ctrl_c_leaves_no_process_behind(pids_of_session: Callable[[int], set[int]]) -> None:
-    command = [sys.executable, "-m", "penstock", "demo", "--records", "50000000"]
+# ---- all of it
+
+
+def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*PENSTOCK, "demo", "--records", "20000", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+
+
+@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+def test_through_both_kills_every_event_is_there_once(marked: None, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    done = run_demo("--report", str(page))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-2].startswith("exactly once: yes (20,000 events, 2 kills")
+    assert done.stdout.splitlines()[-1] == f"report: {page}"
+    assert len(re.findall(r"micro-batch \d is done", done.stderr)) == 5
+    assert re.search(r"kill -9 \d+: a Python worker, in the middle of micro-batch 1", done.stderr)
+    assert re.search(r"kill -9 \d+ and \d+: the driver", done.stderr)
+    assert re.search(r"found in Kafka: micro-batch 3 is decided", done.stderr)
+    assert len((done.stdout + done.stderr).splitlines()) < 30, "it is meant to fit on a screen"
+    assert "<title>exactly once: yes</title>" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+def test_at_least_once_the_same_kills_leave_duplicates(marked: None, tmp_path: Path) -> None:
+    done = run_demo("--unsafe", "--report", str(tmp_path / "report.html"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = re.search(
+        r"^exactly once: no \(([\d,]+) duplicates, 0 missing, 0 otherwise", done.stdout, re.MULTILINE
+    )
+    assert found is not None, done.stdout + done.stderr
+    # Batch 3 is written twice as a whole, and a quarter of batch 1.
+    assert int(found.group(1).replace(",", "")) >= 4000 + 1000
+
+
+@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+def test_ctrl_c_leaves_no_process_behind(marked: None, pids_below: Callable[[int], set[int]]) -> None:
+    command = [*PENSTOCK, "demo", "--records", "50000000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None
         try:
             for line in process.stderr:
-                if line.startswith("creating"):
+                if "micro-batch 0 is done" in line:
                     break
-            assert len(pids_of_session(process.pid)) > 1
+            started = pids_below(process.pid)
+            assert len(started) > 4, "Kafka, its watchdog, the driver, Java, and Python workers"
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the foreground
             rest = process.stderr.read()
-            assert process.wait(30) == EXIT_INTERRUPTED, rest
+            assert process.wait(60) == EXIT_INTERRUPTED, rest
         finally:
             process.kill()
     assert "Traceback" not in rest
     deadline = time.monotonic() + 10  # Java takes a moment to follow a signal
-    while (left := pids_of_session(process.pid)) and time.monotonic() < deadline:
+    while (left := {pid for pid in started if _alive(pid)}) and time.monotonic() < deadline:
         select.select([], [], [], 0.05)
     assert left == set()
 
 
 @pytest.fixture
-def pids_of_session() -> Callable[[int], set[int]]:
-    """Give a function that finds the living processes of a session: those that a command started, and theirs."""
+def pids_below() -> Callable[[int], set[int]]:
+    """Give a function that finds the living processes that a process started, and theirs, whatever their session."""
 
-    def find(session: int) -> set[int]:
-        found = set()
-        for name in filter(str.isdigit, os.listdir("/proc")):
+    def find(top: int) -> set[int]:
+        parents = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
             try:
-                if os.getsid(int(name)) == session and _state(int(name)) != "Z":
-                    found.add(int(name))
+                fields = path.read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
             except (ProcessLookupError, FileNotFoundError):
-                pass  # it ended meanwhile
-        return found
+                continue  # it ended meanwhile
+            parents[int(path.parent.name)] = int(fields[1])
+        found = {top}
+        while more := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= more
+        return found - {top}
 
     return find
 
 
-def _state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-        return stat.read().rpartition(") ")[2][0]
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+# ---- the command line
 
 
 def test_the_number_of_records_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     from penstock.cli.main import build_parser
 
     assert build_parser().parse_args(["demo", "--records", "1_000"]).records == 1000
-    assert build_parser().parse_args(["demo"]).records == 1_000_000
+    assert build_parser().parse_args(["demo"]).records == 2_000_000
     assert build_parser().parse_args(["demo"]).func is demo.run
     with pytest.raises(SystemExit):
         build_parser().parse_args(["demo", "--records", "0"])
-    assert "less than 1" in capsys.readouterr().err
+    assert "less than 1000" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_is_told_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.cli.main import main
+
+    assert main(["demo", "--report", str(tmp_path / "nowhere" / "page.html")]) == 1
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_without_spark_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.cli.main import main
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["demo"]) == 1
+    assert "pip install 'penstock[spark]'" in capsys.readouterr().err

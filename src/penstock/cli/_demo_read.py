@@ -1,43 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `penstock demo` reads back what it sent: with Kafka's own console consumer, not with anything of ours."""
+"""How `penstock demo` reads the topics: with Kafka's own console consumer, read-committed, not with anything of ours.
+
+How far there is to read cannot be told from offsets, because the marks of transactions have offsets too. So one more
+record is put behind all others in each partition, and the consumer has read everything when it has met all of these.
+A transaction that was left open holds a read-committed consumer back; then the ends are not met, and the demo says so.
+"""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
-from penstock.cli._demo_data import Digester, PartitionDigest
+from penstock.cli._demo_compare import TopicTally
 from penstock.cli.options import CommandError
 from penstock.devbroker import DevCluster
-from penstock.devbroker.settings import QUICK_JVM
 
 _CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
-_IDLE_MS = 15_000  # a consumer that finds no more records for so long gives up: then some are missing
+_IDLE_MS = 30_000  # a consumer that finds no more records for so long gives up: then something holds it back
 _REPORT_EVERY = 5000  # lines
-_PRINTED = ("partition", "offset", "headers", "key", "value")
+_PRINTED = ("timestamp", "partition", "headers", "key", "value")
+_END = "the end of the demo"
 
 OnLines = Callable[[int], None]  # how many lines were read so far
 
 
-def read_topic(cluster: DevCluster, topic: str, count: int, on_lines: OnLines) -> dict[int, PartitionDigest]:
-    """Read the first `count` records of a topic and digest what was printed.
+def mark_ends(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
+    """Put the last record into each partition of the topics, which are given with their numbers of partitions.
 
     Raises:
-        CommandError: the consumer failed, for another reason than that there are fewer records.
+        KafkaError: one was not delivered.
     """
+    from penstock import Producer
+
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        deliveries = [
+            producer.send(topic, _END.encode("ascii"), partition=partition)
+            for topic, partitions in topics.items()
+            for partition in range(partitions)
+        ]
+        for delivery in deliveries:
+            delivery.result(30)
+
+
+def read_topics(cluster: DevCluster, wanted: Iterable[tuple[TopicTally, int]], on_lines: OnLines) -> None:
+    """Read topics to their marked ends and let the tallies count.
+
+    Args:
+        cluster: where they are.
+        wanted: for each topic its tally and its number of partitions.
+        on_lines: is told how many records were read so far.
+
+    Raises:
+        CommandError: a consumer did not come to the end.
+    """
+    with ExitStack() as stack:
+        # All start now, and the first is read first; those behind it wait in their pipes.
+        running = [
+            (tally, partitions, stack.enter_context(_consumer(cluster, tally.topic)))
+            for tally, partitions in wanted
+        ]
+        count = 0
+        for tally, partitions, process in running:
+            for line in _lines_before_ends(process, tally.topic, partitions):
+                tally.add(line)
+                count += 1
+                if count % _REPORT_EVERY == 0:
+                    on_lines(count)
+
+
+@contextmanager
+def _consumer(cluster: DevCluster, topic: str) -> Iterator[subprocess.Popen[str]]:
     process = cluster.popen_tool(
         _CONSUMER,
         *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--from-beginning"),
-        *("--max-messages", str(count), "--timeout-ms", str(_IDLE_MS)),
+        *("--isolation-level", "read_committed", "--timeout-ms", str(_IDLE_MS)),
         *(word for name in _PRINTED for word in ("--formatter-property", f"print.{name}=true")),
     )
     try:
-        digests = _digest_lines(process, on_lines)
-        errors = process.stderr.read() if process.stderr is not None else ""
-        if process.wait() != 0 and "TimeoutException" not in errors:
-            raise CommandError(f"Kafka's console consumer failed on {topic}: {errors.strip()[-500:]}")
-        return digests
+        yield process
     finally:
         # Also after Ctrl-C: no process stays behind.
         process.kill()
@@ -47,33 +88,21 @@ def read_topic(cluster: DevCluster, topic: str, count: int, on_lines: OnLines) -
                 stream.close()
 
 
-def _digest_lines(process: subprocess.Popen[str], on_lines: OnLines) -> dict[int, PartitionDigest]:
-    digester = Digester()
-    for number, line in enumerate(process.stdout or (), start=1):
-        mark, _, rest = line.rstrip("\n").partition("\t")
-        partition = mark.removeprefix("Partition:")
-        # What is no record, such as a complaint of the tool, belongs to no partition and makes the counts differ.
-        digester.add(int(partition) if partition.isdigit() else -1, rest.encode("utf-8", "surrogateescape"))
-        if number % _REPORT_EVERY == 0:
-            on_lines(number)
-    return digester.digests()
-
-
-def end_offsets(cluster: DevCluster, pattern: str) -> dict[str, dict[int, int]]:
-    """How many records each partition has of the topics that match, as the broker counts them.
-
-    Raises:
-        CommandError: the tool failed.
-    """
-    done = cluster.run_tool(
-        _OFFSETS,
-        *("--bootstrap-server", cluster.bootstrap_servers, "--topic-partitions", pattern),
-        jvm=QUICK_JVM,
-    )
-    if done.returncode != 0:
-        raise CommandError(f"Kafka's offset tool failed: {done.stderr.strip()[-500:]}")
-    found: dict[str, dict[int, int]] = {}
-    for line in done.stdout.split():
-        topic, partition, offset = line.rsplit(":", 2)
-        found.setdefault(topic, {})[int(partition)] = int(offset)
-    return found
+def _lines_before_ends(process: subprocess.Popen[str], topic: str, partitions: int) -> Iterator[str]:
+    """The lines of all records but the ends; returns when each partition's end was met."""
+    ends: set[str] = set()
+    for line in process.stdout or ():
+        text = line.rstrip("\n")
+        if not text.endswith(_END):
+            yield text
+            continue
+        ends.add(text.split("\t")[1])
+        if len(ends) == partitions:
+            return
+    errors = process.stderr.read().strip() if process.stderr is not None else ""
+    if "TimeoutException" in errors:
+        raise CommandError(
+            f"{topic}: a read-committed consumer met the ends of {len(ends)} of {partitions} partitions only and found "
+            f"nothing more for {_IDLE_MS // 1000} s: a transaction is still open there"
+        )
+    raise CommandError(f"Kafka's console consumer failed on {topic}: {errors[-500:]}")

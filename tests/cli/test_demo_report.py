@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page and the last lines of the demo, for a good run and for a bad one."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from dataclasses import replace
+
+from penstock.cli._demo_compare import TopicFigures
+from penstock.cli._demo_report import Outcome, partition_chart, rate_chart, report_page
+from penstock.cli._demo_story import BatchTime, Event
+from penstock.cli.demo import verdict
+
+GOOD = TopicFigures("orders", 1960, 1960, 0, 0, 0, 0, 0, Counter({0: 1000, 1: 960}))
+BAD = replace(GOOD, read=2060, duplicates=100, examples=("orders: event 7 is there <2> times",))
+BATCHES = [BatchTime(0, 400_000, 10, 14), BatchTime(1, 400_000, 14, 16)]
+KILLS = [(12.0, "worker"), (15.0, "driver")]
+
+
+def outcome(*topics: TopicFigures) -> Outcome:
+    return Outcome(2000, True, topics, BATCHES, KILLS, [Event(0.4, "Kafka & Spark start")], 61.4)
+
+
+def test_a_good_run_says_yes() -> None:
+    assert verdict(outcome(GOOD)) == "exactly once: yes (2,000 events, 2 kills, 61 s)"
+    page = report_page(outcome(GOOD))
+    assert "<title>exactly once: yes</title>" in page
+    assert "class=wrong" not in page
+    assert "Kafka &amp; Spark start" in page
+
+
+def test_a_bad_run_says_no_and_how_many() -> None:
+    assert verdict(outcome(GOOD, BAD)).startswith(
+        "exactly once: no (100 duplicates, 0 missing, 0 otherwise wrong"
+    )
+    page = report_page(outcome(GOOD, BAD))
+    assert "<title>exactly once: no</title>" in page
+    assert page.count("<td class=wrong>100</td>") == 1
+    assert "event 7 is there &lt;2&gt; times" in page
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    page = report_page(outcome(GOOD, BAD))
+    assert not re.search(r"https?:|src=|href=|url\(|@import", page)
+
+
+def svg(text: str) -> ET.Element:
+    # HTML lets attributes stand without quotes; XML does not.
+    return ET.fromstring(re.sub(r"class=(\w+)", r'class="\1"', text))
+
+
+def test_the_chart_has_a_bar_for_each_batch_and_a_line_for_each_kill() -> None:
+    chart = svg(rate_chart(BATCHES, KILLS))
+    slow, fast = chart.findall("rect")
+    assert float(fast.get("height", "")) == 2 * float(slow.get("height", ""))
+    assert float(slow.get("width", "")) > 1.9 * float(fast.get("width", ""))
+    assert [text.text for text in chart.findall("text[@class='killed']")] == [
+        "worker killed",
+        "driver killed",
+    ]
+    lines = [float(line.get("x1", "")) for line in chart.findall("line[@class='kill']")]
+    left = float(slow.get("x", ""))
+    assert left < lines[0] < float(fast.get("x", "")) < lines[1]
+
+
+def test_charts_without_data_do_not_fail() -> None:
+    assert "none" in rate_chart([], KILLS)
+    assert svg(partition_chart(replace(GOOD, by_partition=Counter()))).findall("rect") == []
+
+
+def test_each_partition_has_its_bar_and_its_number() -> None:
+    chart = svg(partition_chart(GOOD))
+    assert len(chart.findall("rect")) == 2
+    assert [text.text for text in chart.findall("text")] == ["orders, 0", "1,000", "orders, 1", "960"]
