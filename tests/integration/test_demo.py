@@ -26,7 +26,12 @@ from penstock.devbroker import DevCluster
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
-with_spark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+def with_spark(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that runs the whole demo."""
+    for mark in (pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)):
+        test = mark(test)
+    return test
 
 
 # ---- reading, without Spark
@@ -97,7 +102,7 @@ def test_a_transaction_that_was_left_open_is_told(
         handle = producer.detach_transaction()
     mark_ends(dev_cluster.bootstrap_servers, {filled: 3})
     tally = TopicTally(filled, 3, 300, lambda found: True, demo.headers_of)
-    with pytest.raises(CommandError, match="met the ends of 2 of 3 partitions only.*still open"):
+    with pytest.raises(CommandError, match=r"met the ends of 2 of 3 partitions only.*still open"):
         read_topics(dev_cluster, [(tally, 3)], lambda count: None)
     complete_transaction(handle, commit=False, config={"bootstrap.servers": dev_cluster.bootstrap_servers})
 
@@ -110,8 +115,8 @@ def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
-def test_through_both_kills_every_event_is_there_once(marked: None, tmp_path: Path) -> None:
+@with_spark
+def test_through_both_kills_every_event_is_there_once(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     done = run_demo("--report", str(page))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -125,8 +130,8 @@ def test_through_both_kills_every_event_is_there_once(marked: None, tmp_path: Pa
     assert "<title>exactly once: yes</title>" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
-def test_at_least_once_the_same_kills_leave_duplicates(marked: None, tmp_path: Path) -> None:
+@with_spark
+def test_at_least_once_the_same_kills_leave_duplicates(tmp_path: Path) -> None:
     done = run_demo("--unsafe", "--report", str(tmp_path / "report.html"))
     assert done.returncode == 1, done.stdout + done.stderr
     found = re.search(
@@ -137,8 +142,8 @@ def test_at_least_once_the_same_kills_leave_duplicates(marked: None, tmp_path: P
     assert int(found.group(1).replace(",", "")) >= 4000 + 1000
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
-def test_ctrl_c_leaves_no_process_behind(marked: None, pids_below: Callable[[int], set[int]]) -> None:
+@with_spark
+def test_ctrl_c_leaves_no_process_behind(pids_below: Callable[[int], set[int]]) -> None:
     command = [*PENSTOCK, "demo", "--records", "50000000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None
