@@ -168,7 +168,7 @@ def test_a_kill_that_is_half_written_is_not_read(tmp_path: Path) -> None:
     assert try_read_kill(tmp_path, DRIVER) is None
 
 
-def test_the_driver_is_the_nearest_java_and_the_leader_of_its_group(tmp_path: Path) -> None:
+def test_the_driver_is_the_nearest_java_and_what_started_it(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.symlink_to("/bin/sh")
     program = (
@@ -180,34 +180,31 @@ def test_the_driver_is_the_nearest_java_and_the_leader_of_its_group(tmp_path: Pa
         [sys.executable, "-c", leader.replace("$RUN", f'"{sys.executable}" -c "{program}"')],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
         check=True,
     )
     started, found = done.stdout.splitlines()
-    group, above, parent = found.split()
-    assert (group, above) == (started, parent)
+    above, java_pid, parent = found.split()
+    assert (above, java_pid) == (started, parent)
 
 
-def test_a_driver_takes_all_of_its_session_with_it(tmp_path: Path) -> None:
-    # A grandchild in a group of its own, as Spark's daemons are.
+def test_a_driver_takes_all_that_it_started_with_it(tmp_path: Path) -> None:
+    # A grandchild in a session of its own, as Java is, and with a group of its own, as Spark's daemons are.
     program = textwrap.dedent("""
         import os, signal
         if os.fork() == 0:
-            os.setpgid(0, 0)
+            os.setsid()
             print(os.getpid(), flush=True)
             signal.pause()
         signal.pause()
     """)
     log = tmp_path / "log"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.cli._demo_driver._DAEMONS_SECONDS", 0.1)
-        with DriverProcess([sys.executable, "-c", program], {}, log) as driver:
-            deadline = time.monotonic() + 30
-            while not log.read_text().strip() and time.monotonic() < deadline:
-                select.select([], [], [], 0.02)
-            grandchild = int(log.read_text())
-            assert driver.try_wait(0.01) is None
-            os.kill(grandchild, 0)
+    with DriverProcess([sys.executable, "-c", program], {}, tmp_path, log) as driver:
+        deadline = time.monotonic() + 30
+        while not log.read_text().strip() and time.monotonic() < deadline:
+            select.select([], [], [], 0.02)
+        grandchild = int(log.read_text())
+        assert driver.try_wait(0.01) is None
+        os.kill(grandchild, 0)
     assert driver.try_wait(0) == -signal.SIGKILL
     with pytest.raises(ProcessLookupError):
         # It may be a zombie of the system's first process for a moment; then the state says so.

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Self
 
 LOOK_SECONDS = 0.1  # between two looks at the checkpoint
-_DAEMONS_SECONDS = 5.0  # that Spark's Python processes have to notice that Java has gone
+_FOLLOW_SECONDS = 10.0  # that Java and its Python processes have to follow the pipeline
+_MARK_VARIABLE = "PENSTOCK_DEMO_DRIVER"
 
 
 class Checkpoint:
@@ -47,22 +48,30 @@ class Checkpoint:
 
 
 class DriverProcess:
-    """A process that runs the pipeline, all that it starts in one session. At the end of the `with` block all is gone.
+    """A process that runs the pipeline. At the end of the `with` block it has gone, and so has all that it started.
 
     Args:
         command: the command line.
         environment: variables beyond those of this process.
+        folder: where it runs, and has its temporary files: what is killed cannot tidy up.
         log: where its output goes, behind what is there already.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+    ) -> None:
+        # Spark's processes are of several sessions and groups, and lose their parents when these are killed. But all
+        # of them inherit the environment, so they are known by this.
+        self._mark = f"{_MARK_VARIABLE}={os.getpid()}-{time.monotonic_ns()}"
+        name, _, value = self._mark.partition("=")
         self._log = log.open("ab")
         self._process = subprocess.Popen(  # noqa: S603 -- our own command line
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
+            cwd=folder,
+            env={**os.environ, **_temporary_files_in(folder), **environment, name: value},
             # A session of its own: Ctrl-C at the terminal reaches the demo alone, which then ends all of this.
             start_new_session=True,
         )
@@ -77,7 +86,7 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also that of its session."""
+        """Its process id."""
         return self._process.pid
 
     def try_wait(self, seconds: float) -> int | None:
@@ -90,27 +99,26 @@ class DriverProcess:
     def end(self) -> None:
         """Kill what is left of it, and wait until all of it has gone."""
         try:
-            _kill_group(self.pid)  # the pipeline and Java
+            # After a good end the rest is about to go, too; else nothing is worth waiting for.
+            patience = time.monotonic() + (_FOLLOW_SECONDS if self._process.poll() == 0 else 0)
+            self._process.kill()
             self._process.wait()
-            self._wait_for_daemons()
+            while left := _pids_with(self._mark):
+                if time.monotonic() >= patience:
+                    for pid in left:
+                        _kill(pid)
+                time.sleep(LOOK_SECONDS / 2)
         finally:
             self._log.close()
 
-    def _wait_for_daemons(self) -> None:
-        """Wait for Spark's Python daemons: they have groups of their own, and end when Java has."""
-        patience = time.monotonic() + _DAEMONS_SECONDS
-        while left := _pids_of_session(self.pid):
-            if time.monotonic() > patience:
-                for pid in left:
-                    _kill(pid)
-            time.sleep(LOOK_SECONDS)
 
-
-def _kill_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # it has gone; some systems say that they do not permit it where only zombies are left
+def _temporary_files_in(folder: Path) -> dict[str, str]:
+    """Variables that make Python, Java and Spark keep their temporary files there."""
+    return {
+        "TMPDIR": str(folder),
+        "SPARK_LOCAL_DIRS": str(folder),
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
+    }
 
 
 def _kill(pid: int) -> None:
@@ -120,14 +128,14 @@ def _kill(pid: int) -> None:
         pass  # it has gone by itself
 
 
-def _pids_of_session(session: int) -> set[int]:
-    """The living processes of a session; none where the system does not list them."""
+def _pids_with(mark: str) -> set[int]:
+    """The living processes with this setting in their environment; none where the system does not tell."""
+    wanted = mark.encode("ascii")
     found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended meanwhile
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.add(int(path.parent.name))
+            if wanted in path.read_bytes().split(b"\0"):
+                found.add(int(path.parent.name))
+        except OSError:
+            continue  # it ended meanwhile, or is somebody else's
     return found

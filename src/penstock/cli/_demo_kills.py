@@ -106,15 +106,13 @@ def _count_turn(path: Path) -> int:
 
 
 def driver_pids(pid: int) -> tuple[int, ...]:
-    """The processes of the driver above one that Spark started: the Python that runs the pipeline, and Java.
-
-    The demo starts the pipeline as the leader of a process group, and Java stays in it.
-    """
+    """The processes of the driver above one that Spark started: the Python that runs the pipeline, and Java."""
     parent, name = _parent_and_name(pid)
     while parent > 1 and name != "java":
         pid = parent
         parent, name = _parent_and_name(pid)
-    return (os.getpgid(pid), pid) if name == "java" else ()
+    # Java last: it starts nothing new once its Python has gone.
+    return (parent, pid) if name == "java" and parent > 1 else ()
 
 
 def _parent_and_name(pid: int) -> tuple[int, str]:

@@ -80,7 +80,8 @@ class PipelineRun:
             CommandError: it failed by itself, or was not killed as planned.
         """
         write_input(self.folder / "input", self.batches)
-        self._kills.mkdir()
+        for folder in (self._kills, self.folder / "spark"):
+            folder.mkdir()
         write_plan(self._kills, planned_kills(exactly_once=self.exactly_once))
         exit_code = self._run_once()
         if exit_code == -signal.SIGKILL and self._killed(DRIVER):
@@ -101,7 +102,7 @@ class PipelineRun:
             KILLS_VARIABLE: str(self._kills),
             "SPARK_LOCAL_IP": "127.0.0.1",  # nothing of the demo can be reached from outside
         }
-        with DriverProcess(command, environment, self.log) as driver:
+        with DriverProcess(command, environment, self.folder / "spark", self.log) as driver:
             while (exit_code := driver.try_wait(LOOK_SECONDS)) is None:
                 self._look()
         self._look()

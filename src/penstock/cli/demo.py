@@ -153,7 +153,7 @@ def headers_of(found: Order) -> str:
 
 def headers_of_rejected(found: Order) -> str:
     """Likewise, of an event in the dead-letter topic."""
-    return f"{headers_of(found)},penstock.expectation:something is ordered"
+    return f"{headers_of(found)},penstock.expectation:something is ordered,penstock.topic:orders"
 
 
 def verdict(outcome: Outcome) -> str:
