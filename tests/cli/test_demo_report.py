@@ -8,6 +8,9 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
+from penstock.cli import _demo_report
 from penstock.cli._demo_compare import TopicFigures
 from penstock.cli._demo_report import Outcome, partition_chart, rate_chart, report_page
 from penstock.cli._demo_story import BatchTime, Event
@@ -63,6 +66,15 @@ def test_the_chart_has_a_bar_for_each_batch_and_a_line_for_each_kill() -> None:
     lines = [float(line.get("x1", "")) for line in chart.findall("line[@class='kill']")]
     left = float(slow.get("x", ""))
     assert left < lines[0] < float(fast.get("x", "")) < lines[1]
+
+
+@pytest.mark.parametrize("highest", [1.0, 7.9, 999.0, 1000.0, 210_526.3, 3_000_000.0])
+def test_the_scale_has_few_and_round_numbers(highest: float) -> None:
+    scale = list(_demo_report._grid(highest))
+    assert scale[0] == 0
+    assert 2 <= len(scale) <= 6
+    assert scale[-1] <= highest < scale[-1] + scale[1]
+    assert str(scale[1]).rstrip("0") in ("1", "2", "5")
 
 
 def test_charts_without_data_do_not_fail() -> None:

@@ -74,7 +74,8 @@ def report_page(outcome: Outcome) -> str:
 <p class=soft>A Spark pipeline wrote order events to Kafka, {delivery}. A Python worker and the driver were killed on
 the way. Kafka's own console consumer, read-committed, found what follows.</p>
 <ul class=facts>{listed}</ul>
-<h2>Micro-batches: events per second</h2>
+<h2>Events per second</h2>
+<p class=soft>A bar for each micro-batch: as wide as its time, as high as its rate.</p>
 <div class=wide>{rate_chart(outcome.batches, outcome.kills)}</div>
 <h2>What is in the topics</h2>
 <div class=wide>{_topics_table(outcome.topics)}</div>
@@ -97,13 +98,13 @@ def rate_chart(batches: Sequence[BatchTime], kills: Sequence[tuple[float, str]])
     across = (_WIDTH - _LEFT - _RIGHT) / (last - first)
     down = (_HEIGHT - _TOP - _BOTTOM) / highest
     floor = _HEIGHT - _BOTTOM
-    parts = [
-        f'<line class=grid x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{floor - share * highest * down:.1f}" '
-        f'y2="{floor - share * highest * down:.1f}"/>'
-        f'<text x="{_LEFT - 8}" y="{floor - share * highest * down + 4:.1f}" text-anchor="end">'
-        f"{share * highest / 1000:,.0f} k</text>"
-        for share in (0.0, 0.5, 1.0)
-    ]
+    parts = []
+    for rate in _grid(highest):
+        y = floor - rate * down
+        parts.append(
+            f'<line class=grid x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{rate:,}</text>'
+        )
     for batch in batches:
         left, width = _LEFT + (batch.begun - first) * across, max(batch.seconds * across - 2, 1)
         height = batch.rate * down
@@ -113,14 +114,25 @@ def rate_chart(batches: Sequence[BatchTime], kills: Sequence[tuple[float, str]])
             f"<title>{words}</title></rect>"
             f'<text x="{left + width / 2:.1f}" y="{floor + 16}" text-anchor="middle">{batch.batch}</text>'
         )
-    for at, victim in kills:
+    for place, (at, victim) in enumerate(sorted(kills)):
         x = min(max(_LEFT + (at - first) * across, _LEFT), _WIDTH - _RIGHT)
+        # The first word stands left of its line and the next right of it, so that near ones do not meet.
+        anchor, shift = ("end", 4) if place == 0 and x > _WIDTH / 4 else ("start", -4)
         parts.append(
-            f'<line class=kill x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 12}" y2="{floor}"/>'
-            f'<text class=killed x="{x:.1f}" y="{_TOP - 18}" text-anchor="middle">{escape(victim)} killed</text>'
+            f'<line class=kill x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 14}" y2="{floor}"/>'
+            f'<text class=killed x="{x + shift:.1f}" y="{_TOP - 20}" text-anchor="{anchor}">'
+            f"{escape(victim)} killed</text>"
         )
     title = "events per second of each micro-batch, over time"
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
+
+
+def _grid(highest: float) -> range:
+    """Round numbers from 0 up to the highest one, three to six of them."""
+    step = 1
+    while highest / step >= 6:
+        step = step * 5 // 2 if str(step).startswith("2") else step * 2
+    return range(0, int(highest) + 1, step)
 
 
 def partition_chart(figures: TopicFigures) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.cli._demo_driver import LOOK_SECONDS, Checkpoint, DriverProcess
 from penstock.cli._demo_kills import (
@@ -24,11 +26,15 @@ from penstock.cli._demo_orders import FILES_PER_BATCH, Batches, write_input
 from penstock.cli._demo_story import BatchTime, Story
 from penstock.cli.options import CommandError
 
+if TYPE_CHECKING:
+    from penstock.sink import DecisionState
+
 PIPELINE = Path(__file__).with_name("orders.toml")
 WORKER_BATCH = 1
 DRIVER_BATCH = 3
 
 _LOG_TAIL = 15  # lines
+_STATE_SECONDS = 20.0  # to find the decision of a dead driver
 _HOOK_VARIABLE = "PENSTOCK_SINK_HOOK"
 
 
@@ -126,11 +132,9 @@ class PipelineRun:
         for batch, at in done.items():
             if batch >= len(self.times) and batch < self.batches.count:
                 since = self.story.since_start
-                time = BatchTime(
-                    batch, len(self.batches.numbers(batch)), since(begun.get(batch, at)), since(at)
-                )
-                self.times.append(time)
-                news.append((time.done, time))
+                events = len(self.batches.numbers(batch))
+                self.times.append(BatchTime(batch, events, since(begun.get(batch, at)), since(at)))
+                news.append((since(at), self.times[-1]))
         for victim in (WORKER, DRIVER):
             if not self._killed(victim) and (kill := try_read_kill(self._kills, victim)) is not None:
                 self.kills.append(kill)
@@ -147,11 +151,10 @@ class PipelineRun:
             return _kill_words(what, exactly_once=self.exactly_once)
         done = f"micro-batch {what.batch} is done: {what.events:,} events in {what.seconds:.1f} s"
         if self._killed(DRIVER) and what.batch == DRIVER_BATCH:
-            return f"{done}, the restart included; " + (
-                "what was decided is committed, and what Spark made again was skipped"
-                if self.exactly_once
-                else "all of it was written again"
+            how = (
+                "carried out as decided, nothing written again" if self.exactly_once else "all written again"
             )
+            return f"{done} with the restart, {how}"
         return f"{done}, {what.rate:,.0f} events/s"
 
     def _killed(self, victim: str) -> bool:
@@ -161,15 +164,24 @@ class PipelineRun:
         """Tell what the dead driver has left in Kafka: that is all that the next one has to go by."""
         if not self.exactly_once:
             return
+        deadline = time.monotonic() + _STATE_SECONDS
+        while (decision := self._try_find_decision()) is None:
+            if time.monotonic() > deadline:
+                raise CommandError(f"there is no decision of micro-batch {DRIVER_BATCH} in Kafka")
+            self.story.wait_for("looking for what the driver has decided")
+            time.sleep(LOOK_SECONDS)
+        still_open = sum(handle.is_open for handle in decision.handles)
+        self.story.say(
+            f"found in Kafka: micro-batch {decision.batch_id} is decided, {decision.rows:,} records; "
+            f"{still_open} of its {len(decision.handles)} transactions are still open"
+        )
+
+    def _try_find_decision(self) -> DecisionState | None:
+        """The decision that is not carried out; none at first, because a commit is answered before it is visible."""
         from penstock.sink import inspect_sinks
 
-        for state in inspect_sinks({"bootstrap.servers": self.servers}):
-            if (decision := state.decision) is not None and not decision.done:
-                still_open = sum(handle.is_open for handle in decision.handles)
-                self.story.say(
-                    f"found in Kafka: micro-batch {decision.batch_id} is decided, {decision.rows:,} records; "
-                    f"{still_open} of its {len(decision.handles)} transactions are still open"
-                )
+        found = (state.decision for state in inspect_sinks({"bootstrap.servers": self.servers}))
+        return next((decision for decision in found if decision is not None and not decision.done), None)
 
     def _log_tail(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -180,6 +192,6 @@ class PipelineRun:
 def _kill_words(kill: Kill, *, exactly_once: bool) -> str:
     pids = " and ".join(map(str, kill.pids))
     if kill.victim == WORKER:
-        return f"kill -9 {pids}: a Python worker, in the middle of micro-batch {kill.batch}; its rows were just written"
+        return f"kill -9 {pids}: a Python worker, in the middle of micro-batch {kill.batch}; its rows were written"
     state = "is decided, nothing of it is committed" if exactly_once else "is written, Spark does not know it"
     return f"kill -9 {pids}: the driver, Python and Java; micro-batch {kill.batch} {state}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     _check_report(args.report)
     kafka_jars()  # before the clock starts: it shows its own progress, and only the first run fetches anything
     try:
-        with closing(Story()) as story, _log_of_spark() as log:
+        with _end_of_terminal(), closing(Story()) as story, _log_of_spark() as log:
             story.say(f"starting Apache Kafka {KAFKA_VERSION} ...")
             with DevCluster() as cluster, _temporary_folder() as folder:
                 story.say(f"it runs at {cluster.bootstrap_servers}")
@@ -198,6 +199,21 @@ def _log_of_spark() -> Iterator[Path]:
         path.unlink()
         raise
     path.unlink()
+
+
+@contextmanager
+def _end_of_terminal() -> Iterator[None]:
+    """Tidy up, too, when the demo is asked to end, or its terminal is closed: Spark has a session of its own."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
