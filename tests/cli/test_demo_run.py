@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import select
 import signal
 import subprocess
@@ -75,6 +76,12 @@ def make_run(tmp_path: Path) -> Callable[..., PipelineRun]:
     return make
 
 
+def shown(run: PipelineRun) -> str:
+    stream = run.story._stream
+    assert isinstance(stream, io.StringIO)
+    return stream.getvalue()
+
+
 @pytest.fixture
 def _no_sink(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no broker to ask."""
@@ -121,8 +128,11 @@ def test_a_pipeline_that_fails_by_itself_is_told_with_the_end_of_its_log(
 ) -> None:
     monkeypatch.setenv("STAND_IN_CODE", "3")
     run = make_run()
-    with pytest.raises(CommandError, match=r"(?s)exit code 3; all of its output is in .*log.*rows went out"):
+    with pytest.raises(
+        CommandError, match=rf"exit code 3; all that Spark said is in {re.escape(str(run.log))}"
+    ):
         run.run()
+    assert shown(run).endswith("    | rows went out\n")
 
 
 @pytest.mark.slow

@@ -95,10 +95,10 @@ class PipelineRun:
             self.story.say("starting the driver again, on the same checkpoint")
             exit_code = self._run_once()
         if exit_code != 0:
-            raise CommandError(f"the pipeline failed with exit code {exit_code}; {self._log_tail()}")
+            raise self._failure(f"the pipeline failed with exit code {exit_code}")
         for victim in (WORKER, DRIVER):
             if not self._killed(victim):
-                raise CommandError(f"the {victim} was not killed as planned; {self._log_tail()}")
+                raise self._failure(f"the {victim} was not killed as planned, so nothing is proved")
 
     def _run_once(self) -> int:
         """Start the driver and follow it to its end; the exit code."""
@@ -167,7 +167,7 @@ class PipelineRun:
         deadline = time.monotonic() + _STATE_SECONDS
         while (decision := self._try_find_decision()) is None:
             if time.monotonic() > deadline:
-                raise CommandError(f"there is no decision of micro-batch {DRIVER_BATCH} in Kafka")
+                raise self._failure(f"there is no decision of micro-batch {DRIVER_BATCH} in Kafka")
             self.story.wait_for("looking for what the driver has decided")
             time.sleep(LOOK_SECONDS)
         still_open = sum(handle.is_open for handle in decision.handles)
@@ -183,10 +183,11 @@ class PipelineRun:
         found = (state.decision for state in inspect_sinks({"bootstrap.servers": self.servers}))
         return next((decision for decision in found if decision is not None and not decision.done), None)
 
-    def _log_tail(self) -> str:
+    def _failure(self, what: str) -> CommandError:
+        """The error to raise, after the end of what Spark had to say was shown."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        tail: Sequence[str] = [line for line in lines if line.strip()][-_LOG_TAIL:]
-        return "\n".join([f"all of its output is in {self.log}, which ends with:", *tail])
+        self.story.show([line for line in lines if line.strip()][-_LOG_TAIL:])
+        return CommandError(f"{what}; all that Spark said is in {self.log}")
 
 
 def _kill_words(kill: Kill, *, exactly_once: bool) -> str:

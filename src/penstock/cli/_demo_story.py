@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TextIO
 
@@ -66,6 +67,12 @@ class Story:
         self.events.append(event)
         self._waiting.finish()
         print(f"{event.at:6.1f} s  {text}", file=self._stream, flush=True)
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Show what somebody else has said."""
+        self._waiting.finish()
+        for line in lines:
+            print(f"    | {line}", file=self._stream, flush=True)
 
     def wait_for(self, text: str) -> None:
         """Show what is waited for, until something is said."""
