@@ -83,7 +83,9 @@ def maybe_kill(folder: Path, planned: PlannedKill) -> None:
     """Kill when it is this process' turn, and it was not done before."""
     if _count_turn(folder / f"{planned.victim}.turns") < planned.turn:
         return
-    pids = (os.getpid(),) if planned.victim == WORKER else driver_pids(os.getpid())
+    # For the driver this is the process that commits. It would go on without Java, and finish what it has begun.
+    above = driver_pids(os.getpid()) if planned.victim == DRIVER else ()
+    pids = (*above, os.getpid())
     kill = Kill(planned.victim, planned.batch, pids, time.time())
     try:
         # Made only if it is not there: of all processes and attempts one gets to kill.

@@ -191,7 +191,7 @@ class PipelineRun:
 
 
 def _kill_words(kill: Kill, *, exactly_once: bool) -> str:
-    pids = " and ".join(map(str, kill.pids))
+    pids = " ".join(map(str, kill.pids))
     if kill.victim == WORKER:
         return f"kill -9 {pids}: a Python worker, in the middle of micro-batch {kill.batch}; its rows were written"
     state = "is decided, nothing of it is committed" if exactly_once else "is written, Spark does not know it"
