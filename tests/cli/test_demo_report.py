@@ -57,7 +57,7 @@ def svg(text: str) -> ET.Element:
 def test_the_chart_has_a_bar_for_each_batch_and_a_line_for_each_kill() -> None:
     chart = svg(rate_chart(BATCHES, KILLS))
     slow, fast = chart.findall("rect")
-    assert float(fast.get("height", "")) == 2 * float(slow.get("height", ""))
+    assert float(fast.get("height", "")) == 2 * float(slow.get("height", "")) > 100
     assert float(slow.get("width", "")) > 1.9 * float(fast.get("width", ""))
     assert [text.text for text in chart.findall("text[@class='killed']")] == [
         "worker killed",
