@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
 
 TOPICS = {"orders": 6, "orders-rejected": 2}  # with their partitions; the names are those of orders.toml
+_KEPT = {"retention.ms": -1}
 DEFAULT_RECORDS = 2_000_000
 # Of fewer events some tasks would have none, and could not be killed over them.
 _FEWEST_RECORDS = 1000
@@ -106,7 +107,8 @@ def run_on(cluster: DevCluster, pipeline: PipelineRun) -> Outcome:
     """Run the pipeline into a running cluster, read what it wrote, and compare."""
     story = pipeline.story
     for topic, partitions in TOPICS.items():
-        create_topic(topic, partitions, config={"bootstrap.servers": pipeline.servers})
+        # The events are of long ago, as Kafka sees it, and it looks for records to forget every few minutes.
+        create_topic(topic, partitions, settings=_KEPT, config={"bootstrap.servers": pipeline.servers})
     story.say(
         f"starting {PIPELINE.name} on Spark: {pipeline.events:,} order events in {pipeline.batches.count} "
         f"micro-batches, {'exactly' if pipeline.exactly_once else 'at least'} once"
