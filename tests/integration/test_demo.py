@@ -43,7 +43,9 @@ def filled(dev_cluster: DevCluster) -> str:
     from penstock import Producer
 
     topic = f"demo-{os.getpid()}-{time.monotonic_ns()}"
-    create_topic(topic, 3, config={"bootstrap.servers": dev_cluster.bootstrap_servers})
+    # The events are old: Kafka would forget them when it next looks.
+    forever = {"retention.ms": -1}
+    create_topic(topic, 3, settings=forever, config={"bootstrap.servers": dev_cluster.bootstrap_servers})
     config = {"bootstrap.servers": dev_cluster.bootstrap_servers, "transactional.id": topic}
     with Producer(config) as producer:
         producer.init_transactions()
