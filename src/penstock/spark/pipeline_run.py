@@ -223,6 +223,10 @@ class _BatchWrite:
 
     def _write(self) -> None:
         try:
+            if not is_remote(self._spark):
+                # Spark looks for Python data sources in the session that is active on the thread, and this is the
+                # public call that makes one so.
+                self._spark.createDataFrame([], "nothing INT")
             self._spark.addTag(self._tag)
             self._writer.save()
         except BaseException as error:  # noqa: BLE001  # raised again by finish(), on the thread that waits
