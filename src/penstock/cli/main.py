@@ -51,6 +51,7 @@ examples:
   penstock broker start                       a real Apache Kafka on this machine
   echo hello | penstock produce greetings     one record
   penstock produce orders orders.jsonl --format json --key-field id
+  penstock run orders.toml --dry-run          what a pipeline on Spark would do
   penstock perf --topic test --num-records 1000000 --record-size 100
   penstock COMMAND --help                     options and more examples
 """
