@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ExpectationFailedError, PipelineError
-from penstock.spark.pipeline_failure import pipeline_failure, spark_words
+from penstock.spark.pipeline_failure import is_lost, pipeline_failure, spark_words
 
 UNRESOLVED = """\
 [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amout` cannot be resolved. Did you mean `amount`? \
@@ -64,6 +64,17 @@ def test_a_failed_expectation_is_found_in_the_noise() -> None:
 def test_a_row_that_cannot_be_shown_is_left_out() -> None:
     error = pipeline_failure(RuntimeError("[penstock expectation] e |  [end]"), "orders")
     assert str(error) == "orders: the expectation 'e' is not met by a row"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionRefusedError(111, "Connection refused"), RuntimeError("Answer from Java side is empty")],
+)
+def test_a_driver_that_is_gone_is_told_with_the_way_out(error: Exception) -> None:
+    assert is_lost(error)
+    text = str(pipeline_failure(error, "orders"))
+    assert text.startswith("orders: Spark's driver has ended (")
+    assert "run the pipeline again" in text
 
 
 def test_anything_else_is_a_pipeline_error() -> None:

@@ -127,9 +127,9 @@ def _run_watched(args: argparse.Namespace, pipeline: Pipeline, spark: Any) -> in
         try:
             job.run()
         finally:
-            for line in summary_lines(job.stats):
-                print(line)
-            if job.stats.finished is not None:
+            if job.stats.outcome != "running":  # a definition that was refused has nothing to sum up
+                for line in summary_lines(job.stats):
+                    print(line)
                 write_report(job.stats, args.report)
                 if args.report is not None:
                     print(f"  report         {args.report}")

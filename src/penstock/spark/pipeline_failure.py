@@ -45,6 +45,16 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
+def is_lost(error: BaseException) -> bool:
+    """Whether Spark itself is gone: nothing more can be asked of it."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return (
+        isinstance(error, OSError)
+        or "Py4JNetworkError" in names
+        or "Answer from Java side is empty" in str(error)
+    )
+
+
 def pipeline_failure(error: BaseException, name: str) -> PipelineError:
     """The error that the user of a pipeline gets for one of Spark."""
     found = _EXPECTATION.search(str(error))
@@ -53,5 +63,10 @@ def pipeline_failure(error: BaseException, name: str) -> PipelineError:
         shown = f": {row}" if row else ""
         return ExpectationFailedError(
             f"{name}: the expectation {expectation!r} is not met by a row{shown}", expectation
+        )
+    if is_lost(error):
+        return PipelineError(
+            f"{name}: Spark's driver has ended ({spark_words(error)}). What was committed is in the topic; run the "
+            "pipeline again, and it goes on from there"
         )
     return PipelineError(f"{name}: {spark_words(error)}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PipelineError
 
 from .pipeline_check import AVAILABLE_NOW, load_pipeline
-from .pipeline_failure import pipeline_failure
+from .pipeline_failure import is_lost, pipeline_failure
 from .pipeline_model import Pipeline
 from .pipeline_plan import ROW_METRICS, Plan, make_plan
 from .pipeline_session import is_remote, pipeline_session
@@ -98,8 +98,11 @@ class PipelineRun:
         try:
             plan = make_plan(self.pipeline, self._spark)
             try:
-                kind = _StreamWrite if self.pipeline.source.streaming else _BatchWrite
-                self._watch(kind(self, plan, lines), lines)
+                if self._stop.wanted:  # while it was planned
+                    self.stats.outcome = "stopped"
+                else:
+                    kind = _StreamWrite if self.pipeline.source.streaming else _BatchWrite
+                    self._watch(kind(self, plan, lines), lines)
             finally:
                 plan.close()
         except PipelineError as error:
@@ -121,7 +124,8 @@ class PipelineRun:
                 self._bring_to_stop(write, lines)
             write.finish()
         except Exception as error:
-            self._look(write, lines)
+            if not is_lost(error):
+                self._look(write, lines)
             if self._stop.wanted:  # what a stop breaks off is no failure
                 self.stats.outcome = "stopped"
                 return

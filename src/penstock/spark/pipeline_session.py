@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PipelineError
 
-from .pipeline_failure import spark_words
+from .pipeline_failure import is_lost, spark_words
 from .pipeline_model import Pipeline
 
 if TYPE_CHECKING:
@@ -37,7 +37,15 @@ def pipeline_session(
         yield session
     finally:
         if is_new:
-            session.stop()
+            _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    try:
+        session.stop()
+    except Exception as error:
+        if not is_lost(error):  # it has stopped by itself, and that has been told
+            raise
 
 
 def is_remote(spark: SparkSession) -> bool:

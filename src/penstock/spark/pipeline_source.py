@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PipelineDefinitionError
 
-from .pipeline_failure import spark_words
+from .pipeline_failure import is_lost, spark_words
 from .pipeline_file import Definition
 from .pipeline_lines import Path as KeyPath
 from .pipeline_model import PREVIOUS, Pipeline, Source, Step
@@ -55,10 +55,14 @@ class Steps:
         self._made: list[str] = []
 
     def close(self) -> None:
-        """Take the views away."""
-        for view in self._made:
-            self._spark.catalog.dropTempView(view)
-        self._made.clear()
+        """Take the views away; where Spark is gone, they are too."""
+        views, self._made = self._made, []
+        try:
+            for view in views:
+                self._spark.catalog.dropTempView(view)
+        except Exception as error:
+            if not is_lost(error):
+                raise
 
     def apply(self, position: int, step: Step, rows: DataFrame) -> DataFrame:
         """The rows after the step."""

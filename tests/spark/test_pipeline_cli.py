@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock run` as people start it: in a process of its own, with its own Spark, and by spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import IO
+
+import psutil
+import pytest
+from fix_broker import MakeTopic
+from fix_spark import SOURCES, ReadBack
+
+from penstock.devbroker import DevCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+LIMIT = 300.0  # seconds for a process to come to its end; it takes ten when nothing else is going on
+
+STREAM = """\
+[variables]
+rows = 50
+servers = ""
+[pipeline]
+name = "ticks"
+[source]
+format = "rate-micro-batch"
+streaming = true
+options = { rowsPerBatch = "${rows}", numPartitions = 1 }
+[[steps]]
+sql = "SELECT value AS id FROM input"
+[sink]
+topic = "${topic}"
+checkpoint = "${folder}/checkpoint"
+trigger = "1 second"
+options.kafka.bootstrap.servers = "${servers}"
+[spark]
+master = "local[2]"
+settings.spark.ui.enabled = false
+settings.spark.driver.memory = "1g"
+"""
+BATCH = """\
+source.sql = "SELECT id FROM range(100)"
+expectations = [{ name = "below", condition = "id < ${below}", action = "fail" }]
+[sink]
+topic = "${topic}"
+options.kafka.bootstrap.servers = "${servers}"
+[spark.settings]
+spark.ui.enabled = false
+"""
+
+
+def environment() -> dict[str, str]:
+    """As in a shell where the package is installed; no Spark of the tests is in it."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    return {**mine, "PYTHONPATH": str(SOURCES), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def variables(cluster: DevCluster, topic: str, folder: Path | None = None, **more: object) -> list[str]:
+    values = {"topic": topic, "servers": cluster.bootstrap_servers, **more}
+    if folder is not None:
+        values["folder"] = folder
+    return [word for name, value in values.items() for word in ("--var", f"{name}={value}")]
+
+
+def ids(records: list[object]) -> list[int]:
+    return sorted(json.loads(record.value)["id"] for record in records)  # type: ignore[attr-defined]
+
+
+def read_until(stream: IO[str], words: str) -> str:
+    """Read lines up to the one that has these words; the test's own time limit ends a wait that is in vain."""
+    text = ""
+    for line in stream:
+        text += line
+        if words in line:
+            return text
+    raise AssertionError(f"{words!r} did not come:\n{text}")
+
+
+def test_ctrl_c_stops_cleanly(
+    dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack, tmp_path: Path
+) -> None:
+    """To the whole group, as a terminal does: the pipeline's workers must not die of it."""
+    name = topic(1)
+    definition, report = tmp_path / "ticks.toml", tmp_path / "report.html"
+    definition.write_text(STREAM)
+    command = [sys.executable, "-m", "penstock", "run", str(definition), "--report", str(report)]
+    process = subprocess.Popen(
+        [*command, *variables(dev_cluster, name, tmp_path)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        log = read_until(process.stderr, "batch 1")
+        children = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)
+        summary, more = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+        process.communicate()
+    log += more
+    assert process.returncode == 130, log
+    assert summary.startswith("ticks: stopped after "), summary
+    assert f"{name}-0" in summary
+    assert "Traceback" not in log
+    found = ids(read_back(name))
+    assert found == list(range(len(found)))
+    assert len(found) >= 100
+    assert "<svg" in report.read_text()
+    _, alive = psutil.wait_procs(children, timeout=LIMIT)
+    assert alive == []
+
+
+def test_spark_submit_runs_the_program_that_is_printed(
+    dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack, tmp_path: Path
+) -> None:
+    name = topic(1)
+    definition = tmp_path / "numbers.toml"
+    definition.write_text(BATCH + 'spark.app.name = "not this"\n')
+    printed = subprocess.run(
+        [sys.executable, "-m", "penstock", "run", "--print-app"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT,
+    )
+    submit = Path(sysconfig.get_path("scripts")) / "spark-submit"
+    done = subprocess.run(
+        [
+            *(submit, "--master", "local[2]", "--conf", "spark.ui.enabled=false", printed.stdout.strip()),
+            *(definition, *variables(dev_cluster, name, below=1000)),
+        ],
+        env={**environment(), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "numbers: done after " in done.stdout
+    assert ids(read_back(name)) == list(range(100))
+
+
+def test_a_failed_expectation_is_exit_code_3(
+    dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack, tmp_path: Path
+) -> None:
+    name = topic(1)
+    definition = tmp_path / "numbers.toml"
+    definition.write_text(BATCH)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "penstock",
+            "run",
+            definition,
+            *variables(dev_cluster, name, below=60),
+            "--quiet",
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 3, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("penstock run: numbers: the expectation 'below' is not met by a row: {\"id\":")
+    assert done.stdout.startswith("numbers: failed after ")
+    assert read_back(name) == []
