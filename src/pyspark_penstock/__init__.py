@@ -26,6 +26,12 @@ class DefaultSource(DataSource):
         """What users give to `format`."""
         return "penstock"
 
+    def schema(self) -> StructType:
+        """Asked of a source that is read from."""
+        raise NotImplementedError(
+            'format("penstock") writes to Kafka, and does not read from it; to read, use Spark\'s own connector'
+        )
+
     # Spark calls both by keyword in places: the names of the parameters are part of its interface.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -18,7 +18,7 @@ from penstock._primitives_cy import partition_for_key
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 EXACTLY, AT_LEAST = "exactly-once", "at-least-once"
 MOMENT_MS = 1_767_323_045_678

@@ -38,6 +38,14 @@ def test_after_an_error_there_is_a_new_one(config: dict[str, str]) -> None:
     again.send("orders", b"x").result(10)
 
 
+def test_configurations_that_are_not_used_any_more_are_let_go(config: dict[str, str]) -> None:
+    first, *_ = [shared_producer(config | {"linger.ms": str(number)}) for number in range(4)]
+    assert shared_producer(config | {"linger.ms": "0"}) is first  # used again, so that it is not the oldest
+    shared_producer(config | {"linger.ms": "4"})
+    assert shared_producer(config | {"linger.ms": "0"}) is first
+    assert len(producer_cache._producers) == 4
+
+
 def test_a_child_of_a_fork_makes_its_own(config: dict[str, str]) -> None:
     producer = shared_producer(config)
     reading, writing = os.pipe()

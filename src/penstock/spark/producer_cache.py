@@ -18,7 +18,11 @@ from penstock.producer.producer import Producer
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
 
-_producers: dict[_Key, Producer] = {}  # the process id in the key guards against a copy made by a fork
+# Configurations in use at once; a notebook may try out many more in the life of a worker.
+_KEPT = 4
+
+# Last used last. The process id in the key guards against a copy made by a fork.
+_producers: dict[_Key, Producer] = {}
 
 
 def shared_producer(config: Mapping[str, str]) -> Producer:
@@ -28,18 +32,21 @@ def shared_producer(config: Mapping[str, str]) -> Producer:
         KafkaError: the configuration is wrong, or no address can be resolved.
     """
     key = (os.getpid(), tuple(sorted(config.items())))
-    producer = _producers.get(key)
+    producer = _producers.pop(key, None)
     if producer is None:
-        producer = _producers[key] = Producer(config)
+        producer = Producer(config)
+    _producers[key] = producer
+    while len(_producers) > _KEPT:
+        forget_producer(next(iter(_producers.values())))  # idle: every task waits for its acknowledgements
     return producer
 
 
 def forget_producer(producer: Producer) -> None:
-    """Do not use a producer again after an error: whatever it had is given up."""
+    """Do not use a producer again: whatever it has on its way is given up."""
     for key, known in list(_producers.items()):
         if known is producer:
             del _producers[key]
     try:
         producer.close(0)
-    except KafkaError:  # it is being given up because something is wrong already
+    except KafkaError:  # it may be given up because something is wrong already
         pass

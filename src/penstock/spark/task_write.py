@@ -135,7 +135,8 @@ def _send_all(sender: PartitionSender, batches: Iterable[pa.RecordBatch]) -> Tas
 
 def _give_up(producer: Producer, error: BaseException) -> None:
     """Abort the transaction after an error, if the producer is fit to do so at once; then let it go."""
-    if isinstance(error, BadRowsError) or not isinstance(error, KafkaError):
+    is_fit = isinstance(error, BadRowsError) or not isinstance(error, KafkaError)
+    if is_fit and isinstance(error, Exception):  # a process that is told to end must not be held up
         try:
             producer.abort_transaction()
         except KafkaError as failure:  # whoever cleans up, or the time-out, will do it

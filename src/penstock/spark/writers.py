@@ -182,8 +182,11 @@ def sink_settings(options: SinkOptions) -> SinkSettings:
     run_id = options.run_id
     if not options.streaming and run_id is None:
         run_id = secrets.token_hex(16)
+    sink_id = options.sink_id
+    if sink_id is None and options.streaming and options.checkpoint_location is not None:
+        sink_id = options.checkpoint_location.rstrip("/") or "/"
     return SinkSettings(
-        sink_id=options.sink_id or (options.checkpoint_location if options.streaming else None) or "batch",
+        sink_id=sink_id or "batch",
         config=options.producer,
         run_id=run_id,
         one_off=not options.streaming and options.run_id is None,
