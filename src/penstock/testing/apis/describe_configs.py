@@ -49,7 +49,8 @@ def _result(request: ApiRequest, row: Body) -> Body:
     except Refused as error:
         return _named(row, error_code=error.code, error_message=error.message)
     wanted = row["configuration_keys"]
-    return _named(row, configs=[option for option in options if not wanted or option["name"] in wanted])
+    configs = [option for option in options if not wanted or option["name"] in wanted]
+    return _named(row, error_message="", configs=configs)  # not null, as it is everywhere else
 
 
 def _named(row: Body, **answer: Any) -> Body:
@@ -63,7 +64,7 @@ def _of_topic(request: ApiRequest, name: str) -> list[Body]:
     check_topic_name(name)
     topic = request.cluster.topics.by_name(name)
     if topic is None:
-        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return described(topic.configs)
 
 
