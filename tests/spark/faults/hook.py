@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PENSTOCK_SINK_HOOK names in the tests: runs in Spark's own processes, whenever the sink reaches a step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spark.faults.processes import java_above
+from spark.faults.rules import Marks, Rule
+
+
+class PlannedFailure(Exception):
+    """What a rule raises."""
+
+
+def at_step(step: Any, facts: Mapping[str, Any]) -> None:
+    """Called by the sink."""
+    marks = Marks.of_this_process()
+    place = _place(facts)
+    for number, rule in enumerate(marks.rules()):
+        if rule.fits(step.name, place) and marks.claim(number, rule.times):
+            for action in rule.do:
+                _carry_out(action, rule, marks)
+
+
+def _place(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Where we are: in which batch, and in a task in which one."""
+    from pyspark import TaskContext
+
+    place: dict[str, Any] = {}
+    if facts.get("batch_id") is not None:
+        place["batch"] = int(facts["batch_id"])
+    context = TaskContext.get()
+    if context is not None:
+        place |= {"partition": context.partitionId(), "attempt": context.attemptNumber()}
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if batch is not None:
+            place["batch"] = int(batch)
+    return place
+
+
+def _carry_out(action: str, rule: Rule, marks: Marks) -> None:
+    verb, _, what = action.partition(" ")
+    if verb == "touch":
+        marks.touch(what)
+    elif verb == "await":
+        marks.wait(what)
+    elif verb == "pause":
+        threading.Event().wait(float(what))
+    elif verb == "raise":
+        raise PlannedFailure(f"planned at {rule.step}")
+    elif action == "kill self":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "kill jvm":
+        # A machine that fails takes both: what this process would still do must not happen.
+        os.kill(java_above(os.getpid()), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "freeze jvm":
+        os.kill(java_above(os.getpid()), signal.SIGSTOP)
+    elif action == "thaw jvm":
+        # Spark may have ended it for good in the meantime.
+        with contextlib.suppress(LookupError, ProcessLookupError):
+            os.kill(java_above(os.getpid()), signal.SIGCONT)
+    elif action == "without decisions":
+        _switch_off_decisions()
+    else:
+        raise ValueError(f"no such action: {action}")
+
+
+def _switch_off_decisions() -> None:
+    """Replace the sink's commit, in this process, by one that ends what the tasks wrote without having decided it."""
+    from penstock.spark import writers
+
+    writers.commit = _end_without_decision
+
+
+def _end_without_decision(settings: Any, messages: Sequence[Any], batch_id: int) -> None:
+    from penstock.sink import Step, Written, reached
+
+    from penstock.control import complete_transaction
+
+    handles = [message.handle.transaction for message in messages if isinstance(message, Written)]
+    for number, handle in enumerate(handles):
+        complete_transaction(handle, config=settings.config)
+        if number == 0:
+            reached(Step.AFTER_FIRST_END, batch_id=batch_id)
+    reached(Step.AFTER_ALL_ENDS, batch_id=batch_id)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's program: a process with a Spark session that runs one job for each line it reads, and says how it ended.
+
+Run as `python -m spark.faults.server MASTER`. It is a process of its own so that its Java process can be killed. Rows
+are lines of text files; each file is one task, and each number of files one micro-batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+# Each file a task of its own: none is larger, and opening one costs as much as a whole task may hold.
+TASK_BYTES = 64 * 1024
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.files.maxPartitionBytes": str(TASK_BYTES),
+    "spark.sql.files.openCostInBytes": str(TASK_BYTES),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
+    "spark.sql.streaming.stopTimeout": "10s",
+    "spark.sql.streaming.pollingDelay": "10ms",
+}
+
+
+def session(master: str, more: dict[str, str]) -> SparkSession:
+    """Start Spark."""
+    builder = SparkSession.builder.master(master).appName("faults")
+    for name, value in (SETTINGS | more).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def rows(lines: DataFrame) -> DataFrame:
+    """A line names its row: the last word is its number, which decides the Kafka partition."""
+    return lines.selectExpr(
+        "value", "value as key", "cast(element_at(split(value, ' '), -1) as int) % 2 as partition"
+    )
+
+
+def run(spark: SparkSession, job: dict[str, Any]) -> None:
+    """Run one job to its end."""
+    options = job["options"]
+    if job["kind"] == "batch":
+        lines = spark.read.text(job["input"])
+        rows(lines).write.format("penstock").options(**options).mode("append").save()
+        return
+    lines = spark.readStream.option("maxFilesPerTrigger", job["files_per_batch"]).text(job["input"])
+    query = (
+        rows(lines)
+        .writeStream.format(job.get("format", "penstock"))
+        .options(**options)
+        .option("checkpointLocation", job["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def main() -> None:
+    spark = session(sys.argv[1], json.loads(sys.argv[2]))
+    answer({"java": spark.sparkContext._gateway.proc.pid})
+    for line in sys.stdin:
+        try:
+            run(spark, json.loads(line))
+        except Exception as error:
+            answer({"error": f"{type(error).__name__}: {error}"})
+        else:
+            answer({"error": None})
+    spark.stop()
+
+
+def answer(row: dict[str, Any]) -> None:
+    os.write(_ANSWERS, (json.dumps(row) + "\n").encode())
+
+
+if __name__ == "__main__":
+    # Java inherits standard output and may write to it; answers go where only this process writes.
+    _ANSWERS = os.dup(1)
+    os.dup2(2, 1)
+    main()
