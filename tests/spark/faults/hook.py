@@ -80,9 +80,8 @@ def _switch_off_decisions() -> None:
 
 
 def _end_without_decision(settings: Any, messages: Sequence[Any], batch_id: int) -> None:
-    from penstock.sink import Step, Written, reached
-
     from penstock.control import complete_transaction
+    from penstock.sink import Step, Written, reached
 
     handles = [message.handle.transaction for message in messages if isinstance(message, Written)]
     for number, handle in enumerate(handles):

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from control.support import init_producer_id
-from penstock.sink import sink_key
 from spark.faults.driver import Ending, SparkDriver
 from spark.faults.reading import PARTITIONS, Found, Input, look
 from spark.faults.rules import Marks, Rule
 
 from penstock.control import ControlClient, TransactionListing, create_topic, list_transactions
+from penstock.sink import sink_key
 
 # The whole suite takes minutes; without this variable only its short list runs.
 SUITE_VARIABLE = "PENSTOCK_SPARK_FAULTS"
