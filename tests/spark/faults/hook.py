@@ -35,6 +35,8 @@ def _place(facts: Mapping[str, Any]) -> dict[str, Any]:
     place: dict[str, Any] = {}
     if facts.get("batch_id") is not None:
         place["batch"] = int(facts["batch_id"])
+    if "execution" in facts:
+        place["batch"] = facts["execution"].number - 1  # right in the program's first run
     context = TaskContext.get()
     if context is not None:
         place |= {"partition": context.partitionId(), "attempt": context.attemptNumber()}

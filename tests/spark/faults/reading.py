@@ -44,7 +44,7 @@ class Found:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Input:
     """Files of numbered rows: batch, task and number in each line.
 
@@ -52,21 +52,33 @@ class Input:
         batches: micro-batches.
         tasks: files, and so tasks, of each.
         rows: lines of each file.
+        first_batch: its number.
     """
 
     folder: Path
     batches: int = 3
     tasks: int = 2
     rows: int = 200
+    first_batch: int = 0
 
     def write(self) -> None:
         """Write the files; Spark takes them in the order of their times."""
         self.folder.mkdir(parents=True)
-        for number in range(self.batches * self.tasks):
-            batch, task = divmod(number, self.tasks)
-            path = self.folder / f"{batch:03}-{task}.txt"
-            path.write_text("".join(f"{row}\n" for row in self.lines(batch, task)))
-            os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        self._write(range(self.first_batch, self.first_batch + self.batches))
+
+    def add(self, batches: int) -> None:
+        """Write files for so many batches more."""
+        end = self.first_batch + self.batches
+        self._write(range(end, end + batches))
+        self.batches += batches
+
+    def _write(self, numbers: Iterable[int]) -> None:
+        for batch in numbers:
+            for task in range(self.tasks):
+                path = self.folder / f"{batch:03}-{task}.txt"
+                path.write_text("".join(f"{row}\n" for row in self.lines(batch, task)))
+                time = 1_700_000_000 + batch * self.tasks + task
+                os.utime(path, (time, time))
 
     def lines(self, batch: int, task: int) -> list[str]:
         return [f"{batch:03} {task} {number:05}" for number in range(self.rows)]
@@ -74,7 +86,7 @@ class Input:
     def all_lines(self) -> set[str]:
         return {
             line
-            for batch in range(self.batches)
+            for batch in range(self.first_batch, self.first_batch + self.batches)
             for task in range(self.tasks)
             for line in self.lines(batch, task)
         }
