@@ -72,6 +72,10 @@ chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producer
 	PYTHONPATH=tests $(PY) -m chaos --minutes $(or $(MINUTES),10) --protocol $(or $(PROTOCOL),both) \
 	  $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
+.PHONY: test-spark-faults
+test-spark-faults: build need-java ## Spark jobs whose processes are killed, frozen and replaced; all cases, some minutes
+	PENSTOCK_SPARK_FAULTS=all PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/spark/faults $(PYTEST_ARGS)
+
 .PHONY: fuzz
 fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers, for longer than the tests do; FUZZ_SECONDS=60 of them guided by coverage
 	PENSTOCK_FUZZ_EFFORT=10 $(PY) -m pytest tests/fuzz tests/network/test_fuzz_responses.py --timeout 900 $(PYTEST_ARGS)

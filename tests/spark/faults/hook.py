@@ -14,6 +14,10 @@ from spark.faults.processes import java_above
 from spark.faults.rules import Marks, Rule
 
 
+# The batch that this process was last told of.
+_last_batch: list[int | None] = [None]
+
+
 class PlannedFailure(Exception):
     """What a rule raises."""
 
@@ -34,7 +38,10 @@ def _place(facts: Mapping[str, Any]) -> dict[str, Any]:
 
     place: dict[str, Any] = {}
     if facts.get("batch_id") is not None:
-        place["batch"] = int(facts["batch_id"])
+        _last_batch[0] = int(facts["batch_id"])
+    # Between the ends of two transactions the sink does not say of which batch they are.
+    if _last_batch[0] is not None:
+        place["batch"] = _last_batch[0]
     if "execution" in facts:
         place["batch"] = facts["execution"].number - 1  # right in the program's first run
     context = TaskContext.get()

@@ -13,7 +13,7 @@ import pytest
 from control.support import init_producer_id
 from spark.faults.driver import Ending, SparkDriver
 from spark.faults.reading import PARTITIONS, Found, Input, look
-from spark.faults.rules import Marks, Rule
+from spark.faults.rules import Marks, Rule, wait_until
 
 from penstock.control import ControlClient, TransactionListing, create_topic, list_transactions
 from penstock.sink import sink_key
@@ -72,12 +72,26 @@ class Scene:
         """Run the query until it has written all that there is, or fails."""
         return self.driver.run(self.job(**changed))
 
+    def assert_well(self, **changed: Any) -> None:
+        """Run the query, which succeeds."""
+        ending = self.run(**changed)
+        assert ending.well, ending
+
+    def assert_killed(self) -> None:
+        """Run the query, in which a rule kills the driver."""
+        ending = self.run()
+        assert ending.killed, ending
+
     def left_open(self) -> list[TransactionListing]:
         """Transactions of this sink that nobody has ended."""
         pattern = rf"ps\.{sink_key(self.name)}\..*"
         return list_transactions(
             {"bootstrap.servers": self.servers}, pattern=pattern, states=["Ongoing", "PrepareAbort"]
         )
+
+    def assert_nothing_left_open(self) -> None:
+        """The sink has cleaned up by itself; a coordinator may take a moment to write that down."""
+        wait_until(lambda: not self.left_open(), f"nothing to be open: {self.left_open()}", 20, pause=0.1)
 
     def found(self) -> Found:
         """What is in the topic, once the transactions that were left open have timed out."""

@@ -18,13 +18,13 @@ pytestmark = [
 
 def test_what_was_decided_survives_a_deleted_checkpoint(scene: Scene) -> None:
     scene.plan(Rule("AFTER_DECISION", ("kill jvm",), batch=1))
-    assert scene.run().killed
+    scene.assert_killed()
     shutil.rmtree(scene.checkpoint)
     # To Spark it is another query now, and its batches begin at 0 again.
     later = Input(scene.folder / "later", first_batch=500)
     later.write()
-    assert scene.run(input=str(later.folder)).well
-    assert scene.left_open() == []
+    scene.assert_well(input=str(later.folder))
+    scene.assert_nothing_left_open()
     decided = {line for batch in (0, 1) for task in (0, 1) for line in scene.input.lines(batch, task)}
     found = look(scene.servers, scene.name, decided | later.all_lines())
     assert found.exactly_once, str(found)
@@ -32,11 +32,11 @@ def test_what_was_decided_survives_a_deleted_checkpoint(scene: Scene) -> None:
 
 def test_an_older_checkpoint_is_refused_and_rewritten_when_told_so(scene: Scene) -> None:
     scene.plan(batches=2)
-    assert scene.run().well
+    scene.assert_well()
     older = scene.folder / "older"
     shutil.copytree(scene.checkpoint, older)
     scene.input.add(batches=2)
-    assert scene.run().well
+    scene.assert_well()
     shutil.rmtree(scene.checkpoint)
     shutil.copytree(older, scene.checkpoint)
 
@@ -47,7 +47,7 @@ def test_an_older_checkpoint_is_refused_and_rewritten_when_told_so(scene: Scene)
     scene.assert_exactly_once()
 
     scene.options["onRestoredCheckpoint"] = "rewrite"
-    assert scene.run().well
+    scene.assert_well()
     found = scene.found()
     rewritten = {line for batch in (2, 3) for task in (0, 1) for line in scene.input.lines(batch, task)}
     assert set(found.repeated) == rewritten

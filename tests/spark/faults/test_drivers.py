@@ -25,9 +25,10 @@ def kill_at(step: str, batch: int = 1) -> Rule:
 def test_a_driver_is_killed_in_every_batch_each_time_at_another_step(scene: Scene) -> None:
     steps = (BEFORE, DECIDED, BETWEEN, ENDED)
     scene.plan(*(kill_at(step, batch) for batch, step in enumerate(steps)), batches=len(steps) + 1)
-    assert [scene.run().killed for _ in steps] == [True] * len(steps)
-    assert scene.run().well
-    assert scene.left_open() == []
+    for _ in steps:
+        scene.assert_killed()
+    scene.assert_well()
+    scene.assert_nothing_left_open()
     scene.assert_exactly_once()
 
 
@@ -35,10 +36,10 @@ def test_a_driver_is_killed_in_every_batch_each_time_at_another_step(scene: Scen
 @pytest.mark.parametrize("step", ["PREPARED", "COMMITTING", BEFORE, DECIDED, BETWEEN, ENDED, DONE])
 def test_a_driver_is_killed(scene: Scene, step: str) -> None:
     scene.plan(kill_at(step))
-    assert scene.run().killed
-    assert scene.run().well
+    scene.assert_killed()
+    scene.assert_well()
     assert scene.marks.fired() == 1
-    assert scene.left_open() == []
+    scene.assert_nothing_left_open()
     scene.assert_exactly_once()
 
 
@@ -46,10 +47,10 @@ def test_a_driver_is_killed(scene: Scene, step: str) -> None:
 @pytest.mark.parametrize("step", [BEFORE, DECIDED, BETWEEN, ENDED])
 def test_a_driver_is_killed_twice_at_the_same_step(scene: Scene, step: str) -> None:
     scene.plan(kill_at(step), kill_at(step, batch=2))
-    assert scene.run().killed
-    assert scene.run().killed
-    assert scene.run().well
-    assert scene.left_open() == []
+    scene.assert_killed()
+    scene.assert_killed()
+    scene.assert_well()
+    scene.assert_nothing_left_open()
     scene.assert_exactly_once()
 
 
@@ -57,8 +58,8 @@ def test_a_driver_is_killed_twice_at_the_same_step(scene: Scene, step: str) -> N
 def test_without_decisions_a_kill_after_the_first_end_repeats_rows(scene: Scene, step: str) -> None:
     off = Rule("COMMITTING", ("without decisions",), times=None)
     scene.plan(off, kill_at(step))
-    assert scene.run().killed
-    assert scene.run().well
+    scene.assert_killed()
+    scene.assert_well()
     # Of the two tasks' transactions the first, or both, were ended before the kill.
     found = scene.found()
     tasks = {row[:5] for row in found.repeated}

@@ -54,7 +54,7 @@ def slow_original(step_of_copy: str) -> list[Rule]:
 def test_both_write_and_one_is_seen(scene: Scene) -> None:
     went_on = Rule("TASK_DETACHED", ("touch went-on",), batch=1, partition=0, attempt=0)
     scene.plan(*slow_original("TASK_DETACHED"), went_on)
-    assert scene.run().well
+    scene.assert_well()
     assert scene.marks.has("copy")
     assert scene.marks.has("went-on")
     scene.assert_exactly_once()
@@ -62,5 +62,5 @@ def test_both_write_and_one_is_seen(scene: Scene) -> None:
 
 def test_at_least_once_shows_both(scene: Scene) -> None:
     scene.plan(*slow_original("TASK_FLUSHED"), delivery="at-least-once")
-    assert scene.run().well
+    scene.assert_well()
     scene.assert_repeated(*scene.input.lines(batch=1, task=0))

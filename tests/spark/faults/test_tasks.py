@@ -16,7 +16,7 @@ AT_LEAST_ONCE = {"delivery": "at-least-once"}
 @pytest.mark.parametrize("step", [pytest.param(FIRST_ROW, marks=long_list), FLUSHED, DETACHED])
 def test_a_task_that_raises_is_retried(scene: Scene, step: str) -> None:
     scene.plan(Rule(step, ("raise",), batch=1, partition=0, attempt=0))
-    assert scene.run().well
+    scene.assert_well()
     assert scene.marks.fired() == 1
     scene.assert_exactly_once()
 
@@ -24,7 +24,7 @@ def test_a_task_that_raises_is_retried(scene: Scene, step: str) -> None:
 @pytest.mark.parametrize("step", [FIRST_ROW, FLUSHED, pytest.param(DETACHED, marks=long_list)])
 def test_a_python_worker_is_killed(scene: Scene, step: str) -> None:
     scene.plan(Rule(step, ("kill self",), batch=1, partition=1, attempt=0))
-    assert scene.run().well
+    scene.assert_well()
     assert scene.marks.fired() == 1
     scene.assert_exactly_once()
 
@@ -32,7 +32,7 @@ def test_a_python_worker_is_killed(scene: Scene, step: str) -> None:
 @pytest.mark.parametrize("action", ["raise", "kill self"])
 def test_at_least_once_repeats_what_a_failed_attempt_has_written(scene: Scene, action: str) -> None:
     scene.plan(Rule(FLUSHED, (action,), batch=1, partition=1, attempt=0), **AT_LEAST_ONCE)
-    assert scene.run().well
+    scene.assert_well()
     assert scene.marks.fired() == 1
     scene.assert_repeated(*scene.input.lines(batch=1, task=1))
 
@@ -43,6 +43,6 @@ def test_a_batch_that_fails_for_good_is_not_seen_and_written_by_the_next_run(sce
     assert ending.error is not None
     assert "planned at TASK_FLUSHED" in ending.error
     assert scene.marks.fired() == 4
-    assert scene.run().well
-    assert scene.left_open() == []
+    scene.assert_well()
+    scene.assert_nothing_left_open()
     scene.assert_exactly_once()

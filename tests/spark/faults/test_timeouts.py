@@ -18,8 +18,8 @@ def test_no_decision_when_a_transaction_might_end_before_it_is_carried_out(scene
     ending = scene.run()
     assert ending.error is not None
     assert not ending.killed
-    assert scene.run().well
-    assert scene.left_open() == []
+    scene.assert_well()
+    scene.assert_nothing_left_open()
     scene.assert_exactly_once()
 
 
@@ -35,5 +35,5 @@ def test_a_transaction_times_out_before_the_decision(scene: Scene) -> None:
     scene.marks.touch("timed-out")
     ending = scene.driver.finish()
     assert ending.error is not None
-    assert scene.run().well
+    scene.assert_well()
     scene.assert_exactly_once()

@@ -49,7 +49,7 @@ def test_a_driver_that_stalls_is_replaced(scene: Scene, newer: SparkDriver, step
 
 def test_a_driver_that_was_idle_wakes_when_another_has_gone_on(scene: Scene, newer: SparkDriver) -> None:
     scene.plan(batches=1)
-    assert scene.run().well
+    scene.assert_well()
     scene.input.add(batches=1)
     assert newer.run(scene.job()).well
     scene.input.add(batches=1)

@@ -57,7 +57,7 @@ def zombie(wakes_at: Rule) -> list[Rule]:
 
 def test_a_zombie_writes_after_the_commit_and_is_not_seen(scene: Scene) -> None:
     scene.plan(*zombie(Rule("AFTER_DONE", ("touch over",), batch=1)))
-    assert scene.run().well
+    scene.assert_well()
     scene.marks.wait("zombie-wrote")
     scene.assert_exactly_once()
 
@@ -65,6 +65,6 @@ def test_a_zombie_writes_after_the_commit_and_is_not_seen(scene: Scene) -> None:
 def test_at_least_once_shows_what_a_zombie_writes(scene: Scene) -> None:
     rerun = Rule("TASK_FLUSHED", ("touch over",), batch=1, partition=0, attempt=1)
     scene.plan(*zombie(rerun), delivery="at-least-once")
-    assert scene.run().well
+    scene.assert_well()
     scene.marks.wait("zombie-wrote")
     scene.assert_repeated(*scene.input.lines(batch=1, task=0))
