@@ -13,7 +13,6 @@ from typing import Any
 from spark.faults.processes import java_above
 from spark.faults.rules import Marks, Rule
 
-
 # The batch that this process was last told of.
 _last_batch: list[int | None] = [None]
 

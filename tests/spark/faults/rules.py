@@ -19,7 +19,7 @@ from typing import Any
 
 # Where rules and marks are, in the environment of every process of the job.
 FOLDER_VARIABLE = "PENSTOCK_TEST_FAULTS"
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 300.0
 
 _RULES = "rules.json"
 

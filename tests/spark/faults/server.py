@@ -23,6 +23,9 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    # For a few hundred rows, compiling each query costs more than it gives.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.files.maxPartitionBytes": str(TASK_BYTES),
     "spark.sql.files.openCostInBytes": str(TASK_BYTES),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",

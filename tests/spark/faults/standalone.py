@@ -20,7 +20,7 @@ from spark.faults.rules import wait_until
 MASTER_CLASS = "org.apache.spark.deploy.master.Master"
 WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
 WORKER_HOSTS = ("127.0.0.2", "127.0.0.3")
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 @dataclass

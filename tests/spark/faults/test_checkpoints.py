@@ -11,7 +11,7 @@ from spark.faults.rules import Rule
 from spark.faults.scene import Scene, long_list
 
 pytestmark = [
-    *(pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)),
+    *(pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)),
     long_list,
 ]
 

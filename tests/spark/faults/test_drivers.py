@@ -7,7 +7,7 @@ import pytest
 from spark.faults.rules import Rule
 from spark.faults.scene import Scene, long_list
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 BEFORE, DECIDED, BETWEEN, ENDED, DONE = (
     "BEFORE_DECISION",

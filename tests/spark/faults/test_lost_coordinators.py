@@ -15,7 +15,7 @@ from penstock.devbroker import DevCluster
 from penstock.sink import sink_key
 
 pytestmark = [
-    *(pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)),
+    *(pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)),
     long_list,
 ]
 

@@ -7,7 +7,7 @@ import pytest
 from spark.faults.rules import Rule
 from spark.faults.scene import Scene, long_list
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FIRST_ROW, FLUSHED, DETACHED = "TASK_FIRST_ROW", "TASK_FLUSHED", "TASK_DETACHED"
 AT_LEAST_ONCE = {"delivery": "at-least-once"}

@@ -7,7 +7,7 @@ import pytest
 from spark.faults.rules import Rule, wait_until
 from spark.faults.scene import Scene, long_list
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # A decision wants 40 s and the recovery time left: with these, a transaction may be three seconds old.
 SHORT = {"transactionTimeout": "60 s", "recoveryTime": "17 s"}

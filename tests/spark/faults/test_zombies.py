@@ -15,7 +15,7 @@ from spark.faults.standalone import StandaloneCluster
 from penstock.devbroker import DevCluster
 
 pytestmark = [
-    *(pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)),
+    *(pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)),
     long_list,
 ]
 
