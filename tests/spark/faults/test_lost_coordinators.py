@@ -46,7 +46,10 @@ def test_a_coordinator_is_killed_during_the_commit(
     scene.marks.wait("now")
     own = f"ps.{sink_key(scene.name)}.c"
     opened = [row for row in scene.left_open() if (row.transactional_id == own) == (whose == "the sink's")]
-    three_brokers.kill(opened[0].coordinator_id)
+    lost = opened[0].coordinator_id
+    three_brokers.kill(lost)
     scene.marks.touch("broker-gone")
-    assert scene.driver.finish().well
+    ending = scene.driver.finish()
+    assert ending.well, ending
+    three_brokers.start_node(lost)
     scene.assert_exactly_once()
