@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
-from penstock.control.client import ControlClient, control_client
+from penstock.control.client import ControlClient
 from penstock.sink.aborting import abort_steps
 from penstock.sink.carrying_out import Cluster, LogReaders
+from penstock.sink.clients import IdleClients
 from penstock.sink.committing import commit_steps
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.messages import Message
@@ -20,6 +21,7 @@ from penstock.sink.reports import CommitReport
 from penstock.sink.settings import SinkSettings
 
 # Of this process; a child made by a fork starts anew.
+_clients = IdleClients()
 _readers = LogReaders()
 _memories: dict[tuple[int, str, str, str], PlannerMemory] = {}
 
@@ -91,9 +93,14 @@ def abort(
         return cluster.run(abort_steps(settings, messages, batch_id))
 
 
+def close_clients() -> None:
+    """Close the connections that wait for the next call."""
+    _clients.close()
+
+
 @contextmanager
 def _cluster(settings: SinkSettings, client: ControlClient | None) -> Iterator[Cluster]:
-    with control_client(client or settings.config) as opened:
+    with nullcontext(client) if client is not None else _clients.borrow(settings.config) as opened:
         yield Cluster(opened, _bootstrap(settings), settings.log_topic, _readers)
 
 
