@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model of a Spark driver: its checkpoint, its Python processes, and the order in which it calls the sink.
+
+As Spark does: offsets are written down, the writer is prepared in a planner process, tasks run, commit() runs in another
+process, and only then the batch is written down as committed. After a failed commit(), or a task that failed too often,
+abort() gets the messages there are, and the query stops.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import KafkaError
+from simulation.sink.actors import Actor, Killed, Process
+from simulation.sink.plan import SinkPlan
+from simulation.sink.tasks import JobFailed, Stage, Worker
+
+if TYPE_CHECKING:
+    from simulation.sink.run import SinkSimulation
+
+_ROWS_OFTEN_NONE = 0.08
+
+
+class ProcessDied(Exception):
+    """A Python process of the driver is gone."""
+
+
+@dataclass
+class Checkpoint:
+    """What a query knows after a restart. A batch job has one, too: what its caller knows.
+
+    Attributes:
+        planned: rows of each batch that was begun; a replay gets the same.
+        commits: batches that Spark took as committed.
+    """
+
+    query_id: str
+    planned: dict[int, int] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+
+    @property
+    def next_batch(self) -> int:
+        return max(self.commits, default=-1) + 1
+
+
+@dataclass
+class Fate:
+    """What becomes of a driver.
+
+    Attributes:
+        at_turn: after so many turns of its processes, or
+        at_step: when the sink reaches this step for the `at_visit`-th time.
+        kills: the driver is killed; else it is frozen for `frozen` seconds.
+        orphans: its Python processes go on for a while, not knowing that it is gone.
+    """
+
+    at_turn: int = -1
+    at_step: Any = None
+    at_visit: int = 1
+    kills: str = "driver"
+    frozen: float = 0.0
+    orphans: bool = False
+
+
+class Application:
+    """One driver, from its start to its end.
+
+    Args:
+        sim: the seed.
+        sink: what it writes to.
+        checkpoint: what it goes on from.
+        fate: what becomes of it; None lets it come to its end.
+    """
+
+    def __init__(
+        self,
+        sim: SinkSimulation,
+        sink: SinkPlan,
+        checkpoint: Checkpoint,
+        fate: Fate | None,
+        rng: random.Random,
+    ) -> None:
+        self.sim = sim
+        self.stage = sim.stage
+        self.sink = sink
+        self.checkpoint = checkpoint
+        self.fate = fate
+        self.rng = rng
+        self.number = next(sim.driver_numbers)
+        self.name = f"driver {self.number}"
+        self.jvm = Process(sim.stage, self.name)
+        self.pids = 0
+        self.planner: Process | None = None
+        self.committer: Process | None = None
+        self.workers: list[Worker] = []
+        self.turns = 0
+        self.error: BaseException | None = None
+        self.succeeded = False
+        self.main: Actor | None = None
+
+    # ---- life and death
+
+    def start(self) -> None:
+        self.sim.note("%s starts for %s, %s", self.name, self.sink.sink_id, self.checkpoint)
+        self.main = self.jvm.spawn("main", self._run)
+
+    @property
+    def ended(self) -> bool:
+        return self.main is not None and self.main.ended
+
+    def processes(self) -> list[Process]:
+        return [each for each in (self.jvm, self.planner, self.committer) if each is not None]
+
+    def owns(self, process: Process) -> bool:
+        return process in self.processes()
+
+    def on_turn(self) -> None:
+        """One of its own processes is about to go on."""
+        self.turns += 1
+        if self.fate is not None and self.turns == self.fate.at_turn:
+            self.meet_fate()
+
+    def on_step(self, step: Any) -> None:
+        """The sink has reached a named step, in one of its processes."""
+        fate = self.fate
+        if fate is None or fate.at_step != step:
+            return
+        fate.at_visit -= 1
+        if fate.at_visit == 0:
+            self.meet_fate()
+
+    def meet_fate(self) -> None:
+        fate, self.fate = self.fate, None
+        if fate is None or self.sim.calm:
+            return
+        if fate.frozen:
+            self.sim.note("%s is frozen for %s s", self.name, fate.frozen)
+            for process in self.processes():
+                process.freeze(fate.frozen)
+        elif fate.kills == "planner" and self.planner is not None:
+            self.planner.kill()
+        elif fate.kills == "committer" and self.committer is not None:
+            self.committer.kill()
+        else:
+            self.kill(orphans=fate.orphans)
+
+    def kill(self, *, orphans: bool = False) -> None:
+        self.jvm.kill()
+        for process in (self.planner, self.committer):
+            if process is not None and not orphans:
+                process.kill()
+        for worker in self.workers:
+            if self.rng.random() >= self.sim.plan.zombies:
+                worker.process.kill()
+
+    # ---- the query
+
+    def _run(self) -> None:
+        try:
+            if self.sink.run_id is None:
+                while self.checkpoint.next_batch < self.sink.goal:
+                    self._batch(self.checkpoint.next_batch)
+                    self.stage.sleep(self.rng.choice((0.0, 0.01, 0.5, 70.0)))
+            else:
+                self._batch(0)
+            self.succeeded = True
+        except (KafkaError, JobFailed, ProcessDied) as error:
+            self.error = error
+            self.sim.on_failure(self, error)
+
+    def _batch(self, number: int) -> None:
+        sim, checkpoint = self.sim, self.checkpoint
+        if number not in checkpoint.planned:
+            empty = self.rng.random() < _ROWS_OFTEN_NONE
+            checkpoint.planned[number] = 0 if empty else self.rng.randint(1, sim.plan.rows_at_most)
+        batch = sim.ledger.batch(checkpoint.query_id, number, checkpoint.planned[number])
+        plan = self._prepare()
+        stage = Stage(self, plan, batch, random.Random(self.rng.random()))
+        try:
+            messages = stage.run()
+        except JobFailed as failure:
+            self._abort(failure.messages, number)
+            raise
+        batch.offered = True
+        try:
+            begun_at = sim.clock.time
+            self._call("committer", "commit", lambda process: sim.protocol.commit(process, self, messages, number))
+        except (KafkaError, ProcessDied) as error:
+            sim.note("%s: commit of %s failed: %r", self.name, batch, error)
+            self._abort(messages, number)
+            raise
+        sim.on_committed(self, batch, begun_at, messages)
+        checkpoint.commits.add(number)
+        batch.taken = True
+        sim.note("%s: %s is committed", self.name, batch)
+
+    def _prepare(self) -> Any:
+        sim = self.sim
+        begun_at = sim.clock.time
+        plan = self._call("planner", "prepare", lambda process: sim.protocol.prepare(process, self))
+        sim.on_prepared(self, begun_at)
+        return plan
+
+    def _abort(self, messages: list[Any], number: int) -> None:
+        """Spark calls it after a failure, and only writes down what it raises."""
+        try:
+            self._call("committer", "abort", lambda process: self.sim.protocol.abort(process, self, messages, number))
+        except (KafkaError, ProcessDied) as error:
+            self.sim.note("%s: abort failed: %r", self.name, error)
+
+    def _call(self, where: str, name: str, work: Callable[[Process], Any]) -> Any:
+        """Run a call of the sink in one of the driver's Python processes, and wait for it."""
+        process: Process | None = getattr(self, where)
+        if process is None or not process.alive or self.rng.random() < 0.1:
+            self.pids += 1
+            process = Process(self.stage, f"{self.name} {where} {self.pids}")
+            process.memory["pid"] = self.pids
+            setattr(self, where, process)
+        serving = process
+        actor = serving.spawn(name, lambda: work(serving))
+        self.stage.join([actor])
+        if actor.error is None:
+            return actor.result
+        setattr(self, where, None)  # Spark starts another one after an exception
+        if isinstance(actor.error, Killed):
+            raise ProcessDied(f"{serving.name} died in {name}")
+        if not isinstance(actor.error, KafkaError):
+            self.sim.violate(f"{actor.name} raised {actor.error!r}")
+            raise ProcessDied(f"{serving.name} failed in {name}") from actor.error
+        raise actor.error

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark was told, and what readers of committed records can see of it.
+
+The coordinator of the fake cluster is watched: the moment at which it decides the end of a transaction is the moment at
+which the rows in it count, so a row that appears twice, or without a decision, is found when it happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.testing.cluster import FakeCluster
+from penstock.testing.transaction_state import Transaction
+
+Key = tuple[str, int]  # query id and number of a batch
+
+
+@dataclass
+class BatchEntry:
+    """One batch of a query, whatever becomes of it.
+
+    Attributes:
+        offered: commit() was called for it, by anybody.
+        taken: commit() returned, and Spark wrote that down.
+        lost: a driver said, loudly, that some of it is lost.
+        may_repeat: it may be written more than once, because the user wants it so.
+    """
+
+    query_id: str
+    number: int
+    rows: list[bytes]
+    offered: bool = False
+    taken: bool = False
+    lost: bool = False
+    may_repeat: bool = False
+
+    def __str__(self) -> str:
+        return f"batch {self.number} of {self.query_id}"
+
+
+@dataclass
+class Ledger:
+    """All batches of a seed, and how often each row is committed.
+
+    Args:
+        cluster: where the rows are.
+        log_topic: the one topic that holds no rows.
+        violate: told what does not hold.
+    """
+
+    cluster: FakeCluster
+    log_topic: str
+    violate: Callable[[str], None]
+    batches: dict[Key, BatchEntry] = field(default_factory=dict)
+    committed: Counter[bytes] = field(default_factory=Counter)
+    decided_rows: int = 0
+
+    def batch(self, query_id: str, number: int, count: int) -> BatchEntry:
+        """The batch, with as many rows as when it was planned first."""
+        key = (query_id, number)
+        if key not in self.batches:
+            rows = [b"%s/%d/%d" % (query_id.encode(), number, index) for index in range(count)]
+            self.batches[key] = BatchEntry(query_id, number, rows)
+        return self.batches[key]
+
+    def watch(self) -> None:
+        """Look at every end of a transaction from now on."""
+        coordinator = self.cluster.transactions
+        prepare = coordinator._prepare
+
+        def watched(txn: Transaction, *, commit: bool, now: float) -> None:
+            if commit:
+                for row in self._rows_in(txn):
+                    self._on_committed(row)
+            prepare(txn, commit=commit, now=now)
+
+        coordinator._prepare = watched  # type: ignore[method-assign]
+
+    def _rows_in(self, txn: Transaction) -> Iterator[bytes]:
+        for where in sorted(txn.partitions):
+            partition = self.cluster.topics.partition(*where)
+            if partition is None or where.topic == self.log_topic:
+                continue
+            entry = partition.log.producers.entries.get(txn.producer_id)
+            if entry is None or entry.transaction_start is None:
+                continue
+            for batch in partition.log.batches:
+                if batch.producer_id == txn.producer_id and batch.base_offset >= entry.transaction_start:
+                    yield from (record.value or b"" for record in batch.records())
+
+    def _on_committed(self, row: bytes) -> None:
+        self.committed[row] += 1
+        self.decided_rows += 1
+        batch = self.find(row)
+        if not batch.offered:
+            self.violate(f"{batch} was never given to commit(), and its row {row!r} is committed")
+        if self.committed[row] > 1 and not batch.may_repeat:
+            self.violate(f"row {row!r} is committed twice")
+
+    def find(self, row: bytes) -> BatchEntry:
+        query_id, number, _ = row.decode().rsplit("/", 2)
+        return self.batches[query_id, int(number)]
+
+    # ---- checks
+
+    def check_whole(self, of: Callable[[BatchEntry], bool], when: str) -> None:
+        """Of each batch all rows are committed, or none."""
+        for batch in self.batches.values():
+            if not of(batch) or batch.lost or batch.may_repeat:
+                continue
+            seen = sum(self.committed[row] > 0 for row in batch.rows)
+            if seen not in (0, len(batch.rows)):
+                self.violate(f"{when}, {seen} of the {len(batch.rows)} rows of {batch} are visible")
+
+    def check_end(self, calm: bool) -> None:
+        """After everything has come to rest: by what a consumer reads."""
+        visible: Counter[bytes] = Counter()
+        for partition in self.cluster.topics.partitions():
+            log = partition.log
+            if log.last_stable_offset != log.log_end_offset:
+                self.violate(f"{partition.key} has a transaction that never ended, from {log.last_stable_offset}")
+            if partition.key.topic != self.log_topic:
+                visible.update(record.value or b"" for record in log.records("read_committed"))
+        if +visible != +self.committed:
+            extra = (visible - self.committed) or (self.committed - visible)
+            self.violate(f"readers do not see what the coordinator decided: {dict(extra)}")
+        for batch in self.batches.values():
+            if batch.taken and not batch.lost:
+                missing = [row for row in batch.rows if not visible[row]]
+                if missing:
+                    self.violate(
+                        f"{batch} was taken as committed, and {len(missing)} of its {len(batch.rows)} rows are not "
+                        f"there, for example {missing[0]!r}"
+                    )
+        if calm:
+            self.check_whole(lambda _: True, "at the end")
+
+
+def open_transactions(cluster: FakeCluster, prefix: str) -> list[Any]:
+    """Transactions of the sinks that nobody has ended."""
+    return [
+        txn for txn in cluster.transactions
+        if txn.transactional_id.startswith(prefix) and str(txn.state) in ("Ongoing", "PrepareCommit", "PrepareAbort")
+    ]  # fmt: skip

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a seed decides before anything runs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+TOPIC = "rows"
+LOG_TOPIC = "penstock-sink-log"
+_RELEASES = ("3.0", "3.7", "3.9", "4.0", "4.1", "4.3", "4.3", "4.3")
+_SECOND_PROTOCOL = ("4.0", "4.1", "4.3")
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """One sink and the job that writes to it.
+
+    Attributes:
+        run_id: of a batch job; None for a streaming query.
+        goal: how many batches its query is to write.
+        lives: how many drivers are started one after the other before the cluster is left in peace.
+        rewrites: the option onRestoredCheckpoint.
+    """
+
+    sink_id: str
+    run_id: str | None
+    goal: int
+    lives: int
+    rewrites: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The frame of one seed.
+
+    Attributes:
+        faults_at: at how many turns each fault comes.
+        zombies: how many of the losing attempts go on.
+        task_trouble: how many of the attempts have something go wrong.
+        long_absence: a driver may stay away longer than the recovery time, so that loss is allowed, loudly.
+    """
+
+    release: str
+    features: dict[str, int]
+    brokers: int
+    partitions: int
+    marker_delay: float
+    slowest: float
+    sinks: tuple[SinkPlan, ...]
+    faults_at: tuple[int, ...]
+    zombies: float
+    task_trouble: float
+    long_absence: bool
+    rows_at_most: int
+
+    def describe(self) -> str:
+        sinks = "; ".join(
+            f"{sink.sink_id}{'' if sink.run_id is None else f' run {sink.run_id}'}: {sink.goal} batch(es), {sink.lives} "
+            f"live(s){', rewrites' if sink.rewrites else ''}"
+            for sink in self.sinks
+        )
+        return (
+            f"Kafka {self.release} {self.features or ''}, {self.brokers} broker(s), {self.partitions} partition(s), "
+            f"{len(self.faults_at)} fault(s), {sinks}"
+        )
+
+
+def make_plan(rng: random.Random) -> Plan:
+    """Draw a plan."""
+    release = rng.choice(_RELEASES)
+    features = {}
+    if release in _SECOND_PROTOCOL and rng.random() < 0.4:
+        features["transaction.version"] = rng.choice((0, 1))
+    names = ["orders"]
+    if rng.random() < 0.4:
+        names.append(rng.choice(("orders-eu", "orders", "payments")))
+    sinks = tuple(_sink(rng, name, index) for index, name in enumerate(names))
+    return Plan(
+        release=release,
+        features=features,
+        brokers=rng.choice((1, 2, 3, 3)),
+        partitions=rng.randint(1, 3),
+        marker_delay=rng.choice((0.0, 0.0, 0.01, 0.2)),
+        slowest=rng.choice((0.002, 0.02, 0.1)),
+        sinks=sinks,
+        faults_at=tuple(sorted(rng.randrange(20, 1200) for _ in range(rng.choice((0, 2, 5, 9))))),
+        zombies=rng.choice((0.2, 0.6)),
+        task_trouble=rng.choice((0.0, 0.15, 0.4)),
+        long_absence=rng.random() < 0.12,
+        rows_at_most=rng.choice((4, 8)),
+    )
+
+
+def _sink(rng: random.Random, name: str, index: int) -> SinkPlan:
+    # Two jobs may share a sink id only as batch jobs with runs of their own.
+    is_batch = rng.random() < 0.15 or (index > 0 and name == "orders")
+    return SinkPlan(
+        sink_id=name,
+        run_id=f"run-{index}" if is_batch else None,
+        goal=1 if is_batch else rng.randint(2, 4),
+        lives=rng.randint(1, 4),
+        rewrites=rng.random() < 0.1,
+    )

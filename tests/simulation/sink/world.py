@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of many simulated processes: the links of `simulation.wire`, with a selector for each client."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from penstock.protocol.messages import PRODUCE
+from penstock.testing.cluster import FakeCluster
+from simulation.late import LateRequest, LateRequests
+from simulation.wire import Link, SimClock, World
+
+Wait = Callable[[Callable[[], bool], float], None]
+
+
+class AnyRequest(LateRequests):
+    """Every request of a dead connection may arrive late: that its transactions bear it is the sink's promise.
+
+    The one exception is no client's to mend: before Kafka 3.6 a late batch of a transaction that was aborted opens it
+    again, and nothing ever ends it.
+    """
+
+    def is_lost(self, late: LateRequest) -> bool:
+        return late.api_key == PRODUCE.key and super().is_lost(late)
+
+
+class SinkWorld(World):
+    """The network and the brokers."""
+
+    def __init__(self, cluster: FakeCluster, clock: SimClock, rng: random.Random) -> None:
+        super().__init__(cluster, clock, rng, AnyRequest(cluster))
+        self.selectors: list[Sockets] = []
+
+    def _is_any_ready(self) -> bool:
+        return any(sockets.is_ready() for sockets in self.selectors)
+
+
+class Sockets:
+    """The selector of one client.
+
+    Args:
+        wait: lets others run; see `Stage.wait_for`.
+    """
+
+    def __init__(self, world: SinkWorld, wait: Wait) -> None:
+        self._world = world
+        self._wait = wait
+        self._woken = False
+        self._watched: dict[int, tuple[Link, Any, int]] = {}
+        world.selectors.append(self)
+
+    def watch(self, transport: Any, owner: Any, interest: int) -> None:
+        self._watched[transport.fileno()] = (transport, owner, interest)
+
+    def unwatch(self, transport: Any) -> None:
+        self._watched.pop(transport.fileno(), None)
+
+    def wakeup(self) -> None:
+        self._woken = True
+
+    def poll(self, timeout: float) -> list[tuple[Any, int]]:
+        if timeout > 0 and not self._woken:
+            self._wait(self.is_ready, timeout)
+        self._woken = False
+        watched = self._watched.values()
+        return [(owner, mask) for link, owner, interest in watched if (mask := link.readiness() & interest)]
+
+    def is_ready(self) -> bool:
+        return any(link.readiness() & interest for link, _, interest in self._watched.values())
+
+    def close(self) -> None:
+        """Nobody waits here any more."""
+        self._watched.clear()
+        if self in self._world.selectors:
+            self._world.selectors.remove(self)
