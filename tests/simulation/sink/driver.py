@@ -96,6 +96,8 @@ class Application:
         self.planner: Process | None = None
         self.committer: Process | None = None
         self.workers: list[Worker] = []
+        # In peace one batch more, so that everybody's last words are followed by somebody else's.
+        self.goal = sink.goal + (1 if sim.calm else 0)
         self.turns = 0
         self.error: BaseException | None = None
         self.succeeded = False
@@ -161,7 +163,7 @@ class Application:
     def _run(self) -> None:
         try:
             if self.sink.run_id is None:
-                while self.checkpoint.next_batch < self.sink.goal:
+                while self.checkpoint.next_batch < self.goal:
                     self._batch(self.checkpoint.next_batch)
                     self.stage.sleep(self.rng.choice((0.0, 0.01, 0.5, 70.0)))
             else:

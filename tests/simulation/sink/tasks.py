@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import enum
-import itertools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from simulation.sink.driver import Application
 
 _MOST_ATTEMPTS = 4
-_worker_numbers = itertools.count(1)
 
 
 class Trouble(enum.Enum):
@@ -180,7 +178,9 @@ class Stage:
 
     def _attempt(self, worker: Worker, rows: list[bytes], trouble: Trouble, rng: random.Random) -> Any:
         sim, batch = self.sim, self.batch
-        task = worker.environment.begin(self.plan, batch.query_id, batch.number)
+        task = worker.environment.begin(
+            self.plan, sim.protocol.query_id(self.app.sink, batch.query_id), batch.number
+        )
         strikes_at = rng.randrange(len(rows) + 2)
         if task.is_skipped:
             sim.note("%s is skipped", batch)

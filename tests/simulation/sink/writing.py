@@ -12,15 +12,14 @@ from typing import Any
 from testing.wire import Producer, batch
 
 from penstock.control import ControlClient
-from penstock.control.steps import CoordinatorOf, LeaderOf, ask_once, ask_until_answered
-from penstock.errors import IllegalStateError, KafkaError, broker_error
-from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID, PRODUCE
+from penstock.control.steps import Ask, CoordinatorOf, LeaderOf, Steps, ask_until_answered
+from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError, NetworkError, broker_error
+from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, PRODUCE
 from penstock.protocol.requests import SchemaRequest
 from penstock.testing.cluster import FakeCluster
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import TopicPartition
 
-_CONCURRENT_TRANSACTIONS = 51
 _PATIENCE = 60.0
 
 
@@ -30,61 +29,64 @@ class TaskProducer:
     Args:
         client: its connections.
         cluster: only asked which protocol is in use.
+        timeout_ms: the transaction.timeout.ms.
     """
 
-    repeats_init = False  # a planted bug: an InitProducerId whose answer was lost is sent again
+    forgets_doubt = False  # a planted bug: an InitProducerId without an answer may come again, and nobody cares
     keeps_identity = False  # a planted bug: an id that it has already initialised is used as it is
 
-    def __init__(self, client: ControlClient, cluster: FakeCluster) -> None:
+    def __init__(self, client: ControlClient, cluster: FakeCluster, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
         self._client = client
         self._cluster = cluster
         self._known: dict[str, Producer] = {}
         self._id = ""
-        self._timeout_ms = 0
         self._identity: Producer | None = None
         self._second_protocol = False
         self._sequences: dict[TopicPartition, int] = {}
         self._first: tuple[str, int, int] | None = None
-        self._rows = 0
+        self._counts: dict[TopicPartition, int] = {}
+        self._in_doubt = False
 
-    def init_transactions(self, transactional_id: str, timeout_ms: int) -> None:
+    def init_transactions(self, transactional_id: str | None = None) -> None:
         """Take over an id.
 
         Raises:
             KafkaError: it did not work, or whether it did is not known.
         """
-        self._id, self._timeout_ms, self._identity = transactional_id, timeout_ms, None
-        self._sequences, self._first, self._rows = {}, None, 0
+        assert transactional_id is not None
+        self._id, self._identity, self._in_doubt = transactional_id, None, False
+        self._sequences, self._first, self._counts = {}, None, {}
         if self.keeps_identity and transactional_id in self._known:
             self._identity = self._known[transactional_id]
             return
         request = SchemaRequest.of(
-            INIT_PRODUCER_ID, {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+            INIT_PRODUCER_ID, {"transactional_id": transactional_id, "transaction_timeout_ms": self.timeout_ms}
         )
-        where = CoordinatorOf(transactional_id)
-        if self.repeats_init:
-            answer = self._client.run(ask_until_answered(where, request), _PATIENCE)
-        else:
-            answer = self._client.run(self._init_once(where, request), _PATIENCE)
+        answer = self._client.run(self._initialise(CoordinatorOf(transactional_id), request), _PATIENCE)
         self._identity = Producer(answer["producer_id"], answer["producer_epoch"])
         self._known[transactional_id] = self._identity
         self._second_protocol = self._cluster.features.get("transaction.version", 0) >= 2
 
-    def _init_once(self, where: CoordinatorOf, request: SchemaRequest) -> Any:
-        """Repeat only what was answered: a request without an answer may still be on its way."""
-
-        def error_in(body: Mapping[str, Any]) -> KafkaError | None:
-            return broker_error(body["error_code"]) if body["error_code"] else None
-
-        steps = ask_until_answered(where, request, error_in)
+    def _initialise(self, where: CoordinatorOf, request: SchemaRequest) -> Steps[Any]:
+        """Repeat the request like the real producer, which remembers that one without an answer may come again."""
+        steps = ask_until_answered(where, request)
         step = next(steps)
         while True:
             reply = yield step
-            lost = getattr(step, "request", None) is not None and reply.error is not None
+            if isinstance(step, Ask) and isinstance(reply.error, NetworkError | KafkaTimeoutError):
+                self._in_doubt = True
             try:
-                step = steps.throw(reply.error) if lost else steps.send(reply)
+                step = steps.send(reply)
             except StopIteration as stop:
                 return stop.value
+
+    @property
+    def initialization_in_doubt(self) -> bool:
+        return self._in_doubt and not self.forgets_doubt
+
+    def begin_transaction(self) -> None:
+        """Nothing is sent for it."""
 
     def send(self, topic: str, partition: int, rows: Sequence[bytes]) -> None:
         """Write rows into one partition, and wait until they are there.
@@ -111,11 +113,11 @@ class TaskProducer:
         )
         row = answer["responses"][0]["partition_responses"][0]
         self._sequences[where] = sequence + len(rows)
-        self._rows += len(rows)
+        self._counts[where] = self._counts.get(where, 0) + len(rows)
         if self._first is None:
             self._first = (topic, partition, row["base_offset"])
 
-    def _add_partition(self, where: TopicPartition, identity: Producer) -> Any:
+    def _add_partition(self, where: TopicPartition, identity: Producer) -> Steps[Any]:
         body = {
             "v3_and_below_transactional_id": self._id,
             "v3_and_below_producer_id": identity.id,
@@ -125,12 +127,17 @@ class TaskProducer:
         request = SchemaRequest.of(ADD_PARTITIONS_TO_TXN, body, max_version=3)
         return ask_until_answered(CoordinatorOf(self._id), request, _add_error)
 
-    def detach(self) -> TransactionHandle:
+    @property
+    def counts(self) -> Mapping[TopicPartition, int]:
+        """Rows of the transaction by partition."""
+        return self._counts
+
+    def detach_transaction(self) -> TransactionHandle:
         """Hand over the open transaction."""
         identity = self._identity
         if identity is None:
             raise IllegalStateError("not initialised")
-        highest = self._cluster.release.ranges[26][1]
+        highest = self._cluster.release.ranges[END_TXN.key][1]
         topic, partition, offset = self._first or (None, -1, -1)
         handle = TransactionHandle(
             transactional_id=self._id,
@@ -140,8 +147,8 @@ class TaskProducer:
             topic=topic,
             partition=partition,
             offset=offset,
-            record_count=self._rows,
-            timeout_ms=self._timeout_ms,
+            record_count=sum(self._counts.values()),
+            timeout_ms=self.timeout_ms,
             empty=self._first is None,
         )
         self._identity = None
@@ -156,6 +163,3 @@ def _produce_error(body: Mapping[str, Any]) -> KafkaError | None:
 def _add_error(body: Mapping[str, Any]) -> KafkaError | None:
     code = body["results_by_topic_v3_and_below"][0]["results_by_partition"][0]["partition_error_code"]
     return broker_error(code) if code else None
-
-
-__all__ = ["TaskProducer", "ask_once"]

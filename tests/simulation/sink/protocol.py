@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink's own calls, as the simulated processes make them: everything between Spark's model and the real protocol.
+
+What travels between processes is pickled on the way, as in Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from typing import TYPE_CHECKING, Any
+
+from penstock.control import ControlClient
+from penstock.sink import (
+    BATCH_QUERY_ID,
+    Admission,
+    BatchPlan,
+    DriverIdentity,
+    Nothing,
+    PartitionCount,
+    SinkSettings,
+    Skipped,
+    Slots,
+    Step,
+    TaskHandle,
+    Written,
+    abort,
+    admit,
+    commit,
+    open_transaction,
+    prepare,
+    reached,
+)
+from penstock.sink.driver_identity import Jvm
+from simulation.sink.actors import Process
+from simulation.sink.plan import LOG_TOPIC, TOPIC, SinkPlan
+from simulation.sink.writing import TaskProducer
+
+if TYPE_CHECKING:
+    from simulation.sink.driver import Application
+    from simulation.sink.run import SinkSimulation
+
+
+class Protocol:
+    """Calls the sink.
+
+    Args:
+        sim: the seed.
+    """
+
+    def __init__(self, sim: SinkSimulation) -> None:
+        self.sim = sim
+        self.config = {
+            "bootstrap.servers": ",".join(f"broker-{index}:9092" for index in range(sim.plan.brokers)),
+            "retry.backoff.ms": "50",
+            "request.timeout.ms": "8000",
+        }
+        self._clients = 0
+
+    def client(self, process: Process) -> ControlClient:
+        """A client of its own, in the process's name."""
+        self._clients += 1
+        return ControlClient(
+            self.config,
+            clock=self.sim.clock,
+            backend=process.backend(),
+            rng=random.Random(f"{self.sim.seed} client {self._clients}"),
+        )
+
+    def settings(self, sink: SinkPlan) -> SinkSettings:
+        return SinkSettings(
+            sink_id=sink.sink_id,
+            run_id=sink.run_id,
+            config=self.config,
+            topic=TOPIC,
+            on_restored_checkpoint="rewrite" if sink.rewrites else "fail",
+            log_topic=LOG_TOPIC,
+        )
+
+    # ---- the driver's processes
+
+    def identity(self, process: Process, app: Application) -> DriverIdentity:
+        pid = process.memory["pid"]
+        return DriverIdentity(Jvm("host", app.number, "boot"), pid, f"{app.number}-{pid}")
+
+    def prepare(self, process: Process, app: Application) -> BatchPlan:
+        with self.client(process) as client:
+            plan = prepare(self.settings(app.sink), self.identity(process, app), client=client)
+        return _travel(plan)
+
+    def commit(self, process: Process, app: Application, messages: list[Any], number: int) -> Any:
+        with self.client(process) as client:
+            return commit(self.settings(app.sink), _travel(messages), number, client=client)
+
+    def abort(self, process: Process, app: Application, messages: list[Any], number: int) -> None:
+        with self.client(process) as client:
+            abort(self.settings(app.sink), _travel(messages), number, client=client)
+
+    # ---- tasks
+
+    def task_environment(self, process: Process) -> TaskEnvironment:
+        return TaskEnvironment(self, process)
+
+    def query_id(self, sink: SinkPlan, query_id: str) -> str:
+        return query_id if sink.run_id is None else BATCH_QUERY_ID
+
+
+class TaskEnvironment:
+    """What a worker process keeps from task to task: its slots, its producer and its connections."""
+
+    def __init__(self, protocol: Protocol, process: Process) -> None:
+        self.protocol = protocol
+        self.process = process
+        self.slots = Slots()
+        # A name by chance would make every run of a seed different.
+        self.slots._pid = os.getpid()
+        self.slots._worker = process.name.replace(" ", "")
+        self._client: ControlClient | None = None
+        self.producers: dict[int, TaskProducer] = {}
+
+    def begin(self, plan: BatchPlan, query_id: str, batch_id: int) -> Task:
+        return Task(self, _travel(plan), query_id, batch_id)
+
+    def producer(self, timeout_ms: int) -> TaskProducer:
+        if self._client is None:
+            self._client = self.protocol.client(self.process)
+        if timeout_ms not in self.producers:
+            self.producers[timeout_ms] = TaskProducer(self._client, self.protocol.sim.cluster, timeout_ms)
+        return self.producers[timeout_ms]
+
+
+class Task:
+    """One attempt."""
+
+    def __init__(self, environment: TaskEnvironment, plan: BatchPlan, query_id: str, batch_id: int) -> None:
+        self._environment = environment
+        self._plan = plan
+        self._origin = (plan.stamp, query_id, batch_id)
+        self._id: str | None = None
+        self.is_skipped = admit(plan, query_id, batch_id, environment.slots) is Admission.SKIP
+        self._producer = environment.producer(plan.transaction_timeout_ms)
+
+    def skipped(self, rows: int) -> Skipped:
+        return Skipped(*self._origin, rows)
+
+    def write(self, topic: str, partition: int, row: bytes) -> None:
+        if self._id is None:
+            self._id = open_transaction(self._producer, self._plan, self._environment.slots)
+            reached(Step.TASK_FIRST_ROW)
+        self._producer.send(topic, partition, [row])
+
+    def finish(self) -> Written | Nothing:
+        if self._id is None:
+            return Nothing(*self._origin)
+        reached(Step.TASK_FLUSHED)
+        counts = tuple(PartitionCount(*where, count) for where, count in self._producer.counts.items())
+        handle = self._producer.detach_transaction()
+        self._environment.slots.give_back(self._id, self._plan)
+        reached(Step.TASK_DETACHED)
+        rows = sum(count.records for count in counts)
+        return Written(*self._origin, TaskHandle(transaction=handle, rows=rows, counts=counts))
+
+
+def _travel(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
