@@ -85,8 +85,8 @@ fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers, for longer than the tes
 
 # A seed decides everything that happens in a run; a failing one is replayed exactly by its number.
 .PHONY: simulate
-simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one
-	@cd tests && ../$(PY) -m simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
+simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink
+	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
 
 .PHONY: check
 check: lint types layers wheel ## everything that is not a test: style, types, layers, the wheel

@@ -5,6 +5,7 @@ python -m simulation --seeds 10000          from a start chosen at random, and p
 python -m simulation --seeds 100 --start 7  from a known start
 python -m simulation --seed 7               one seed, with everything that happened
 python -m simulation --bugs --starts 5      how soon each planted bug is found, from five starts
+python -m simulation --sink ...             the exactly-once sink in place of the producer, see sink/command.py
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from simulation import coverage
 from simulation.bugs import BUGS, planted
 from simulation.plan import RECORDS_WANTED
 from simulation.run import Report, simulate
+from simulation.sink import command
 
 _CHUNK = 50  # seeds that a worker takes at once
 _HANGS_AFTER = 120  # real seconds for one seed; a lock that is taken twice would hang for ever
@@ -41,12 +43,14 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    arguments = _arguments()
     # The order of a set of strings is part of what a seed means.
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])
     say(f"penstock: {_compiled.describe()}")
+    if "--sink" in sys.argv:
+        return command.main()
+    arguments = _arguments()
     if arguments.seed is not None:
         return _replay(arguments.seed, arguments.bug)
     if arguments.bugs:

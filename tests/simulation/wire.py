@@ -183,6 +183,7 @@ class World:
         self.clock = clock
         self.rng = rng
         self.slowest = 0.02  # the longest latency, in seconds
+        self.latest = 3.0  # how much later than the one before a request of a cut connection may arrive
         self.partial_writes = 0.0  # how many of the writes find too little room
         self.cut_when_under_way = math.inf  # the next connection with so many requests on their way is cut
         self.silent: set[int] = set()  # brokers that do not answer attempts to connect
@@ -276,7 +277,7 @@ class World:
         for frame in (*received, *link.in_transit):
             if self.rng.random() > _ARRIVE_LATE:
                 break
-            arrives_at += self.latency() if self.rng.random() < 0.6 else self.rng.random() * 3
+            arrives_at += self.latency() if self.rng.random() < 0.6 else self.rng.random() * self.latest
             self.at(arrives_at, self._arrive_late, session, self.late.read(frame))
             late += 1
         if late:

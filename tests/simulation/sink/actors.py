@@ -77,9 +77,7 @@ class Process:
             self.links.append(link)
             return link
 
-        return NetworkBackend(
-            sockets, connect, self.stage.world.resolve, run_aside=lambda work: work()
-        )
+        return NetworkBackend(sockets, connect, self.stage.world.resolve, run_aside=lambda work: work())
 
 
 class Actor:
@@ -256,4 +254,6 @@ class Stage:
 
     def join(self, actors: list[Actor], enough: Callable[[], bool] | None = None) -> None:
         """Wait until all of them have ended, or `enough` says so."""
-        self.wait_for(lambda: all(each.ended for each in actors) or (enough is not None and enough()), math.inf)
+        self.wait_for(
+            lambda: all(each.ended for each in actors) or (enough is not None and enough()), math.inf
+        )

@@ -60,7 +60,7 @@ class Chaos:
             self.cut, self.cut, self.cut_busy, self.cut_busy, self.request_fault, self.request_fault,
             self.request_fault, self.passing_error, self.passing_error, self.slow_answer, self.stop_broker,
             self.restart_broker, self.move_leader, self.move_coordinators, self.move_coordinators, self.silence,
-            self.upgrade,
+            self.upgrade, self.clock_jump,
         ]  # fmt: skip
 
     def strike(self) -> None:
@@ -173,8 +173,17 @@ class Chaos:
 
     def upgrade(self) -> str | None:
         name = "transaction.version"
-        if self.cluster.features.get(name, 2) >= 2 or not self.cluster.release.features or self.rng.random() < 0.5:
+        if (
+            self.cluster.features.get(name, 2) >= 2
+            or not self.cluster.release.features
+            or self.rng.random() < 0.5
+        ):
             return None
         self.cluster.set_feature(name, 2)
         self.cluster.drop_connections()
         return "the cluster goes over to the second transaction protocol"
+
+    def clock_jump(self) -> str:
+        seconds = self.rng.choice((-900.0, -60.0, 60.0, 900.0))
+        self.world.clock.wall_offset += seconds
+        return f"the clocks of all clients are set by {seconds} s"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model of a Spark driver: its checkpoint, its Python processes, and the order in which it calls the sink.
 
-As Spark does: offsets are written down, the writer is prepared in a planner process, tasks run, commit() runs in another
-process, and only then the batch is written down as committed. After a failed commit(), or a task that failed too often,
-abort() gets the messages there are, and the query stops.
+As Spark does: offsets are written down, the writer is prepared in a planner process, tasks run, commit() runs in
+another process, and only then the batch is written down as committed. After a failed commit(), or a task that failed
+too often, abort() gets the messages there are, and the query stops.
 """
 
 from __future__ import annotations
@@ -189,7 +189,9 @@ class Application:
         batch.offered = True
         try:
             begun_at = sim.clock.time
-            self._call("committer", "commit", lambda process: sim.protocol.commit(process, self, messages, number))
+            self._call(
+                "committer", "commit", lambda process: sim.protocol.commit(process, self, messages, number)
+            )
         except (KafkaError, ProcessDied) as error:
             sim.note("%s: commit of %s failed: %r", self.name, batch, error)
             self._abort(messages, number)
@@ -209,7 +211,9 @@ class Application:
     def _abort(self, messages: list[Any], number: int) -> None:
         """Spark calls it after a failure, and only writes down what it raises."""
         try:
-            self._call("committer", "abort", lambda process: self.sim.protocol.abort(process, self, messages, number))
+            self._call(
+                "committer", "abort", lambda process: self.sim.protocol.abort(process, self, messages, number)
+            )
         except (KafkaError, ProcessDied) as error:
             self.sim.note("%s: abort failed: %r", self.name, error)
 

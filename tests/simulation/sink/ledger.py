@@ -121,7 +121,9 @@ class Ledger:
         for partition in self.cluster.topics.partitions():
             log = partition.log
             if log.last_stable_offset != log.log_end_offset:
-                self.violate(f"{partition.key} has a transaction that never ended, from {log.last_stable_offset}")
+                self.violate(
+                    f"{partition.key} has a transaction that never ended, from {log.last_stable_offset}"
+                )
             if partition.key.topic != self.log_topic:
                 visible.update(record.value or b"" for record in log.records("read_committed"))
         if +visible != +self.committed:

@@ -38,6 +38,7 @@ class Plan:
         faults_at: at how many turns each fault comes.
         zombies: how many of the losing attempts go on.
         task_trouble: how many of the attempts have something go wrong.
+        latest: seconds that a request of a dead connection may be late.
         long_absence: a driver may stay away longer than the recovery time, so that loss is allowed, loudly.
     """
 
@@ -53,11 +54,12 @@ class Plan:
     task_trouble: float
     long_absence: bool
     rows_at_most: int
+    latest: float
 
     def describe(self) -> str:
         sinks = "; ".join(
-            f"{sink.sink_id}{'' if sink.run_id is None else f' run {sink.run_id}'}: {sink.goal} batch(es), {sink.lives} "
-            f"live(s){', rewrites' if sink.rewrites else ''}"
+            f"{sink.sink_id}{'' if sink.run_id is None else f' run {sink.run_id}'}: {sink.goal} batch(es), "
+            f"{sink.lives} live(s){', rewrites' if sink.rewrites else ''}"
             for sink in self.sinks
         )
         return (
@@ -84,11 +86,12 @@ def make_plan(rng: random.Random) -> Plan:
         marker_delay=rng.choice((0.0, 0.0, 0.01, 0.2)),
         slowest=rng.choice((0.002, 0.02, 0.1)),
         sinks=sinks,
-        faults_at=tuple(sorted(rng.randrange(20, 1200) for _ in range(rng.choice((0, 2, 5, 9))))),
+        faults_at=tuple(sorted(rng.randrange(20, 900) for _ in range(rng.choice((0, 2, 5, 9))))),
         zombies=rng.choice((0.2, 0.6)),
         task_trouble=rng.choice((0.0, 0.15, 0.4)),
         long_absence=rng.random() < 0.12,
         rows_at_most=rng.choice((4, 8)),
+        latest=rng.choice((3.0, 3.0, 50.0)),
     )
 
 

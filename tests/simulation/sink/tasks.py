@@ -108,10 +108,14 @@ class Stage:
             if actor.ended:
                 partition.running.remove(entry)
                 self._take(partition, actor, worker)
-            elif not partition.done and now - started_at > 2.5 and len(partition.running) < 2:
-                if partition.started < _MOST_ATTEMPTS + 2 and self.rng.random() < 0.5:
-                    self.sim.note("speculation, or the executor is taken for lost: %s", actor.name)
-                    self._start(partition)
+            elif self._wants_copy(partition, now - started_at):
+                self.sim.note("speculation, or the executor is taken for lost: %s", actor.name)
+                self._start(partition)
+
+    def _wants_copy(self, partition: Partition, seconds: float) -> bool:
+        if partition.done or seconds <= 2.5 or len(partition.running) > 1:
+            return False
+        return partition.started < _MOST_ATTEMPTS + 2 and self.rng.random() < 0.5
 
     def _take(self, partition: Partition, actor: Actor, worker: Worker) -> None:
         worker.busy = False
@@ -130,7 +134,7 @@ class Stage:
         self.sim.note("%s failed: %r", actor.name, error)
         if partition.failed >= _MOST_ATTEMPTS or self.app.sim.is_final(error):
             self._leave_losers()
-            raise JobFailed([each.message for each in self.partitions])
+            raise JobFailed([each.message for each in self.partitions]) from error
         if not partition.running:
             self._start(partition)
 

@@ -32,7 +32,9 @@ class TaskProducer:
         timeout_ms: the transaction.timeout.ms.
     """
 
-    forgets_doubt = False  # a planted bug: an InitProducerId without an answer may come again, and nobody cares
+    forgets_doubt = (
+        False  # a planted bug: an InitProducerId without an answer may come again, and nobody cares
+    )
     keeps_identity = False  # a planted bug: an id that it has already initialised is used as it is
 
     def __init__(self, client: ControlClient, cluster: FakeCluster, timeout_ms: int) -> None:
@@ -61,7 +63,8 @@ class TaskProducer:
             self._identity = self._known[transactional_id]
             return
         request = SchemaRequest.of(
-            INIT_PRODUCER_ID, {"transactional_id": transactional_id, "transaction_timeout_ms": self.timeout_ms}
+            INIT_PRODUCER_ID,
+            {"transactional_id": transactional_id, "transaction_timeout_ms": self.timeout_ms},
         )
         answer = self._client.run(self._initialise(CoordinatorOf(transactional_id), request), _PATIENCE)
         self._identity = Producer(answer["producer_id"], answer["producer_epoch"])

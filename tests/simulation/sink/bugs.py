@@ -1,0 +1,6 @@
+BUGS = {}
+from contextlib import nullcontext
+
+
+def planted(n):
+    return nullcontext()

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator of a job, or a cluster manager: starts drivers one after the other, also while the one before is there.
+
+Between two drivers it stays away for a while, deletes the checkpoint, or restores an older one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.errors import RestoredCheckpointError
+from penstock.sink import Step
+from simulation.sink.driver import Application, Checkpoint, Fate
+from simulation.sink.plan import SinkPlan
+
+if TYPE_CHECKING:
+    from simulation.sink.run import SinkSimulation
+
+_CALM_TRIES = 8
+_PATIENCE_IN_PEACE = 5000.0
+_STEPS = (
+    Step.PREPARED, Step.BEFORE_DECISION, Step.BEFORE_DECISION, Step.AFTER_DECISION, Step.AFTER_DECISION,
+    Step.AFTER_FIRST_END, Step.AFTER_FIRST_END, Step.AFTER_ALL_ENDS, Step.AFTER_DONE, Step.ABORTED,
+)  # fmt: skip
+
+
+@dataclass
+class SinkState:
+    """One sink, as its operator knows it.
+
+    Attributes:
+        prefix: of the names of its queries.
+        newest: the driver whose prepare() returned last.
+        lost: a driver has said that rows are lost.
+    """
+
+    plan: SinkPlan
+    prefix: str
+    checkpoint: Checkpoint
+    applications: list[Application] = field(default_factory=list)
+    checkpoints: int = 1
+    newest: Application | None = None
+    newest_at: float = -math.inf
+    lost: bool = False
+
+
+class Operator:
+    """Runs one job.
+
+    Args:
+        sim: the seed.
+        state: the sink.
+    """
+
+    def __init__(self, sim: SinkSimulation, state: SinkState, rng: random.Random) -> None:
+        self.sim = sim
+        self.state = state
+        self.rng = rng
+
+    def supervise(self) -> None:
+        """Start drivers while things go wrong, until the job is done or it is time for peace."""
+        rng, state = self.rng, self.state
+        for _ in range(state.plan.lives):
+            app = self._start(self._fate())
+            self._wait_for(app, rng.choice((5.0, 60.0, 300.0, 2000.0)))
+            if not app.ended:
+                if rng.random() < 0.6:
+                    self.sim.note("%s is taken for dead, and is not", app.name)
+                else:
+                    app.kill(orphans=rng.random() < 0.3)
+            elif app.succeeded or state.lost:
+                return
+            self._maybe_repair_checkpoint(app)
+            self._stay_away()
+            if state.plan.run_id is None:
+                self._maybe_touch_checkpoint()
+
+    def finish(self) -> None:
+        """In peace: bring the job to its end."""
+        error: BaseException | None = None
+        for _ in range(_CALM_TRIES):
+            if self.state.lost:
+                return
+            app = self._start(None)
+            self._wait_for(app, _PATIENCE_IN_PEACE)
+            if app.succeeded:
+                return
+            if not app.ended:
+                self.sim.violate(f"{app.name} did not come to its end in peace")
+                return
+            error = app.error
+            self._maybe_repair_checkpoint(app)
+            self.sim.stage.sleep(60.0)
+        self.sim.violate(f"no driver came to its end in peace, the last failed with {error!r}")
+
+    def _start(self, fate: Fate | None) -> Application:
+        state = self.state
+        rng = random.Random(self.rng.random())
+        app = Application(self.sim, state.plan, state.checkpoint, fate, rng)
+        state.applications.append(app)
+        app.start()
+        return app
+
+    def _wait_for(self, app: Application, seconds: float) -> None:
+        self.sim.stage.wait_for(lambda: app.ended, seconds)
+
+    def _fate(self) -> Fate | None:
+        rng = self.rng
+        choice = rng.random()
+        if choice < 0.2:
+            return None
+        fate = Fate(
+            kills=rng.choices(("driver", "planner", "committer"), (6, 2, 2))[0], orphans=rng.random() < 0.3
+        )
+        if rng.random() < 0.35:
+            fate.frozen = rng.choice((3.0, 31.0, 45.0, 100.0, 400.0 if self.sim.plan.long_absence else 70.0))
+        if choice < 0.65:
+            fate.at_step = rng.choice(_STEPS)
+            fate.at_visit = rng.randint(1, 2)
+        else:
+            fate.at_turn = rng.randint(1, 200)
+        return fate
+
+    def _stay_away(self) -> None:
+        seconds = self.rng.choice((0.0, 0.0, 0.1, 2.0, 15.0, 40.0))
+        if self.sim.plan.long_absence and self.rng.random() < 0.4:
+            seconds = self.rng.choice((700.0, 1200.0))
+        self.sim.stage.sleep(seconds)
+
+    # ---- checkpoints
+
+    def _maybe_touch_checkpoint(self) -> None:
+        """Now and then somebody deletes the checkpoint, or restores an older one."""
+        choice, state = self.rng.random(), self.state
+        old = state.checkpoint
+        if choice < 0.12:
+            state.checkpoints += 1
+            state.checkpoint = Checkpoint(f"{state.prefix}q{state.checkpoints}")
+            self.sim.note("the checkpoint is deleted: the query is now %s", state.checkpoint.query_id)
+        elif choice < 0.2 and old.commits:
+            kept = {number for number in old.commits if number < max(old.commits) - self.rng.randrange(2)}
+            state.checkpoint = Checkpoint(old.query_id, dict(old.planned), kept)
+            self.sim.note("an older checkpoint is restored, with the commits %s", sorted(kept))
+            if state.plan.rewrites:
+                for batch in self.sim.ledger.batches.values():
+                    batch.may_repeat = batch.may_repeat or batch.query_id == old.query_id
+
+    def _maybe_repair_checkpoint(self, app: Application) -> None:
+        """What the error asks for: go on with the newest checkpoint."""
+        if app.error is None or not isinstance(app.error.__cause__, RestoredCheckpointError):
+            return
+        checkpoint = self.state.checkpoint
+        for batch in self.sim.ledger.batches.values():
+            if batch.taken and batch.query_id == checkpoint.query_id:
+                checkpoint.commits.add(batch.number)
+        self.sim.note("the newest checkpoint is back, with the commits %s", sorted(checkpoint.commits))
