@@ -1,6 +1,289 @@
-BUGS = {}
-from contextlib import nullcontext
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes planted on purpose: what the sink would be without one of its rules. Switches here, none in the sources.
+
+Most change what the protocol's generators ask for, or what they are told, on the way to and from the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from penstock.control import reading
+from penstock.errors import KafkaError
+from penstock.sink import Admission, Written, carrying_out, cleaning
+from penstock.sink.effects import (
+    AppendInTransaction,
+    Describe,
+    Effect,
+    Effects,
+    EndAll,
+    EndTransaction,
+    InitProducer,
+    JoinLog,
+    ReadLog,
+)
+from simulation.sink import protocol
+from simulation.sink.protocol import Protocol
+from simulation.sink.writing import TaskProducer
+
+if TYPE_CHECKING:
+    from simulation.sink.actors import Process
+    from simulation.sink.driver import Application
+
+Patch = AbstractContextManager[Any]
 
 
-def planted(n):
-    return nullcontext()
+def _handles(messages: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(message.handle.transaction for message in messages if isinstance(message, Written))
+
+
+class _Told:
+    """Drives a generator of effects, so that a bug can change what it is told."""
+
+    def __init__(self, steps: Effects[Any]) -> None:
+        self.steps = steps
+        self.result: Any = None
+
+    def begin(self) -> Effect | None:
+        return self._go(lambda: next(self.steps))
+
+    def tell(self, outcome: Any) -> Effect | None:
+        return self._go(lambda: self.steps.send(outcome))
+
+    def fail(self, error: KafkaError) -> Effect | None:
+        return self._go(lambda: self.steps.throw(error))
+
+    def _go(self, move: Callable[[], Effect]) -> Effect | None:
+        try:
+            return move()
+        except StopIteration as stop:
+            self.result = stop.value
+            return None
+
+
+Change = Callable[[Effect], Effects[Any]]
+
+
+def _changed(steps: Effects[Any], change: Change) -> Effects[Any]:
+    """The same work, where `change` carries out each effect in its own way."""
+    told = _Told(steps)
+    effect = told.begin()
+    while effect is not None:
+        try:
+            outcome = yield from change(effect)
+        except KafkaError as error:
+            effect = told.fail(error)
+        else:
+            effect = told.tell(outcome)
+    return told.result
+
+
+def _in(name: str, make_change: Callable[..., Change]) -> Patch:
+    """Change the work of prepare_steps, commit_steps or abort_steps."""
+    original = getattr(protocol, name)
+
+    def changed(*args: Any) -> Effects[Any]:
+        return _changed(original(*args), make_change(*args))
+
+    return mock.patch.object(protocol, name, changed)
+
+
+# ------------------------------------------------------------------------------------------------ the bugs
+
+
+def decides_after_first_end() -> Patch:
+    """The first transaction is committed before the decision is."""
+
+    def make(settings: Any, messages: Any, batch_id: int) -> Change:
+        def change(effect: Effect) -> Effects[Any]:
+            if isinstance(effect, EndTransaction) and effect.commit:
+                yield EndAll(_handles(messages)[:1], commit=True)
+            return (yield effect)
+
+        return change
+
+    return _in("commit_steps", make)
+
+
+def aborts_blindly() -> Patch:
+    """abort() aborts all handles, whatever became of the decision."""
+
+    def abort_steps(settings: Any, messages: Any, batch_id: int) -> Effects[None]:
+        yield EndAll(_handles(messages), commit=False)
+
+    return mock.patch.object(protocol, "abort_steps", abort_steps)
+
+
+def skips_nothing() -> Patch:
+    """A batch that was decided is written again."""
+    return mock.patch.object(protocol, "admit", lambda *args: Admission.WRITE)
+
+
+def looks_once() -> Patch:
+    """Whether another driver has taken over is not looked at again after the coordinator's id was taken."""
+
+    def make(*args: Any) -> Change:
+        took = False
+
+        def change(effect: Effect) -> Effects[Any]:
+            nonlocal took
+            outcome = yield effect
+            took = took or isinstance(effect, InitProducer)
+            if took and isinstance(effect, ReadLog) and outcome.owner is not None:
+                return replace(outcome, owner=replace(outcome.owner, previous=()))
+            return outcome
+
+        return change
+
+    return _in("prepare_steps", make)
+
+
+def reads_committed() -> Patch:
+    """The log is read as a consumer of committed records would: not beyond anybody's open decision."""
+    return mock.patch.object(reading, "_READ_UNCOMMITTED", 1)
+
+
+def describes_first() -> Patch:
+    """The handles are looked at before the decision is written."""
+
+    def make(settings: Any, messages: Any, batch_id: int) -> Change:
+        seen: dict[str, Any] = {}
+
+        def change(effect: Effect) -> Effects[Any]:
+            ids = tuple(handle.transactional_id for handle in _handles(messages))
+            if isinstance(effect, JoinLog | AppendInTransaction) and not seen:
+                seen.update((yield Describe(ids)))
+            outcome = yield effect
+            if isinstance(effect, Describe) and seen:
+                return outcome | seen
+            return outcome
+
+        return change
+
+    return _in("commit_steps", make)
+
+
+def keeps_identity() -> Patch:
+    """A task uses an id again as it is, without an InitProducerId of its own (older protocol)."""
+    return mock.patch.object(TaskProducer, "keeps_identity", True)
+
+
+def cleans_by_prefix() -> Patch:
+    """Open transactions of all sinks are taken for left-overs of this one."""
+
+    class AnyKey(str):
+        __slots__ = ()
+
+        def __ne__(self, other: object) -> bool:
+            return False
+
+        __hash__ = str.__hash__
+
+    parse = cleaning.parse_task_id
+
+    def parse_task_id(name: str) -> Any:
+        parts = parse(name)
+        return None if parts is None else parts._replace(sink_key=AnyKey(parts.sink_key))
+
+    stack = ExitStack()
+    stack.enter_context(
+        mock.patch.object(carrying_out, "task_id_pattern", lambda key: r"ps\.[0-9a-f]+\.[0-9]+\..*")
+    )
+    stack.enter_context(mock.patch.object(cleaning, "parse_task_id", parse_task_id))
+    return stack
+
+
+def prepares_twice() -> Patch:
+    """Each of the two times that Spark pickles the writer prepares, and tasks get what the first one gave."""
+    prepare = Protocol.prepare
+
+    def twice(self: Protocol, process: Process, app: Application) -> Any:
+        first = prepare(self, process, app)
+        prepare(self, process, app)
+        return first
+
+    return mock.patch.object(Protocol, "prepare", twice)
+
+
+def finishes_own_query_only() -> Patch:
+    """A decision of another query, of before the checkpoint was deleted, is not finished."""
+    original = Protocol.prepare_steps
+
+    def prepare_steps(self: Protocol, process: Process, app: Application) -> Effects[Any]:
+        own = self.query_id(app.sink, app.checkpoint.query_id)
+
+        def change(effect: Effect) -> Effects[Any]:
+            outcome = yield effect
+            if isinstance(effect, ReadLog) and outcome.undone is not None and outcome.undone.query_id != own:
+                return replace(outcome, done=True)
+            return outcome
+
+        return _changed(original(self, process, app), change)
+
+    return mock.patch.object(Protocol, "prepare_steps", prepare_steps)
+
+
+def forgets_doubt() -> Patch:
+    """An InitProducerId without an answer may still arrive, and its id is used nevertheless."""
+    return mock.patch.object(TaskProducer, "forgets_doubt", True)
+
+
+def goes_on_in_doubt() -> Patch:
+    """When the commit of the decision has no plain yes for an answer, the handles are ended all the same."""
+
+    def make(*args: Any) -> Change:
+        def change(effect: Effect) -> Effects[Any]:
+            if not isinstance(effect, EndTransaction):
+                return (yield effect)
+            try:
+                return (yield effect)
+            except KafkaError:
+                return None
+
+        return change
+
+    return _in("commit_steps", make)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A mistake.
+
+    Attributes:
+        plant: makes it, for as long as its context lasts.
+        seed: one in which it shows itself, for a quick test.
+    """
+
+    plant: Callable[[], Patch]
+    seed: int
+
+
+_SEEDS: dict[Callable[[], Patch], int] = {
+    decides_after_first_end: 0,
+    aborts_blindly: 0,
+    skips_nothing: 0,
+    looks_once: 0,
+    reads_committed: 0,
+    describes_first: 0,
+    keeps_identity: 0,
+    cleans_by_prefix: 0,
+    prepares_twice: 0,
+    finishes_own_query_only: 0,
+    forgets_doubt: 0,
+    goes_on_in_doubt: 0,
+}
+BUGS = {plant.__name__.replace("_", "-"): Bug(plant, seed) for plant, seed in _SEEDS.items()}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Run the block with a bug, or without."""
+    if name is None:
+        yield
+        return
+    with BUGS[name].plant():
+        yield

@@ -7,6 +7,7 @@ which the rows in it count, so a row that appears twice, or without a decision, 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ class Ledger:
     batches: dict[Key, BatchEntry] = field(default_factory=dict)
     committed: Counter[bytes] = field(default_factory=Counter)
     decided_rows: int = 0
+    decided_at: dict[str, float] = field(default_factory=dict)  # by the id of a sink's coordinator
 
     def batch(self, query_id: str, number: int, count: int) -> BatchEntry:
         """The batch, with as many rows as when it was planned first."""
@@ -72,6 +74,8 @@ class Ledger:
         prepare = coordinator._prepare
 
         def watched(txn: Transaction, *, commit: bool, now: float) -> None:
+            if commit and txn.transactional_id.endswith(".c"):
+                self.decided_at[txn.transactional_id] = now
             if commit:
                 for row in self._rows_in(txn):
                     self._on_committed(row)
@@ -139,6 +143,21 @@ class Ledger:
                     )
         if calm:
             self.check_whole(lambda _: True, "at the end")
+
+
+def owners(cluster: FakeCluster, log_topic: str, sink_key: str) -> list[int]:
+    """The drivers that became owners of a sink, in their order, as the log has it."""
+    order: list[int] = []
+    for partition in cluster.topics.partitions():
+        if partition.key.topic != log_topic:
+            continue
+        for record in partition.log.records("read_committed"):
+            key = json.loads(record.key or b"{}")
+            if key.get("kind") == "owner" and key.get("sink") == sink_key and record.value is not None:
+                number = json.loads(record.value)["jvm"][1]
+                if not order or order[-1] != number:
+                    order.append(number)
+    return order
 
 
 def open_transactions(cluster: FakeCluster, prefix: str) -> list[Any]:

@@ -39,7 +39,7 @@ class Plan:
         zombies: how many of the losing attempts go on.
         task_trouble: how many of the attempts have something go wrong.
         latest: seconds that a request of a dead connection may be late.
-        long_absence: a driver may stay away longer than the recovery time, so that loss is allowed, loudly.
+        long_absence: drivers may stay away, or be frozen, longer than any time-out.
     """
 
     release: str
@@ -89,7 +89,7 @@ def make_plan(rng: random.Random) -> Plan:
         faults_at=tuple(sorted(rng.randrange(20, 900) for _ in range(rng.choice((0, 2, 5, 9))))),
         zombies=rng.choice((0.2, 0.6)),
         task_trouble=rng.choice((0.0, 0.15, 0.4)),
-        long_absence=rng.random() < 0.12,
+        long_absence=rng.random() < 0.2,
         rows_at_most=rng.choice((4, 8)),
         latest=rng.choice((3.0, 3.0, 50.0)),
     )

@@ -25,14 +25,16 @@ from penstock.sink import (
     Step,
     TaskHandle,
     Written,
-    abort,
     admit,
-    commit,
     open_transaction,
-    prepare,
     reached,
 )
+from penstock.sink.aborting import abort_steps
+from penstock.sink.carrying_out import Cluster, LogReaders
+from penstock.sink.committing import commit_steps
 from penstock.sink.driver_identity import Jvm
+from penstock.sink.effects import Effects
+from penstock.sink.preparing import PlannerMemory, prepare_steps
 from simulation.sink.actors import Process
 from simulation.sink.plan import LOG_TOPIC, TOPIC, SinkPlan
 from simulation.sink.writing import TaskProducer
@@ -85,17 +87,27 @@ class Protocol:
         return DriverIdentity(Jvm("host", app.number, "boot"), pid, f"{app.number}-{pid}")
 
     def prepare(self, process: Process, app: Application) -> BatchPlan:
-        with self.client(process) as client:
-            plan = prepare(self.settings(app.sink), self.identity(process, app), client=client)
-        return _travel(plan)
+        return _travel(self._run(process, self.prepare_steps(process, app)))
+
+    def prepare_steps(self, process: Process, app: Application) -> Effects[BatchPlan]:
+        memory = process.memory.setdefault(("planner", app.sink), PlannerMemory())
+        driver = self.identity(process, app)
+        return prepare_steps(self.settings(app.sink), driver, memory, self.sim.clock.now())
 
     def commit(self, process: Process, app: Application, messages: list[Any], number: int) -> Any:
-        with self.client(process) as client:
-            return commit(self.settings(app.sink), _travel(messages), number, client=client)
+        return self._run(process, commit_steps(self.settings(app.sink), _travel(messages), number))
 
     def abort(self, process: Process, app: Application, messages: list[Any], number: int) -> None:
+        self._run(process, abort_steps(self.settings(app.sink), _travel(messages), number))
+
+    def _run(self, process: Process, steps: Effects[Any]) -> Any:
+        """Carry out a driver's work on a client of its own, with what the process has read before."""
+        readers = process.memory.setdefault("readers", LogReaders())
         with self.client(process) as client:
-            abort(self.settings(app.sink), _travel(messages), number, client=client)
+            cluster = Cluster(
+                client, self.config["bootstrap.servers"], LOG_TOPIC, readers, wall_ms=self.sim.clock.wall_ms
+            )
+            return cluster.run(steps)
 
     # ---- tasks
 

@@ -18,12 +18,13 @@ from typing import Any
 
 from penstock.errors import DecidedDataLostError, KafkaError, RestoredCheckpointError, SinkSupersededError
 from penstock.sink import Step, seam
+from penstock.sink.names import coordinator_id
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
 from simulation.sink.actors import Actor, Process, Stage, Stuck
 from simulation.sink.chaos import Chaos
 from simulation.sink.driver import Application, Checkpoint
-from simulation.sink.ledger import BatchEntry, Ledger, open_transactions
+from simulation.sink.ledger import BatchEntry, Ledger, open_transactions, owners
 from simulation.sink.plan import LOG_TOPIC, TOPIC, Plan, SinkPlan, make_plan
 from simulation.sink.protocol import Protocol
 from simulation.sink.supervision import Operator, SinkState
@@ -132,8 +133,7 @@ class SinkSimulation:
                 if report.problems:
                     return report
                 self.ledger.check_end(calm=not self._any_lost)
-                for txn in open_transactions(self.cluster, "ps."):
-                    self.violate(f"{txn.transactional_id} is still {txn.state}")
+                self._check_rest()
         except Stuck as stuck:
             self.violate(str(stuck))
         finally:
@@ -167,6 +167,15 @@ class SinkSimulation:
         until = self.clock.time + _LONGEST_TIMEOUT + 60
         while (moment := self.world.next_at()) <= until:
             self.world.happen(moment, until)
+
+    def _check_rest(self) -> None:
+        for txn in open_transactions(self.cluster, "ps."):
+            self.violate(f"{txn.transactional_id} is still {txn.state}")
+        for state in self.sinks:
+            order = owners(self.cluster, LOG_TOPIC, self.protocol.settings(state.plan).sink_key)
+            back = next((number for index, number in enumerate(order) if number in order[:index]), None)
+            if back is not None:
+                self.violate(f"driver {back} took the sink {state.prefix} over again; owners were {order}")
 
     @property
     def _any_lost(self) -> bool:
@@ -210,8 +219,10 @@ class SinkSimulation:
         state = self.state_of(app)
         state.lost = True
         self.report.losses += 1
-        if not self.plan.long_absence:
-            self.violate(f"{app.name} says that rows are lost, although nobody stayed away: {error}")
+        settings = self.protocol.settings(app.sink)
+        decided_at = self.ledger.decided_at[coordinator_id(settings.sink_key)]
+        if self.clock.time - decided_at < settings.recovery_time_ms / 1000:
+            self.violate(f"{app.name} says that rows are lost, although it was there in time: {error}")
         for batch in self.ledger.batches.values():
             if batch.query_id.startswith(state.prefix):
                 batch.lost = True

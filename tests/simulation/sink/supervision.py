@@ -116,7 +116,7 @@ class Operator:
             kills=rng.choices(("driver", "planner", "committer"), (6, 2, 2))[0], orphans=rng.random() < 0.3
         )
         if rng.random() < 0.35:
-            fate.frozen = rng.choice((3.0, 31.0, 45.0, 100.0, 400.0 if self.sim.plan.long_absence else 70.0))
+            fate.frozen = rng.choice((3.0, 31.0, 45.0, 100.0, 1000.0 if self.sim.plan.long_absence else 70.0))
         if choice < 0.65:
             fate.at_step = rng.choice(_STEPS)
             fate.at_visit = rng.randint(1, 2)

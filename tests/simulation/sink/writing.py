@@ -59,7 +59,7 @@ class TaskProducer:
         assert transactional_id is not None
         self._id, self._identity, self._in_doubt = transactional_id, None, False
         self._sequences, self._first, self._counts = {}, None, {}
-        if self.keeps_identity and transactional_id in self._known:
+        if self.keeps_identity and transactional_id in self._known and not self._second_protocol:
             self._identity = self._known[transactional_id]
             return
         request = SchemaRequest.of(
