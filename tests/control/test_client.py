@@ -301,6 +301,17 @@ def test_jobs_that_never_had_their_turn_run_out_of_time_too() -> None:
             _ = ticket.result
 
 
+def test_a_job_that_returns_when_the_time_is_up_has_no_answer() -> None:
+    def returns() -> Any:
+        try:
+            yield Rest(50)
+        except KafkaTimeoutError:
+            return {}
+
+    with FakeCluster().client() as client, pytest.raises(KafkaTimeoutError, match="not done after"):
+        client.run(returns(), timeout=0.5)
+
+
 def test_a_job_may_not_go_on_when_the_time_is_up() -> None:
     def stubborn() -> Steps[None]:
         while True:

@@ -220,6 +220,8 @@ class Runner:
             error = KafkaTimeoutError(f"not done after {seconds:.1f} s{self._explain(job)}")
             try:
                 job.steps.throw(error)
+            except StopIteration:
+                job.ticket.fail(error)  # it has nothing to say, which is not an answer
             except Exception as end:  # noqa: BLE001 - the job's own words for it
                 job.ticket.fail(end)
             else:
