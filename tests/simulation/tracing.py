@@ -9,14 +9,17 @@ from typing import Any
 from unittest import mock
 
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, METADATA, PRODUCE
-from penstock.records.reader import read_batches
+from penstock.records.reader import Record, read_batches
 from penstock.testing.apis import HANDLERS, produce
 from penstock.testing.apis.context import ApiRequest, Handler
 
 Note = Callable[..., None]
 
 _UNTOLD = {PRODUCE.key, API_VERSIONS.key}
-_LONG = ("topics", "brokers", "v3_and_below_topics", "results_by_topic_v3_and_below")
+_LONG = (
+    "topics", "brokers", "v3_and_below_topics", "results_by_topic_v3_and_below", "responses", "replica_state",
+    "forgotten_topics_data", "session_id", "session_epoch", "max_bytes", "rack_id", "replica_id", "cluster_id",
+)  # fmt: skip
 
 
 @contextmanager
@@ -59,7 +62,7 @@ def _told_append(note: Note) -> Callable[..., Any]:
     def told(request: ApiRequest, topic_row: Any, row: Any) -> Any:
         result = append(request, topic_row, row)
         (batch,) = read_batches(row["records"])
-        numbers = [(record.value or b"?").partition(b":")[0].decode() for record in batch.records()]
+        numbers = [_label(record) for record in batch.records()]
         note(
             "  broker %s: Produce %s id %s epoch %s sequence %s, records %s -> code %s, offset %s",
             request.broker_id, result.partition and result.partition.key, batch.producer_id, batch.producer_epoch,
@@ -68,3 +71,9 @@ def _told_append(note: Note) -> Callable[..., Any]:
         return result
 
     return told
+
+
+def _label(record: Record) -> str:
+    """A record by its number or name; those of a sink's log, whose values are long, by their keys."""
+    told = record.key if record.key is not None and record.key.startswith(b"{") else record.value
+    return (told or b"?").partition(b":")[0].decode() if told is not record.key else str(told, "utf-8")

@@ -240,13 +240,15 @@ class Stage:
             raise Killed
         actor.ready = ready
         actor.wake_at = self.clock.time + seconds
-        self._back.release()
-        actor.turn.acquire()
-        if actor.killed:
-            raise Killed
-        self.on_turn(actor)
-        if actor.killed:
-            raise Killed
+        while True:
+            self._back.release()
+            actor.turn.acquire()
+            if not actor.killed:
+                self.on_turn(actor)  # may kill or freeze it
+            if actor.killed:
+                raise Killed
+            if actor.frozen_until <= self.clock.time:
+                return
 
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""

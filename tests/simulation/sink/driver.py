@@ -72,6 +72,7 @@ class Application:
         sim: the seed.
         sink: what it writes to.
         checkpoint: what it goes on from.
+        goal: it stops before the batch with this number.
         fate: what becomes of it; None lets it come to its end.
     """
 
@@ -80,6 +81,7 @@ class Application:
         sim: SinkSimulation,
         sink: SinkPlan,
         checkpoint: Checkpoint,
+        goal: int,
         fate: Fate | None,
         rng: random.Random,
     ) -> None:
@@ -87,6 +89,7 @@ class Application:
         self.stage = sim.stage
         self.sink = sink
         self.checkpoint = checkpoint
+        self.goal = goal
         self.fate = fate
         self.rng = rng
         self.number = next(sim.driver_numbers)
@@ -96,8 +99,6 @@ class Application:
         self.planner: Process | None = None
         self.committer: Process | None = None
         self.workers: list[Worker] = []
-        # In peace one batch more, so that everybody's last words are followed by somebody else's.
-        self.goal = sink.goal + (1 if sim.calm else 0)
         self.turns = 0
         self.error: BaseException | None = None
         self.succeeded = False

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.records.reader import Record
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.transaction_state import Transaction
 
@@ -74,26 +75,27 @@ class Ledger:
         prepare = coordinator._prepare
 
         def watched(txn: Transaction, *, commit: bool, now: float) -> None:
-            if commit and txn.transactional_id.endswith(".c"):
-                self.decided_at[txn.transactional_id] = now
             if commit:
-                for row in self._rows_in(txn):
-                    self._on_committed(row)
+                for topic, record in self._records_in(txn):
+                    if topic != self.log_topic:
+                        self._on_committed(record.value or b"")
+                    elif b'"decision"' in (record.key or b""):
+                        self.decided_at[txn.transactional_id] = now
             prepare(txn, commit=commit, now=now)
 
         coordinator._prepare = watched  # type: ignore[method-assign]
 
-    def _rows_in(self, txn: Transaction) -> Iterator[bytes]:
+    def _records_in(self, txn: Transaction) -> Iterator[tuple[str, Record]]:
         for where in sorted(txn.partitions):
             partition = self.cluster.topics.partition(*where)
-            if partition is None or where.topic == self.log_topic:
+            if partition is None:
                 continue
             entry = partition.log.producers.entries.get(txn.producer_id)
             if entry is None or entry.transaction_start is None:
                 continue
             for batch in partition.log.batches:
                 if batch.producer_id == txn.producer_id and batch.base_offset >= entry.transaction_start:
-                    yield from (record.value or b"" for record in batch.records())
+                    yield from ((where.topic, record) for record in batch.records())
 
     def _on_committed(self, row: bytes) -> None:
         self.committed[row] += 1

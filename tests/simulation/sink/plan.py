@@ -86,7 +86,7 @@ def make_plan(rng: random.Random) -> Plan:
         marker_delay=rng.choice((0.0, 0.0, 0.01, 0.2)),
         slowest=rng.choice((0.002, 0.02, 0.1)),
         sinks=sinks,
-        faults_at=tuple(sorted(rng.randrange(20, 900) for _ in range(rng.choice((0, 2, 5, 9))))),
+        faults_at=tuple(sorted(rng.randrange(20, 700) for _ in range(rng.choice((0, 3, 6, 12))))),
         zombies=rng.choice((0.2, 0.6)),
         task_trouble=rng.choice((0.0, 0.15, 0.4)),
         long_absence=rng.random() < 0.2,
@@ -102,6 +102,6 @@ def _sink(rng: random.Random, name: str, index: int) -> SinkPlan:
         sink_id=name,
         run_id=f"run-{index}" if is_batch else None,
         goal=1 if is_batch else rng.randint(2, 4),
-        lives=rng.randint(1, 4),
+        lives=rng.randint(2, 5),
         rewrites=rng.random() < 0.1,
     )

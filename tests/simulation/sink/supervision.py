@@ -64,14 +64,15 @@ class Operator:
         """Start drivers while things go wrong, until the job is done or it is time for peace."""
         rng, state = self.rng, self.state
         for _ in range(state.plan.lives):
-            app = self._start(self._fate())
+            # Mostly not all batches at once: each driver that comes to its end hands over to another one.
+            app = self._start(self._fate(), state.checkpoint.next_batch + rng.randint(1, 2))
             self._wait_for(app, rng.choice((5.0, 60.0, 300.0, 2000.0)))
             if not app.ended:
                 if rng.random() < 0.6:
                     self.sim.note("%s is taken for dead, and is not", app.name)
                 else:
                     app.kill(orphans=rng.random() < 0.3)
-            elif app.succeeded or state.lost:
+            elif state.lost or (app.succeeded and state.checkpoint.next_batch >= state.plan.goal):
                 return
             self._maybe_repair_checkpoint(app)
             self._stay_away()
@@ -84,7 +85,7 @@ class Operator:
         for _ in range(_CALM_TRIES):
             if self.state.lost:
                 return
-            app = self._start(None)
+            app = self._start(None, self.state.plan.goal + 1)
             self._wait_for(app, _PATIENCE_IN_PEACE)
             if app.succeeded:
                 return
@@ -96,10 +97,10 @@ class Operator:
             self.sim.stage.sleep(60.0)
         self.sim.violate(f"no driver came to its end in peace, the last failed with {error!r}")
 
-    def _start(self, fate: Fate | None) -> Application:
+    def _start(self, fate: Fate | None, goal: int) -> Application:
         state = self.state
         rng = random.Random(self.rng.random())
-        app = Application(self.sim, state.plan, state.checkpoint, fate, rng)
+        app = Application(self.sim, state.plan, state.checkpoint, goal, fate, rng)
         state.applications.append(app)
         app.start()
         return app
@@ -110,18 +111,18 @@ class Operator:
     def _fate(self) -> Fate | None:
         rng = self.rng
         choice = rng.random()
-        if choice < 0.2:
+        if choice < 0.1:
             return None
         fate = Fate(
             kills=rng.choices(("driver", "planner", "committer"), (6, 2, 2))[0], orphans=rng.random() < 0.3
         )
         if rng.random() < 0.35:
             fate.frozen = rng.choice((3.0, 31.0, 45.0, 100.0, 1000.0 if self.sim.plan.long_absence else 70.0))
-        if choice < 0.65:
+        if choice < 0.6:
             fate.at_step = rng.choice(_STEPS)
-            fate.at_visit = rng.randint(1, 2)
+            fate.at_visit = rng.choice((1, 1, 2))
         else:
-            fate.at_turn = rng.randint(1, 200)
+            fate.at_turn = rng.randint(1, 150)
         return fate
 
     def _stay_away(self) -> None:
