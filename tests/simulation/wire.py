@@ -177,6 +177,8 @@ class World:
         late: which of those may arrive.
     """
 
+    link_type = Link
+
     def __init__(self, cluster: FakeCluster, clock: SimClock, rng: random.Random, late: LateRequests) -> None:
         self.cluster = cluster
         self.late = late
@@ -319,7 +321,7 @@ class World:
         return [Address(socket.AF_INET, (f"10.0.0.{host.removeprefix('broker-')}", port))]
 
     def connect(self, address: Address) -> Link:
-        link = Link(self, int(address.ip.rpartition(".")[2]), next(self._numbers))
+        link = self.link_type(self, int(address.ip.rpartition(".")[2]), next(self._numbers))
         self.note("%s is opened", link)
         if link.broker_id not in self.silent:
             self.after(self.latency(), self._establish, link)

@@ -23,7 +23,7 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.schema import ApiSchema
 from penstock.testing.faults import Fault
-from simulation.sink.world import SinkWorld
+from simulation.sink.world import NO_API, SinkWorld
 
 _APIS = (
     INIT_PRODUCER_ID, INIT_PRODUCER_ID, PRODUCE, PRODUCE, END_TXN, END_TXN, END_TXN, FETCH, LIST_OFFSETS,
@@ -57,7 +57,7 @@ class Chaos:
         self.happened = 0
         self.calm = False
         self.kinds: list[Callable[[], str | None]] = [
-            self.cut, self.cut, self.cut_busy, self.cut_busy, self.request_fault, self.request_fault,
+            self.cut, self.cut_busy, self.cut_on, self.cut_on, self.cut_on, self.request_fault, self.request_fault,
             self.request_fault, self.passing_error, self.passing_error, self.slow_answer, self.stop_broker,
             self.restart_broker, self.move_leader, self.move_coordinators, self.move_coordinators, self.silence,
             self.upgrade, self.clock_jump,
@@ -81,6 +81,7 @@ class Chaos:
         self.cluster.faults.clear()
         self.world.silent.clear()
         self.world.cut_when_under_way = float("inf")
+        self.world.cut_on = NO_API
         for broker in set(self.cluster.nodes) - self.cluster.live:
             self.cluster.start_broker(broker)
         self.world.pump()
@@ -99,6 +100,13 @@ class Chaos:
     def cut_busy(self) -> str:
         self.world.cut_when_under_way = 1
         return "the next connection with a request on its way will be cut"
+
+    def cut_on(self) -> str:
+        api = self.rng.choice(
+            (INIT_PRODUCER_ID, INIT_PRODUCER_ID, PRODUCE, END_TXN, END_TXN, ADD_PARTITIONS_TO_TXN)
+        )
+        self.world.cut_on = api.key
+        return f"the connection of the next {api.name} will be cut with the request on its way"
 
     def request_fault(self) -> str:
         api = self.rng.choice(_APIS)

@@ -52,13 +52,13 @@ class Fate:
 
     Attributes:
         at_turn: after so many turns of its processes, or
-        at_step: when the sink reaches this step for the `at_visit`-th time.
+        at_point: when the protocol comes to this step, or to before or after this effect, the `at_visit`-th time.
         kills: the driver is killed; else it is frozen for `frozen` seconds.
         orphans: its Python processes go on for a while, not knowing that it is gone.
     """
 
     at_turn: int = -1
-    at_step: Any = None
+    at_point: str = ""
     at_visit: int = 1
     kills: str = "driver"
     frozen: float = 0.0
@@ -108,6 +108,7 @@ class Application:
 
     def start(self) -> None:
         self.sim.note("%s starts for %s, %s", self.name, self.sink.sink_id, self.checkpoint)
+        self.sim.note("%s", self.fate)
         self.main = self.jvm.spawn("main", self._run)
 
     @property
@@ -126,10 +127,10 @@ class Application:
         if self.fate is not None and self.turns == self.fate.at_turn:
             self.meet_fate()
 
-    def on_step(self, step: Any) -> None:
-        """The sink has reached a named step, in one of its processes."""
+    def on_point(self, point: str) -> None:
+        """One of its processes has come to a point of the protocol."""
         fate = self.fate
-        if fate is None or fate.at_step != step:
+        if fate is None or fate.at_point != point:
             return
         fate.at_visit -= 1
         if fate.at_visit == 0:

@@ -39,6 +39,7 @@ class Plan:
         zombies: how many of the losing attempts go on.
         task_trouble: how many of the attempts have something go wrong.
         latest: seconds that a request of a dead connection may be late.
+        holds_log: drivers that are frozen are frozen with an open decision, which others must not wait for.
         long_absence: drivers may stay away, or be frozen, longer than any time-out.
     """
 
@@ -55,6 +56,7 @@ class Plan:
     long_absence: bool
     rows_at_most: int
     latest: float
+    holds_log: bool
 
     def describe(self) -> str:
         sinks = "; ".join(
@@ -75,7 +77,7 @@ def make_plan(rng: random.Random) -> Plan:
     if release in _SECOND_PROTOCOL and rng.random() < 0.4:
         features["transaction.version"] = rng.choice((0, 1))
     names = ["orders"]
-    if rng.random() < 0.4:
+    if rng.random() < 0.5:
         names.append(rng.choice(("orders-eu", "orders", "payments")))
     sinks = tuple(_sink(rng, name, index) for index, name in enumerate(names))
     return Plan(
@@ -92,6 +94,7 @@ def make_plan(rng: random.Random) -> Plan:
         long_absence=rng.random() < 0.2,
         rows_at_most=rng.choice((4, 8)),
         latest=rng.choice((3.0, 3.0, 50.0)),
+        holds_log=rng.random() < 0.3,
     )
 
 

@@ -33,7 +33,7 @@ from penstock.sink.aborting import abort_steps
 from penstock.sink.carrying_out import Cluster, LogReaders
 from penstock.sink.committing import commit_steps
 from penstock.sink.driver_identity import Jvm
-from penstock.sink.effects import Effects
+from penstock.sink.effects import Effect, Effects
 from penstock.sink.preparing import PlannerMemory, prepare_steps
 from simulation.sink.actors import Process
 from simulation.sink.plan import LOG_TOPIC, TOPIC, SinkPlan
@@ -104,8 +104,13 @@ class Protocol:
         """Carry out a driver's work on a client of its own, with what the process has read before."""
         readers = process.memory.setdefault("readers", LogReaders())
         with self.client(process) as client:
-            cluster = Cluster(
-                client, self.config["bootstrap.servers"], LOG_TOPIC, readers, wall_ms=self.sim.clock.wall_ms
+            cluster = WatchedCluster(
+                self.sim,
+                client,
+                self.config["bootstrap.servers"],
+                LOG_TOPIC,
+                readers,
+                wall_ms=self.sim.clock.wall_ms,
             )
             return cluster.run(steps)
 
@@ -116,6 +121,21 @@ class Protocol:
 
     def query_id(self, sink: SinkPlan, query_id: str) -> str:
         return query_id if sink.run_id is None else BATCH_QUERY_ID
+
+
+class WatchedCluster(Cluster):
+    """Carries out effects; a driver can meet its fate before or after any of them."""
+
+    def __init__(self, sim: SinkSimulation, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._sim = sim
+
+    def perform(self, effect: Effect) -> Any:
+        name = type(effect).__name__
+        self._sim.on_point(f"before {name}")
+        outcome = super().perform(effect)
+        self._sim.on_point(f"after {name}")
+        return outcome
 
 
 class TaskEnvironment:

@@ -240,15 +240,19 @@ class SinkSimulation:
             app.on_turn()
 
     def _on_step(self, step: Step, facts: Any) -> None:
+        if self.stage.current is not None:
+            self.note("reaches %s %s", step.name, facts or "")
+            self.on_point(step.name)
+
+    def on_point(self, point: str) -> None:
+        """A process is at a point of the protocol where its driver can meet its fate."""
         actor = self.stage.current
-        if actor is None:
+        app = None if actor is None else self._owner(actor.process)
+        if actor is None or app is None:
             return
-        self.note("reaches %s %s", step.name, facts or "")
-        app = self._owner(actor.process)
-        if app is not None:
-            app.on_step(step)
-            if actor.killed or actor.frozen_until > self.clock.time:
-                self.stage.sleep(0.0)
+        app.on_point(point)
+        if actor.killed or actor.frozen_until > self.clock.time:
+            self.stage.sleep(0.0)
 
     def _on_log(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.ERROR and record.exc_info and record.exc_info[1] is not None:

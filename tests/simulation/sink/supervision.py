@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.errors import RestoredCheckpointError
-from penstock.sink import Step
 from simulation.sink.driver import Application, Checkpoint, Fate
 from simulation.sink.plan import SinkPlan
 
@@ -21,9 +20,18 @@ if TYPE_CHECKING:
 
 _CALM_TRIES = 8
 _PATIENCE_IN_PEACE = 5000.0
-_STEPS = (
-    Step.PREPARED, Step.BEFORE_DECISION, Step.BEFORE_DECISION, Step.AFTER_DECISION, Step.AFTER_DECISION,
-    Step.AFTER_FIRST_END, Step.AFTER_FIRST_END, Step.AFTER_ALL_ENDS, Step.AFTER_DONE, Step.ABORTED,
+# The steps that matter most, and every effect.
+_POINTS = (
+    "PREPARED", "BEFORE_DECISION", "BEFORE_DECISION", "AFTER_DECISION", "AFTER_DECISION", "AFTER_DECISION",
+    "AFTER_FIRST_END", "AFTER_FIRST_END", "AFTER_ALL_ENDS", "ABORTED",
+    *(
+        f"{when} {effect}"
+        for when in ("before", "after")
+        for effect in (
+            "ReadLog", "InitProducer", "JoinLog", "AppendInTransaction", "EndTransaction", "AppendFacts", "Describe",
+            "FenceAll", "EndAll",
+        )
+    ),
 )  # fmt: skip
 
 
@@ -118,9 +126,12 @@ class Operator:
         )
         if rng.random() < 0.35:
             fate.frozen = rng.choice((3.0, 31.0, 45.0, 100.0, 1000.0 if self.sim.plan.long_absence else 70.0))
+            if self.sim.plan.holds_log:
+                fate.at_point, fate.frozen = "BEFORE_DECISION", 45.0
+                return fate
         if choice < 0.6:
-            fate.at_step = rng.choice(_STEPS)
-            fate.at_visit = rng.choice((1, 1, 2))
+            fate.at_point = rng.choice(_POINTS)
+            fate.at_visit = rng.choice((1, 1, 2, 3))
         else:
             fate.at_turn = rng.randint(1, 150)
         return fate

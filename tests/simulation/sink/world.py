@@ -12,6 +12,7 @@ from penstock.testing.cluster import FakeCluster
 from simulation.late import LateRequest, LateRequests
 from simulation.wire import Link, SimClock, World
 
+NO_API = -1
 Wait = Callable[[Callable[[], bool], float], None]
 
 
@@ -26,12 +27,30 @@ class AnyRequest(LateRequests):
         return late.api_key == PRODUCE.key and super().is_lost(late)
 
 
+class SinkLink(Link):
+    """A connection that can be cut the moment a request of one kind is on its way: it may arrive, and late."""
+
+    def _depart(self, frame: bytes) -> None:
+        super()._depart(frame)
+        world = self.world
+        if isinstance(world, SinkWorld) and int.from_bytes(frame[4:6], "big") == world.cut_on:
+            world.cut_on = NO_API
+            world.after(0.0, world.cut, self)
+
+
 class SinkWorld(World):
-    """The network and the brokers."""
+    """The network and the brokers.
+
+    Attributes:
+        cut_on: the next connection on which a request with this API key is sent will be cut.
+    """
+
+    link_type = SinkLink
 
     def __init__(self, cluster: FakeCluster, clock: SimClock, rng: random.Random) -> None:
         super().__init__(cluster, clock, rng, AnyRequest(cluster))
         self.selectors: list[Sockets] = []
+        self.cut_on = NO_API
 
     def _is_any_ready(self) -> bool:
         return any(sockets.is_ready() for sockets in self.selectors)
