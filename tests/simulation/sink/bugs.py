@@ -191,7 +191,7 @@ def cleans_by_prefix() -> Patch:
 
     stack = ExitStack()
     stack.enter_context(
-        mock.patch.object(carrying_out, "task_id_pattern", lambda key: r"ps\.[0-9a-f]+\.[0-9]+\..*")
+        mock.patch.object(carrying_out, "task_id_pattern", lambda _: r"ps\.[0-9a-f]+\.[0-9]+\..*")
     )
     stack.enter_context(mock.patch.object(cleaning, "parse_task_id", parse_task_id))
     return stack

@@ -59,7 +59,9 @@ class Ledger:
     batches: dict[Key, BatchEntry] = field(default_factory=dict)
     committed: Counter[bytes] = field(default_factory=Counter)
     decided_rows: int = 0
-    decided_at: dict[str, float] = field(default_factory=dict)  # by the id of a sink's coordinator
+    # By the id of a sink's coordinator: when its last decision was made, and which drivers had it since when.
+    decided_at: dict[str, float] = field(default_factory=dict)
+    owners: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
     def batch(self, query_id: str, number: int, count: int) -> BatchEntry:
         """The batch, with as many rows as when it was planned first."""
@@ -81,9 +83,26 @@ class Ledger:
                         self._on_committed(record.value or b"")
                     elif b'"decision"' in (record.key or b""):
                         self.decided_at[txn.transactional_id] = now
+                    elif b'"owner"' in (record.key or b"") and record.value is not None:
+                        self._on_owner(txn.transactional_id, json.loads(record.value)["jvm"][1], now)
             prepare(txn, commit=commit, now=now)
 
         coordinator._prepare = watched  # type: ignore[method-assign]
+
+    def _on_owner(self, coordinator: str, driver: int, now: float) -> None:
+        owners = self.owners.setdefault(coordinator, [])
+        if owners and owners[-1][0] == driver:
+            return  # another planner process of the same driver
+        if any(number == driver for number, _ in owners):
+            self.violate(
+                f"driver {driver} takes the sink over again; owners were {[each for each, _ in owners]}"
+            )
+        owners.append((driver, now))
+
+    def replaced(self, coordinator: str, driver: int, since: float) -> int | None:
+        """The driver that had the sink already at that time, if it was another one."""
+        owner, from_then_on = self.owners.get(coordinator, [(driver, since)])[-1]
+        return owner if owner != driver and from_then_on < since else None
 
     def _records_in(self, txn: Transaction) -> Iterator[tuple[str, Record]]:
         for where in sorted(txn.partitions):
@@ -145,21 +164,6 @@ class Ledger:
                     )
         if calm:
             self.check_whole(lambda _: True, "at the end")
-
-
-def owners(cluster: FakeCluster, log_topic: str, sink_key: str) -> list[int]:
-    """The drivers that became owners of a sink, in their order, as the log has it."""
-    order: list[int] = []
-    for partition in cluster.topics.partitions():
-        if partition.key.topic != log_topic:
-            continue
-        for record in partition.log.records("read_committed"):
-            key = json.loads(record.key or b"{}")
-            if key.get("kind") == "owner" and key.get("sink") == sink_key and record.value is not None:
-                number = json.loads(record.value)["jvm"][1]
-                if not order or order[-1] != number:
-                    order.append(number)
-    return order
 
 
 def open_transactions(cluster: FakeCluster, prefix: str) -> list[Any]:

@@ -101,9 +101,10 @@ class Protocol:
         self._run(process, abort_steps(self.settings(app.sink), _travel(messages), number))
 
     def _run(self, process: Process, steps: Effects[Any]) -> Any:
-        """Carry out a driver's work on a client of its own, with what the process has read before."""
+        """Carry out a driver's work, with the connections of the process and what it has read before."""
         readers = process.memory.setdefault("readers", LogReaders())
-        with self.client(process) as client:
+        client = process.memory.pop("client", None) or self.client(process)
+        try:
             cluster = WatchedCluster(
                 self.sim,
                 client,
@@ -112,7 +113,12 @@ class Protocol:
                 readers,
                 wall_ms=self.sim.clock.wall_ms,
             )
-            return cluster.run(steps)
+            result = cluster.run(steps)
+        except BaseException:
+            client.close()
+            raise
+        process.memory["client"] = client
+        return result
 
     # ---- tasks
 

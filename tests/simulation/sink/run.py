@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import DecidedDataLostError, KafkaError, RestoredCheckpointError, SinkSupersededError
-from penstock.sink import Step, seam
+from penstock.sink import Step, Written, seam
 from penstock.sink.names import coordinator_id
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
 from simulation.sink.actors import Actor, Process, Stage, Stuck
 from simulation.sink.chaos import Chaos
 from simulation.sink.driver import Application, Checkpoint
-from simulation.sink.ledger import BatchEntry, Ledger, open_transactions, owners
+from simulation.sink.ledger import BatchEntry, Ledger, open_transactions
 from simulation.sink.plan import LOG_TOPIC, TOPIC, Plan, SinkPlan, make_plan
 from simulation.sink.protocol import Protocol
 from simulation.sink.supervision import Operator, SinkState
@@ -171,11 +171,6 @@ class SinkSimulation:
     def _check_rest(self) -> None:
         for txn in open_transactions(self.cluster, "ps."):
             self.violate(f"{txn.transactional_id} is still {txn.state}")
-        for state in self.sinks:
-            order = owners(self.cluster, LOG_TOPIC, self.protocol.settings(state.plan).sink_key)
-            back = next((number for index, number in enumerate(order) if number in order[:index]), None)
-            if back is not None:
-                self.violate(f"driver {back} took the sink {state.prefix} over again; owners were {order}")
 
     @property
     def _any_lost(self) -> bool:
@@ -188,25 +183,24 @@ class SinkSimulation:
 
     def on_prepared(self, app: Application, begun_at: float) -> None:
         state = self.state_of(app)
-        newest = state.newest
-        if newest is not None and newest.number > app.number and begun_at > state.newest_at:
-            self.violate(f"{app.name} may go on, although {newest.name} has taken over")
-        if newest is None or app.number >= newest.number:
-            state.newest, state.newest_at = app, self.clock.time
-        if newest is None or app.number >= newest.number:
+        owner = self.ledger.replaced(self._coordinator(app), app.number, begun_at)
+        if owner is not None:
+            self.violate(f"{app.name} may go on, although driver {owner} has taken over")
+        if self.ledger.replaced(self._coordinator(app), app.number, self.clock.time) is None:
             self.ledger.check_whole(
                 lambda batch: batch.query_id.startswith(state.prefix), f"after {app.name} has prepared"
             )
 
     def on_committed(self, app: Application, batch: BatchEntry, begun_at: float, messages: list[Any]) -> None:
-        state = self.state_of(app)
-        newest = state.newest
-        wrote = any(type(message).__name__ == "Written" for message in messages)
-        if wrote and newest is not None and newest.number > app.number and begun_at > state.newest_at:
-            self.violate(f"{app.name} commits {batch}, although {newest.name} has taken over")
+        owner = self.ledger.replaced(self._coordinator(app), app.number, begun_at)
+        if owner is not None and any(isinstance(message, Written) for message in messages):
+            self.violate(f"{app.name} commits {batch}, although driver {owner} has taken over")
         missing = [row for row in batch.rows if not self.ledger.committed[row]]
         if missing and not batch.lost:
             self.violate(f"commit() of {batch} returned, and {len(missing)} of its rows are not committed")
+
+    def _coordinator(self, app: Application) -> str:
+        return coordinator_id(self.protocol.settings(app.sink).sink_key)
 
     def on_failure(self, app: Application, error: BaseException) -> None:
         self.note("%s fails: %r", app.name, error)
@@ -220,7 +214,7 @@ class SinkSimulation:
         state.lost = True
         self.report.losses += 1
         settings = self.protocol.settings(app.sink)
-        decided_at = self.ledger.decided_at[coordinator_id(settings.sink_key)]
+        decided_at = self.ledger.decided_at[self._coordinator(app)]
         if self.clock.time - decided_at < settings.recovery_time_ms / 1000:
             self.violate(f"{app.name} says that rows are lost, although it was there in time: {error}")
         for batch in self.ledger.batches.values():

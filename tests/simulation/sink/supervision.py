@@ -6,7 +6,6 @@ Between two drivers it stays away for a while, deletes the checkpoint, or restor
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,7 +40,6 @@ class SinkState:
 
     Attributes:
         prefix: of the names of its queries.
-        newest: the driver whose prepare() returned last.
         lost: a driver has said that rows are lost.
     """
 
@@ -50,8 +48,6 @@ class SinkState:
     checkpoint: Checkpoint
     applications: list[Application] = field(default_factory=list)
     checkpoints: int = 1
-    newest: Application | None = None
-    newest_at: float = -math.inf
     lost: bool = False
 
 
