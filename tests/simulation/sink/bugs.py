@@ -120,7 +120,7 @@ def aborts_blindly() -> Patch:
 
 def skips_nothing() -> Patch:
     """A batch that was decided is written again."""
-    return mock.patch.object(protocol, "admit", lambda *args: Admission.WRITE)
+    return mock.patch.object(protocol, "admit", return_value=Admission.WRITE)
 
 
 def looks_once() -> Patch:
@@ -191,7 +191,7 @@ def cleans_by_prefix() -> Patch:
 
     stack = ExitStack()
     stack.enter_context(
-        mock.patch.object(carrying_out, "task_id_pattern", lambda _: r"ps\.[0-9a-f]+\.[0-9]+\..*")
+        mock.patch.object(carrying_out, "task_id_pattern", return_value=r"ps\.[0-9a-f]+\.[0-9]+\..*")
     )
     stack.enter_context(mock.patch.object(cleaning, "parse_task_id", parse_task_id))
     return stack

@@ -82,6 +82,7 @@ class Chaos:
         self.world.silent.clear()
         self.world.cut_when_under_way = float("inf")
         self.world.cut_on = NO_API
+        self.world.lost_inits = 0.0
         for broker in set(self.cluster.nodes) - self.cluster.live:
             self.cluster.start_broker(broker)
         self.world.pump()

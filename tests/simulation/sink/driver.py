@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import KafkaError
+from penstock.errors import KafkaError, SinkSupersededError
 from simulation.sink.actors import Actor, Killed, Process
 from simulation.sink.plan import SinkPlan
 from simulation.sink.tasks import JobFailed, Stage, Worker
@@ -163,17 +163,26 @@ class Application:
     # ---- the query
 
     def _run(self) -> None:
-        try:
-            if self.sink.run_id is None:
-                while self.checkpoint.next_batch < self.goal:
-                    self._batch(self.checkpoint.next_batch)
-                    self.stage.sleep(self.rng.choice((0.0, 0.01, 0.5, 70.0)))
+        while True:
+            try:
+                self._run_query()
+            except (KafkaError, JobFailed, ProcessDied) as error:
+                self.error = error
+                self.sim.on_failure(self, error)
+                if isinstance(error, SinkSupersededError) or self.rng.random() < 0.5:
+                    return
+                self.sim.note("%s starts the query anew", self.name)
             else:
-                self._batch(0)
-            self.succeeded = True
-        except (KafkaError, JobFailed, ProcessDied) as error:
-            self.error = error
-            self.sim.on_failure(self, error)
+                self.succeeded = True
+                return
+
+    def _run_query(self) -> None:
+        if self.sink.run_id is not None:
+            self._batch(0)
+            return
+        while self.checkpoint.next_batch < self.goal:
+            self._batch(self.checkpoint.next_batch)
+            self.stage.sleep(self.rng.choice((0.0, 0.01, 0.5, 70.0)))
 
     def _batch(self, number: int) -> None:
         sim, checkpoint = self.sim, self.checkpoint

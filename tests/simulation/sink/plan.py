@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 from dataclasses import dataclass
 
@@ -10,6 +11,15 @@ TOPIC = "rows"
 LOG_TOPIC = "penstock-sink-log"
 _RELEASES = ("3.0", "3.7", "3.9", "4.0", "4.1", "4.3", "4.3", "4.3")
 _SECOND_PROTOCOL = ("4.0", "4.1", "4.3")
+
+
+class Theme(enum.Enum):
+    """What a seed is about."""
+
+    ANYTHING = "anything"
+    HELD_LOG = "one sink's driver is frozen with an open decision, the other's commit() dies after its own"
+    LATE_INIT = "answers to the tasks' InitProducerId are lost, and the requests arrive late"
+    LONG_ABSENCE = "drivers stay away, or are frozen, longer than any time-out"
 
 
 @dataclass(frozen=True)
@@ -38,9 +48,8 @@ class Plan:
         faults_at: at how many turns each fault comes.
         zombies: how many of the losing attempts go on.
         task_trouble: how many of the attempts have something go wrong.
+        theme: what happens more often than else, as it takes several things at once to go wrong.
         latest: seconds that a request of a dead connection may be late.
-        holds_log: drivers that are frozen are frozen with an open decision, which others must not wait for.
-        long_absence: drivers may stay away, or be frozen, longer than any time-out.
     """
 
     release: str
@@ -53,10 +62,9 @@ class Plan:
     faults_at: tuple[int, ...]
     zombies: float
     task_trouble: float
-    long_absence: bool
+    theme: Theme
     rows_at_most: int
     latest: float
-    holds_log: bool
 
     def describe(self) -> str:
         sinks = "; ".join(
@@ -65,8 +73,8 @@ class Plan:
             for sink in self.sinks
         )
         return (
-            f"Kafka {self.release} {self.features or ''}, {self.brokers} broker(s), {self.partitions} partition(s), "
-            f"{len(self.faults_at)} fault(s), {sinks}"
+            f"{self.theme.value}: Kafka {self.release} {self.features or ''}, {self.brokers} broker(s), "
+            f"{self.partitions} partition(s), {len(self.faults_at)} fault(s), {sinks}"
         )
 
 
@@ -76,8 +84,9 @@ def make_plan(rng: random.Random) -> Plan:
     features = {}
     if release in _SECOND_PROTOCOL and rng.random() < 0.4:
         features["transaction.version"] = rng.choice((0, 1))
+    theme = rng.choices(list(Theme), (50, 15, 15, 20))[0]
     names = ["orders"]
-    if rng.random() < 0.5:
+    if theme is Theme.HELD_LOG or rng.random() < 0.4:
         names.append(rng.choice(("orders-eu", "orders", "payments")))
     sinks = tuple(_sink(rng, name, index) for index, name in enumerate(names))
     return Plan(
@@ -91,10 +100,9 @@ def make_plan(rng: random.Random) -> Plan:
         faults_at=tuple(sorted(rng.randrange(20, 700) for _ in range(rng.choice((0, 3, 6, 12))))),
         zombies=rng.choice((0.2, 0.6)),
         task_trouble=rng.choice((0.0, 0.15, 0.4)),
-        long_absence=rng.random() < 0.2,
+        theme=theme,
         rows_at_most=rng.choice((4, 8)),
-        latest=rng.choice((3.0, 3.0, 50.0)),
-        holds_log=rng.random() < 0.3,
+        latest=20.0 if theme is Theme.LATE_INIT else rng.choice((3.0, 3.0, 50.0)),
     )
 
 

@@ -25,7 +25,7 @@ from simulation.sink.actors import Actor, Process, Stage, Stuck
 from simulation.sink.chaos import Chaos
 from simulation.sink.driver import Application, Checkpoint
 from simulation.sink.ledger import BatchEntry, Ledger, open_transactions
-from simulation.sink.plan import LOG_TOPIC, TOPIC, Plan, SinkPlan, make_plan
+from simulation.sink.plan import LOG_TOPIC, TOPIC, Plan, SinkPlan, Theme, make_plan
 from simulation.sink.protocol import Protocol
 from simulation.sink.supervision import Operator, SinkState
 from simulation.sink.world import SinkWorld
@@ -66,6 +66,7 @@ class SinkSimulation:
         self.world = SinkWorld(self.cluster, self.clock, _stream(seed, "network"))
         self.world.slowest = self.plan.slowest
         self.world.latest = self.plan.latest
+        self.world.lost_inits = 0.3 if self.plan.theme is Theme.LATE_INIT else 0.0
         if traced:
             self.world.note = self._trace
             self.note = self._trace

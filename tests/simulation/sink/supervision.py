@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import RestoredCheckpointError
 from simulation.sink.driver import Application, Checkpoint, Fate
-from simulation.sink.plan import SinkPlan
+from simulation.sink.plan import SinkPlan, Theme
 
 if TYPE_CHECKING:
     from simulation.sink.run import SinkSimulation
@@ -70,7 +70,7 @@ class Operator:
         for _ in range(state.plan.lives):
             # Mostly not all batches at once: each driver that comes to its end hands over to another one.
             app = self._start(self._fate(), state.checkpoint.next_batch + rng.randint(1, 2))
-            self._wait_for(app, rng.choice((5.0, 60.0, 300.0, 2000.0)))
+            self._wait_for(app, rng.choice((5.0, 60.0, 300.0, 2000.0, 2000.0)))
             if not app.ended:
                 if rng.random() < 0.6:
                     self.sim.note("%s is taken for dead, and is not", app.name)
@@ -114,27 +114,39 @@ class Operator:
 
     def _fate(self) -> Fate | None:
         rng = self.rng
-        choice = rng.random()
-        if choice < 0.1:
+        if rng.random() < 0.1:
             return None
+        if rng.random() < 0.6 and (fate := self._fate_by_theme()) is not None:
+            return fate
         fate = Fate(
             kills=rng.choices(("driver", "planner", "committer"), (6, 2, 2))[0], orphans=rng.random() < 0.3
         )
         if rng.random() < 0.35:
-            fate.frozen = rng.choice((3.0, 31.0, 45.0, 100.0, 1000.0 if self.sim.plan.long_absence else 70.0))
-            if self.sim.plan.holds_log:
-                fate.at_point, fate.frozen = "BEFORE_DECISION", 45.0
-                return fate
-        if choice < 0.6:
+            fate.frozen = rng.choice((3.0, 31.0, 45.0, 70.0, 100.0))
+        if rng.random() < 0.6:
             fate.at_point = rng.choice(_POINTS)
             fate.at_visit = rng.choice((1, 1, 2, 3))
         else:
             fate.at_turn = rng.randint(1, 150)
         return fate
 
+    def _fate_by_theme(self) -> Fate | None:
+        rng, theme = self.rng, self.sim.plan.theme
+        if theme is Theme.HELD_LOG:
+            if self.state is self.sim.sinks[0]:
+                return Fate(at_point="AFTER_DECISION", at_visit=rng.randint(1, 2), kills="committer")
+            return Fate(at_point="BEFORE_DECISION", frozen=45.0)
+        if theme is Theme.LATE_INIT:
+            return Fate(at_point=rng.choice(("AFTER_DECISION", "AFTER_FIRST_END")))
+        if theme is Theme.LONG_ABSENCE:
+            # The first such effects of a driver make it the owner; it decides with later ones.
+            point = rng.choice(("before JoinLog", "before AppendInTransaction", *_POINTS))
+            return Fate(at_point=point, at_visit=rng.choice((1, 2, 2, 3)), frozen=rng.choice((400.0, 1000.0)))
+        return None
+
     def _stay_away(self) -> None:
         seconds = self.rng.choice((0.0, 0.0, 0.1, 2.0, 15.0, 40.0))
-        if self.sim.plan.long_absence and self.rng.random() < 0.4:
+        if self.sim.plan.theme is Theme.LONG_ABSENCE and self.rng.random() < 0.4:
             seconds = self.rng.choice((700.0, 1200.0))
         self.sim.stage.sleep(seconds)
 

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
-from penstock.protocol.messages import PRODUCE
+from penstock.protocol.messages import INIT_PRODUCER_ID, PRODUCE
 from penstock.testing.cluster import FakeCluster
 from simulation.late import LateRequest, LateRequests
 from simulation.wire import Link, SimClock, World
 
 NO_API = -1
+_OF_TASK = re.compile(rb"ps\.[0-9a-f]{16}\.[0-9]")
 Wait = Callable[[Callable[[], bool], float], None]
 
 
@@ -33,8 +35,12 @@ class SinkLink(Link):
     def _depart(self, frame: bytes) -> None:
         super()._depart(frame)
         world = self.world
-        if isinstance(world, SinkWorld) and int.from_bytes(frame[4:6], "big") == world.cut_on:
+        assert isinstance(world, SinkWorld)
+        api = int.from_bytes(frame[4:6], "big")
+        if api == world.cut_on:
             world.cut_on = NO_API
+            world.after(0.0, world.cut, self)
+        elif api == INIT_PRODUCER_ID.key and _OF_TASK.search(frame) and world.rng.random() < world.lost_inits:
             world.after(0.0, world.cut, self)
 
 
@@ -42,6 +48,7 @@ class SinkWorld(World):
     """The network and the brokers.
 
     Attributes:
+        lost_inits: how many of the tasks' InitProducerId have no answer, because their connection is cut.
         cut_on: the next connection on which a request with this API key is sent will be cut.
     """
 
@@ -51,6 +58,7 @@ class SinkWorld(World):
         super().__init__(cluster, clock, rng, AnyRequest(cluster))
         self.selectors: list[Sockets] = []
         self.cut_on = NO_API
+        self.lost_inits = 0.0
 
     def _is_any_ready(self) -> bool:
         return any(sockets.is_ready() for sockets in self.selectors)
