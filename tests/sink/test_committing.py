@@ -10,6 +10,7 @@ from penstock.errors import (
     DecidedDataLostError,
     DecisionInDoubtError,
     DecisionRefusedError,
+    KafkaError,
     SinkError,
     SinkSupersededError,
 )
@@ -21,6 +22,7 @@ from penstock.sink.effects import (
     Describe,
     EndAll,
     EndTransaction,
+    ListOngoing,
     Reached,
 )
 from penstock.sink.names import coordinator_id
@@ -280,7 +282,29 @@ def test_what_speculation_left_open_does_not_hold_up_the_readers_of_a_batch_job(
     driver.commit([driver.task(plan, 0, 0, ["winner"], BATCH_QUERY_ID)], 0)
     assert world.ongoing() == []
     assert world.visible() == ["winner"]
+    loser.send(TOPIC, b"goes on", partition=0)
+    with pytest.raises(KafkaError):
+        loser.commit_transaction()  # it is shut out, in either protocol
+    assert world.visible() == ["winner"]
     loser.close(0)
+
+
+def test_a_batch_job_that_is_done_leaves_a_newer_run_of_it_alone(world: World) -> None:
+    driver = world.driver(sink_id="batch", run_id="a")
+    plan = driver.prepare()
+    message = driver.task(plan, 0, 0, ["a"], BATCH_QUERY_ID)
+    newer = []
+
+    def take_over(effect: object) -> None:
+        if isinstance(effect, ListOngoing):
+            driver.before = lambda _: None
+            other = world.driver(sink_id="batch", run_id="a", on_restored_checkpoint="rewrite")
+            newer.append(open_task(other, other.prepare(), 1, "newer", Slots()))
+
+    driver.before = take_over
+    driver.commit([message], 0)
+    assert len(world.ongoing()) == 1
+    newer[0].close(0)
 
 
 def test_a_one_off_run_leaves_nothing_in_the_log(world: World) -> None:

@@ -31,8 +31,8 @@ class Log:
     def __init__(self) -> None:
         self.contents = LogContents()
 
-    def write(self, *written: KeyValue, pid: int = -1) -> Log:
-        within = None if pid < 0 else TransactionalWrite("x", Initialized(pid, 0, 5), 0)
+    def write(self, *written: KeyValue, pid: int = -1, epoch: int = 0) -> Log:
+        within = None if pid < 0 else TransactionalWrite("x", Initialized(pid, epoch, 5), 0)
         self._take(encode_batch(written, 1, within))
         return self
 
@@ -79,6 +79,14 @@ def test_a_record_counts_when_its_transaction_is_committed() -> None:
 def test_a_record_whose_transaction_is_aborted_never_counts() -> None:
     log = Log().write(OWNED, pid=7).end(7, commit=False).end(7, commit=True)
     assert log.view == SinkView(KEY)
+
+
+def test_a_record_that_arrived_after_its_transaction_was_aborted_is_not_part_of_the_next() -> None:
+    _, late = decision(1)
+    log = Log().write(*late, pid=7, epoch=3).end(7, commit=False)
+    log.write(*late, pid=7, epoch=3)  # an old broker takes it
+    log.write(OWNED, pid=7, epoch=4).end(7, commit=True)
+    assert log.view == SinkView(KEY, owner=OWNER)
 
 
 def test_an_aborted_record_does_not_hide_the_one_before() -> None:

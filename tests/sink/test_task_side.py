@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sink.support import TOPIC, World, handles_of
 
@@ -98,6 +100,14 @@ def test_sinks_do_not_share_slots() -> None:
     slots.note(plan(9, 9))
     other = ExecutionStamp("f" * 16, Execution(1, 1), ProducerIdentity("c", 1, 0, 5))
     assert slots.take(BatchPlan(other, {}, 1, "fail", None)).startswith("ps.ffffffffffffffff.1.")
+
+
+def test_clusters_do_not_share_slots() -> None:
+    slots = Slots()
+    slots.note(replace(plan(9, 9), cluster="a"))
+    slots.note(replace(plan(1, 1), cluster="b"))
+    with pytest.raises(SinkSupersededError):
+        slots.note(replace(plan(1, 1), cluster="a"))
 
 
 def test_a_fork_makes_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

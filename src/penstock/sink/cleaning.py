@@ -7,6 +7,7 @@ Rules:
 3. Ids of our own generation belong to living workers, who alone may initialise them: their transactions are ended with
    exactly the producer id and epoch that they have now.
 4. Ids of a newer generation are left alone: then we are the former driver.
+5. When a generation is over, because its only batch is done, nobody will use its ids again: they are like older ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FENCE_TIMEOUT_MS = 60_000
 _ONGOING = "Ongoing"
 
 
-def clean_up(sink_key: str, generation: int, end_txn_version: int) -> Effects[None]:
+def clean_up(sink_key: str, generation: int, end_txn_version: int, *, is_over: bool = False) -> Effects[None]:
     """Abort what was left over, as far as it can be done now.
 
     Args:
@@ -30,21 +31,22 @@ def clean_up(sink_key: str, generation: int, end_txn_version: int) -> Effects[No
         generation: our own.
         end_txn_version: of the cluster's transaction protocol; in the newer one an abort also shuts out whoever still
             writes.
+        is_over: nothing more will be written in our generation.
     """
     try:
-        yield from _clean_up(sink_key, generation, end_txn_version)
+        yield from _clean_up(sink_key, generation, end_txn_version, is_over=is_over)
     except KafkaError as error:
         yield Note(f"open transactions of earlier attempts could not be cleaned up now: {error}")
 
 
-def _clean_up(sink_key: str, generation: int, end_txn_version: int) -> Effects[None]:
+def _clean_up(sink_key: str, generation: int, end_txn_version: int, *, is_over: bool) -> Effects[None]:
     ongoing: list[str] = yield ListOngoing(sink_key)
     older, own = [], []
     for name in ongoing:
         parts = parse_task_id(name)
         if parts is None or parts.sink_key != sink_key:
             continue
-        if parts.generation < generation:
+        if parts.generation < generation or (is_over and parts.generation == generation):
             older.append(name)
         elif parts.generation == generation:
             own.append(name)

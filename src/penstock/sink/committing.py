@@ -80,7 +80,8 @@ def commit_steps(
     if settings.is_batch_job:
         # There is no next batch that would clean up behind attempts that lost a race, and readers wait for them.
         generation = batch.stamp.execution.generation
-        yield from clean_up(settings.sink_key, generation, batch.stamp.coordinator.end_txn_version)
+        version = batch.stamp.coordinator.end_txn_version
+        yield from clean_up(settings.sink_key, generation, version, is_over=True)
     if settings.one_off:
         yield from _forget(settings.sink_key, decision)
     return _report(batch, decided=True)

@@ -101,17 +101,12 @@ def close_clients() -> None:
 @contextmanager
 def _cluster(settings: SinkSettings, client: ControlClient | None) -> Iterator[Cluster]:
     with nullcontext(client) if client is not None else _clients.borrow(settings.config) as opened:
-        yield Cluster(opened, _bootstrap(settings), settings.log_topic, _readers)
-
-
-def _bootstrap(settings: SinkSettings) -> str:
-    config = settings.config
-    return str(config.get("bootstrap.servers", config.get("bootstrap_servers", "")))
+        yield Cluster(opened, settings.cluster, settings.log_topic, _readers)
 
 
 def _memory(settings: SinkSettings, driver: DriverIdentity) -> PlannerMemory:
     pid = os.getpid()
-    place = (pid, driver.token, _bootstrap(settings), settings.sink_key)
+    place = (pid, driver.token, settings.cluster, settings.sink_key)
     if place not in _memories:
         for stale in [each for each in _memories if each[0] != pid]:
             del _memories[stale]

@@ -2,7 +2,8 @@
 """What the log says: which records count, and what they add up to.
 
 Rules:
-1. A transactional record counts if the next control record of its producer id is a commit. Until there is one it does
+1. A transactional record counts if the next control record of its producer id is a commit, and no record of a later
+   epoch stands between: one epoch carries one transaction. Until there is one it does
    not count, and readers do not wait for it: whoever may decide has initialised the coordinator's id before it reads,
    by which every earlier transaction of that id has its end.
 2. A plain record counts as it is: it is a fact.
@@ -58,6 +59,7 @@ class _Waiting(NamedTuple):
     sink_key: str
     key: bytes
     value: bytes | None
+    epoch: int = -1
 
 
 class LogContents:
@@ -73,20 +75,28 @@ class LogContents:
     def on_batch(self, batch: RecordBatch) -> None:
         """Take in the next batch of the log."""
         if batch.is_control:
-            waiting = self._waiting.pop(batch.producer_id, [])
-            if waiting and read_marker(batch).committed:
-                for each in waiting:
-                    self._count(each)
+            self._on_marker(batch)
             return
         for record in batch.records():
             sink_key = sink_key_in(record.key)
             if record.key is None or sink_key is None:
                 continue  # somebody else's
-            found = _Waiting(sink_key, record.key, record.value)
+            found = _Waiting(sink_key, record.key, record.value, batch.producer_epoch)
             if batch.is_transactional:
                 self._waiting.setdefault(batch.producer_id, []).append(found)
             else:
                 self._count(found)
+
+    def _on_marker(self, batch: RecordBatch) -> None:
+        waiting = self._waiting.pop(batch.producer_id, [])
+        if not waiting or not read_marker(batch).committed:
+            return
+        # One epoch carries one transaction. Brokers before 3.6 take a batch that arrives after its transaction was
+        # aborted, and nothing ends it: it would pass for part of the next one.
+        newest = max(record.epoch for record in waiting)
+        for record in waiting:
+            if record.epoch == newest:
+                self._count(record)
 
     def view(self, sink_key: str) -> SinkView:
         """What the log says of a sink.

@@ -66,6 +66,7 @@ class BatchPlan:
         last_decided: the last batch that was decided, for each of the latest query ids.
         transaction_timeout_ms: what the tasks' producers use as transaction.timeout.ms; the brokers allow it.
         topic: as in the settings.
+        cluster: which one, as a process may write to two under the same name.
     """
 
     stamp: ExecutionStamp
@@ -73,6 +74,7 @@ class BatchPlan:
     transaction_timeout_ms: int
     on_restored_checkpoint: OnRestoredCheckpoint
     topic: str | None
+    cluster: str = ""
 
     @property
     def sink_key(self) -> str:

@@ -128,6 +128,7 @@ def prepare_steps(
         transaction_timeout_ms=memory.timeout_ms,
         on_restored_checkpoint=settings.on_restored_checkpoint,
         topic=settings.topic,
+        cluster=settings.cluster,
     )
 
 

@@ -77,6 +77,11 @@ class SinkSettings:
         return sink_key(self.sink_id, self.run_id)
 
     @property
+    def cluster(self) -> str:
+        """What tells the cluster from others: the servers to start from."""
+        return str(self.config.get("bootstrap.servers", self.config.get("bootstrap_servers", "")))
+
+    @property
     def is_batch_job(self) -> bool:
         """Whether this is one run of a batch job, and not a streaming query."""
         return self.run_id is not None

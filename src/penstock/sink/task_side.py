@@ -98,7 +98,7 @@ class Slots:
         self._lock = threading.Lock()
         self._pid = -1
         self._worker = ""
-        self._sinks: dict[str, _SinkSlots] = {}
+        self._sinks: dict[tuple[str, str], _SinkSlots] = {}  # by cluster and sink
 
     def note(self, plan: BatchPlan) -> None:
         """Take notice of an execution.
@@ -132,7 +132,7 @@ class Slots:
         """A later execution may use the id again: its transaction was handed over, or aborted with an answer."""
         with self._lock:
             self._enter_process_locked()
-            slots = self._sinks.get(plan.sink_key)
+            slots = self._sinks.get((plan.cluster, plan.sink_key))
             prefix = str(TaskId(plan.sink_key, plan.execution.generation, self._worker, 0))[:-1]
             if slots is None or not transactional_id.startswith(prefix):
                 return  # made before a fork
@@ -144,9 +144,10 @@ class Slots:
 
     def _slots_of_locked(self, plan: BatchPlan) -> _SinkSlots:
         self._enter_process_locked()
-        slots = self._sinks.get(plan.sink_key)
+        place = (plan.cluster, plan.sink_key)
+        slots = self._sinks.get(place)
         if slots is None:
-            slots = self._sinks[plan.sink_key] = _SinkSlots(plan.execution)
+            slots = self._sinks[place] = _SinkSlots(plan.execution)
         if plan.execution < slots.newest:
             raise SinkSupersededError(
                 f"this task belongs to execution {plan.execution} of its batch, but execution {slots.newest} has begun "

@@ -14,6 +14,7 @@ from penstock.errors import (
     KafkaError,
     SinkAuthorizationError,
     TransactionAbortedError,
+    TransactionUnknownError,
 )
 from penstock.sink.effects import (
     AppendFacts,
@@ -88,6 +89,13 @@ def complain_of(decision: Decision, completions: Sequence[Completion]) -> None:
             gone,
         )
     open_ends = [completion for completion in completions if completion.error is not None]
+    unknown = [end for end in open_ends if isinstance(end.error, TransactionUnknownError)]
+    if unknown:
+        raise DecisionInDoubtError(
+            f"{name} was decided, but nobody can tell any more how {len(unknown)} of its {len(decision.handles)} "
+            f"transactions ended: {unknown[0].error}. Nothing else is written until this is settled: look into the "
+            "topics, write again what is missing, then run `penstock recover --accept-loss` for this sink"
+        ) from unknown[0].error
     if open_ends:
         error = open_ends[0].error
         raise DecisionInDoubtError(
