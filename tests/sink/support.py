@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -168,7 +169,7 @@ class Driver:
         self, plan: BatchPlan, batch_id: int, number: int, values: list[str], query_id: str = QUERY
     ) -> Message:
         """One task attempt: writes its values to partition `number`."""
-        if admit(plan, query_id, batch_id, self.world.workers) is Admission.SKIP:
+        if admit(plan, query_id, batch_id, self.world.workers, task=number) is Admission.SKIP:
             return Skipped(plan.stamp, query_id, batch_id, len(values))
         if not values:
             return Nothing(plan.stamp, query_id, batch_id)
@@ -181,7 +182,8 @@ class Driver:
             handle = producer.detach_transaction()
             self.world.workers.give_back(name, plan)
         counts = (PartitionCount(topic, number, len(values)),)
-        task = TaskHandle(transaction=handle, task=number, rows=len(values), checksum=7, counts=counts)
+        checksum = zlib.crc32(repr(values).encode())
+        task = TaskHandle(transaction=handle, task=number, rows=len(values), checksum=checksum, counts=counts)
         return Written(plan.stamp, query_id, batch_id, task)
 
     @contextmanager

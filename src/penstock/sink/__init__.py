@@ -11,7 +11,7 @@ from __future__ import annotations
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.faces import abort, commit, prepare
 from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
+from penstock.sink.plan import BatchPlan, Content, Execution, ExecutionStamp, ProducerIdentity, Repair
 from penstock.sink.recovering import inspect_sinks, roll_forward
 from penstock.sink.reports import CommitReport, DecisionState, HandleState, OpenTransaction, SinkState
 from penstock.sink.seam import Step, reached
@@ -24,6 +24,7 @@ __all__ = [
     "Admission",
     "BatchPlan",
     "CommitReport",
+    "Content",
     "DecisionState",
     "DriverIdentity",
     "Execution",
@@ -34,6 +35,7 @@ __all__ = [
     "OpenTransaction",
     "PartitionCount",
     "ProducerIdentity",
+    "Repair",
     "SinkSettings",
     "SinkState",
     "Skipped",

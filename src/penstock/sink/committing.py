@@ -33,10 +33,17 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
-from penstock.sink.log_records import Decision, decide, decision_records, forget_records
+from penstock.sink.log_records import (
+    Decision,
+    chunk_tombstones,
+    decide,
+    decision_records,
+    forget_records,
+)
 from penstock.sink.log_view import SinkView
 from penstock.sink.messages import BatchMessages, Message, TaskHandle, sort_out
 from penstock.sink.plan import ExecutionStamp, ProducerIdentity
+from penstock.sink.repairing import check_repair, is_repair
 from penstock.sink.reports import CommitReport
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
@@ -66,7 +73,7 @@ def commit_steps(
     if batch.stamp is None or not (batch.handles or batch.skipped):
         return CommitReport(decided=False)
     view: SinkView = yield ReadLog(settings.sink_key)
-    if batch.skipped:
+    if batch.skipped and not batch.handles:
         if view.undone is not None:
             yield from finish(settings.sink_key, view.undone)
         return CommitReport(decided=False, skipped=True)
@@ -74,6 +81,13 @@ def commit_steps(
         if view.undone is not None:
             yield from finish(settings.sink_key, view.undone)
         return _report(batch, decided=False)
+    if is_repair(settings, batch, view.undone) and view.undone is not None:
+        yield from check_repair(batch, view.undone)
+    elif batch.skipped or view.undone is not None:
+        raise SinkError(
+            f"some tasks of {_name(batch)} wrote although it was decided before, or another batch is not finished. "
+            "Nothing was decided: run the batch again"
+        )
     decision = yield from _decide(settings, batch.stamp, batch, view)
     yield Reached(Step.AFTER_DECISION, {"batch_id": batch_id})
     yield from finish(settings.sink_key, decision)
@@ -116,11 +130,6 @@ def _decide(
 ) -> Effects[Decision]:
     """Write the decision, look at all handles, and commit it."""
     key, identity, name = settings.sink_key, stamp.coordinator, _name(batch)
-    if view.undone is not None:
-        raise SinkError(
-            f"batch {view.undone.batch_id} is decided and not finished, so {name} cannot be decided; nothing was "
-            "touched: run the batch again"
-        )
     before = view.decision
     decision = decide(
         stamp.execution,
@@ -130,6 +139,8 @@ def _decide(
         {} if before is None else before.last_decided,
     )
     decision, records = decision_records(key, decision, None if before is None else before.execution)
+    if view.undone is not None:
+        records = [*chunk_tombstones(key, view.undone), *records]
     try:
         yield from write_in_transaction(identity, key, records)
         ids = (identity.transactional_id, *(handle.transaction.transactional_id for handle in batch.handles))

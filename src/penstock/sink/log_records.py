@@ -208,14 +208,17 @@ def _pack_some(handles: list[TaskHandle]) -> list[bytes]:
     return _pack_some(handles[:middle]) + _pack_some(handles[middle:])
 
 
+def chunk_tombstones(sink_key: str, decision: Decision) -> list[KeyValue]:
+    """For a decision whose handles are not needed any more."""
+    chunks = [Key("chunk", sink_key, decision.execution, number) for number in range(decision.chunks)]
+    return [KeyValue(key.encode(), None) for key in chunks]
+
+
 def done_records(sink_key: str, decision: Decision, lost: Sequence[TaskHandle] = ()) -> list[KeyValue]:
     """A decision is done, and its handles are not needed any more."""
     value = _value(batch=decision.batch_id, lost=[handle.to_dict() for handle in lost])
-    chunks = [Key("chunk", sink_key, decision.execution, index) for index in range(decision.chunks)]
-    return [
-        KeyValue(Key("done", sink_key, decision.execution).encode(), value),
-        *(KeyValue(key.encode(), None) for key in chunks),
-    ]
+    done = KeyValue(Key("done", sink_key, decision.execution).encode(), value)
+    return [done, *chunk_tombstones(sink_key, decision)]
 
 
 def forget_records(sink_key: str, execution: Execution) -> list[KeyValue]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.errors import SinkError
-from penstock.sink.plan import ExecutionStamp
+from penstock.sink.plan import Content, ExecutionStamp
 from penstock.transaction_handle import TransactionHandle
 
 
@@ -41,6 +41,11 @@ class TaskHandle:
     rows: int = 0
     checksum: int = 0
     counts: tuple[PartitionCount, ...] = ()
+
+    @property
+    def content(self) -> Content:
+        """What a replay is compared with."""
+        return Content(self.rows, self.checksum)
 
     def to_dict(self) -> dict[str, Any]:
         """The handle as values of JSON."""
@@ -123,7 +128,7 @@ def sort_out(messages: Iterable[Message | None], sink_key: str, batch_id: int) -
     """Check that messages belong together, and take out the handles; None stands for a task that failed.
 
     Raises:
-        SinkError: they come from different sinks, executions, queries or batches, or contradict each other.
+        SinkError: they come from different sinks, executions, queries or batches.
     """
     given: Sequence[Message] = [message for message in messages if message is not None]
     if not given:
@@ -142,10 +147,6 @@ def sort_out(messages: Iterable[Message | None], sink_key: str, batch_id: int) -
         )
     handles = tuple(message.handle for message in given if isinstance(message, Written))
     skipped = sum(isinstance(message, Skipped) for message in given)
-    if handles and skipped:
-        raise SinkError(
-            f"some tasks of {_origin(first)} wrote and others skipped it; nothing was decided: run the batch again"
-        )
     return BatchMessages(first.stamp, first.query_id, batch_id, handles, skipped)
 
 

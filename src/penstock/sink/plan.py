@@ -58,6 +58,22 @@ class ExecutionStamp:
     coordinator: ProducerIdentity
 
 
+class Content(NamedTuple):
+    """What a task has written, as far as it takes to recognise the same rows."""
+
+    rows: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Of a decided batch the tasks whose transactions are lost, to be written again with the same content."""
+
+    query_id: str
+    batch_id: int
+    tasks: Mapping[int, Content]
+
+
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """One execution, as its tasks need to know it.
@@ -66,6 +82,7 @@ class BatchPlan:
         last_decided: the last batch that was decided, for each of the latest query ids.
         transaction_timeout_ms: what the tasks' producers use as transaction.timeout.ms; the brokers allow it.
         topic: as in the settings.
+        repair: a batch that is to be repaired before anything else is written.
         cluster: which one, as a process may write to two under the same name.
     """
 
@@ -75,6 +92,7 @@ class BatchPlan:
     on_restored_checkpoint: OnRestoredCheckpoint
     topic: str | None
     cluster: str = ""
+    repair: Repair | None = None
 
     @property
     def sink_key(self) -> str:

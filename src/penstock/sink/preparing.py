@@ -40,12 +40,13 @@ from penstock.sink.log_records import Claim, Owner, claim_record, first_owner, o
 from penstock.sink.log_view import SinkView
 from penstock.sink.names import TaskId, coordinator_id, probe_id
 from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
+from penstock.sink.repairing import plan_repair
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
 from penstock.sink.writing import (
     COORDINATOR_TIMEOUT_MS,
     explain_refusal,
-    finish,
+    finish_what_lives,
     init_producer,
     write_in_transaction,
 )
@@ -109,8 +110,11 @@ def prepare_steps(
         raise SinkError(
             f"{settings.name} has no owner although one was written: this is a mistake in the sink"
         )
+    repair = None
     if view.undone is not None:
-        yield from finish(key, view.undone)
+        may_be_lost = settings.on_lost == "repair"
+        lost = yield from finish_what_lives(key, view.undone, may_be_lost=may_be_lost)
+        repair = plan_repair(view.undone, lost) if lost else None
     _check_topic(settings, view)
     if not memory.timeout_ms:
         memory.timeout_ms = yield from _find_timeout(settings)
@@ -129,6 +133,7 @@ def prepare_steps(
         on_restored_checkpoint=settings.on_restored_checkpoint,
         topic=settings.topic,
         cluster=settings.cluster,
+        repair=repair,
     )
 
 

@@ -21,7 +21,7 @@ from penstock.sink.messages import TaskHandle
 from penstock.sink.names import parse_task_id
 from penstock.sink.reports import CommitReport, DecisionState, HandleState, OpenTransaction, SinkState
 from penstock.sink.settings import DEFAULT_LOG_TOPIC
-from penstock.sink.writing import complain_of, counted
+from penstock.sink.writing import complain_of, counted, lost_error, lost_handles
 
 _ANY_TASK = r"ps\.[0-9a-f]{16}\.[0-9]+\.[0-9a-zA-Z-]+\.[0-9]+"
 _ONGOING = "Ongoing"
@@ -152,6 +152,9 @@ def _roll_forward(sink_key: str, *, accept_loss: bool) -> Effects[CommitReport]:
         tuple(handle.transaction for handle in decision.handles), commit=True
     )
     if not accept_loss:
+        lost = lost_handles(decision, completions)
+        if lost:
+            raise lost_error(decision, lost)
         complain_of(decision, completions)
     committed, lost = _sorted_by_end(decision, completions)
     yield AppendFacts(sink_key, tuple(done_records(sink_key, decision, lost)))

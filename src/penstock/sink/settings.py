@@ -17,6 +17,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
 BATCH_QUERY_ID: Final = "batch"  # a batch job is one query with one batch, number 0
 
 OnRestoredCheckpoint = Literal["fail", "rewrite"]
+OnLost = Literal["fail", "repair"]
 
 _KEY_DIGITS = 16
 
@@ -34,6 +35,8 @@ class SinkSettings:
         recovery_time_ms: how long after a decision a new driver may take to finish it.
         transaction_timeout_ms: of the tasks' transactions; less where the brokers do not allow as much.
         on_restored_checkpoint: what becomes of a batch when a later one of the same query was decided already.
+        on_lost: what becomes of a decided batch of which transactions were aborted: everything stops; or the tasks
+            concerned write again when the batch is replayed, provided that their rows are the same.
         log_topic: where decisions are written.
 
     Raises:
@@ -48,6 +51,7 @@ class SinkSettings:
     recovery_time_ms: int = DEFAULT_RECOVERY_TIME_MS
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     on_restored_checkpoint: OnRestoredCheckpoint = "fail"
+    on_lost: OnLost = "fail"
     log_topic: str = DEFAULT_LOG_TOPIC
 
     def __post_init__(self) -> None:
@@ -63,6 +67,8 @@ class SinkSettings:
             raise ConfigError(
                 f"onRestoredCheckpoint must be fail or rewrite, not {self.on_restored_checkpoint!r}"
             )
+        if self.on_lost not in ("fail", "repair"):
+            raise ConfigError(f"onLost must be fail or repair, not {self.on_lost!r}")
         if self.recovery_time_ms < 0:
             raise ConfigError(f"recoveryTime must not be negative: {self.recovery_time_ms} ms")
         if self.transaction_timeout_ms < self.shortest_timeout_ms:

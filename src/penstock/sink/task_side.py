@@ -18,9 +18,15 @@ import threading
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.errors import KafkaError, RestoredCheckpointError, SinkError, SinkSupersededError
+from penstock.errors import (
+    DecidedDataLostError,
+    KafkaError,
+    RestoredCheckpointError,
+    SinkError,
+    SinkSupersededError,
+)
 from penstock.sink.names import TaskId
-from penstock.sink.plan import BatchPlan, Execution
+from penstock.sink.plan import BatchPlan, Execution, Repair
 from penstock.transaction_handle import TransactionHandle
 
 # Ids that may be lost to answers that did not come, before a task gives up.
@@ -32,6 +38,7 @@ class Admission(enum.Enum):
 
     WRITE = "write"
     SKIP = "skip"
+    REPAIR = "write again what is lost of a decided batch; the driver compares rows and checksum before it is decided"
 
 
 class TransactionalProducer(Protocol):
@@ -51,7 +58,9 @@ class TransactionalProducer(Protocol):
         """Whether an answer to the last InitProducerId was lost, so that the request may arrive again."""
 
 
-def admit(plan: BatchPlan, query_id: str, batch_id: int, slots: Slots | None = None) -> Admission:
+def admit(
+    plan: BatchPlan, query_id: str, batch_id: int, slots: Slots | None = None, *, task: int | None = None
+) -> Admission:
     """Decide what a task does with its batch.
 
     Args:
@@ -59,12 +68,16 @@ def admit(plan: BatchPlan, query_id: str, batch_id: int, slots: Slots | None = N
         query_id: of the streaming query; settings.BATCH_QUERY_ID in a batch job.
         batch_id: 0 in a batch job.
         slots: those of this process, unless given.
+        task: the index of the Spark partition; only a repair asks for it.
 
     Raises:
         SinkSupersededError: a newer execution has been here.
+        DecidedDataLostError: another batch is to be repaired first.
         RestoredCheckpointError: a later batch of the query was decided already.
     """
     (slots or process_slots()).note(plan)
+    if plan.repair is not None:
+        return _admit_to_repair(plan.repair, query_id, batch_id, task)
     last = plan.last_decided.get(query_id)
     if last is None or last < batch_id:
         return Admission.WRITE
@@ -77,6 +90,17 @@ def admit(plan: BatchPlan, query_id: str, batch_id: int, slots: Slots | None = N
         "checkpoint was set back. Nothing was written. Go on with the newer checkpoint; or set "
         "onRestoredCheckpoint=rewrite, and the batches from here on are written a second time"
     )
+
+
+def _admit_to_repair(repair: Repair, query_id: str, batch_id: int, task: int | None) -> Admission:
+    if (repair.query_id, repair.batch_id) != (query_id, batch_id):
+        raise DecidedDataLostError(
+            f"batch {repair.batch_id} of query {repair.query_id!r} was decided, but {len(repair.tasks)} of its "
+            f"transactions are lost, and it is not that batch which is replayed but batch {batch_id} of query "
+            f"{query_id!r}. Nothing was written: write the lost records again from the source, then run "
+            "`penstock recover --accept-loss` for this sink"
+        )
+    return Admission.REPAIR if task in repair.tasks else Admission.SKIP
 
 
 @dataclass

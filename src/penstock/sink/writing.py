@@ -67,27 +67,45 @@ def finish(sink_key: str, decision: Decision) -> Effects[None]:
         DecidedDataLostError: some of it was aborted before.
         DecisionInDoubtError: how some of it ended is not known, or not yet.
     """
+    yield from finish_what_lives(sink_key, decision, may_be_lost=False)
+
+
+def finish_what_lives(sink_key: str, decision: Decision, *, may_be_lost: bool) -> Effects[list[TaskHandle]]:
+    """The same; but with `may_be_lost` handles that were aborted are returned, and it is not taken down as done."""
     handles = tuple(handle.transaction for handle in decision.handles)
     completions: list[Completion] = yield EndAll(handles, commit=True)
+    lost = lost_handles(decision, completions)
+    if lost and not may_be_lost:
+        raise lost_error(decision, lost)
     complain_of(decision, completions)
+    if not lost:
+        yield from _take_down(sink_key, decision)
+    return lost
+
+
+def _take_down(sink_key: str, decision: Decision) -> Effects[None]:
     yield Reached(Step.AFTER_ALL_ENDS, {"batch_id": decision.batch_id})
     yield AppendFacts(sink_key, tuple(done_records(sink_key, decision)))
     yield Reached(Step.AFTER_DONE, {"batch_id": decision.batch_id})
 
 
+def lost_error(decision: Decision, lost: Sequence[TaskHandle]) -> DecidedDataLostError:
+    """What is said of a decided batch of which some is lost."""
+    gone = counted(lost)
+    return DecidedDataLostError(
+        f"batch {decision.batch_id} of query {decision.query_id!r} was decided, but {len(lost)} of its "
+        f"{len(decision.handles)} transactions were aborted before they could be committed: lost are {_listed(gone)}. "
+        "Nothing else is written until this is settled. Write the lost records again from the source, then run "
+        "`penstock recover --accept-loss` for this sink; or set onLost=repair and start the job again: if the batch is "
+        "replayed with the same rows, what is lost is written again",
+        gone,
+    )
+
+
 def complain_of(decision: Decision, completions: Sequence[Completion]) -> None:
-    """Raise unless all of a decision's transactions are committed."""
+    """Raise unless all of a decision's transactions are committed, or known to be aborted."""
     name = f"batch {decision.batch_id} of query {decision.query_id!r}"
-    lost = lost_handles(decision, completions)
-    if lost:
-        gone = counted(lost)
-        raise DecidedDataLostError(
-            f"{name} was decided, but {len(lost)} of its {len(decision.handles)} transactions were aborted before they "
-            f"could be committed: lost are {_listed(gone)}. All other transactions of the batch are visible. Nothing "
-            "else is written until this is settled: write the lost records again from the source, then run "
-            "`penstock recover --accept-loss` for this sink",
-            gone,
-        )
+    completions = [each for each in completions if not isinstance(each.error, TransactionAbortedError)]
     open_ends = [completion for completion in completions if completion.error is not None]
     unknown = [end for end in open_ends if isinstance(end.error, TransactionUnknownError)]
     if unknown:
