@@ -24,7 +24,7 @@ HOT_SOURCES := $(shell find src -name '*_cy.py' -o -name '*_cy.pxd')
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\nPYTHON=%s chooses the interpreter for setup; PYTEST_ARGS="-k name" is passed to pytest.\n' '$(PYTHON)'
 
 .PHONY: setup
@@ -66,6 +66,11 @@ test-units: build ## of it, what needs none
 test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
 	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m 'not broker or core' $(PYTEST_ARGS)
+
+# Each older Spark is a download of about 450 MB, once; the environment's own also runs in `make test`.
+.PHONY: test-spark-matrix
+test-spark-matrix: build need-java ## the Spark sink on Spark 4.0, 4.1, 4.2 and the newest; SPARK="4.0.5 ..." for some
+	$(PY) tools/spark_matrix.py $(SPARK) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 .PHONY: chaos
 chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producers for MINUTES=10; SEED=n, PROTOCOL=v1|v2|both

@@ -14,9 +14,12 @@ from fix_broker import MakeTopic
 from fix_spark import ReadBack
 
 from penstock.devbroker import DevCluster
+from pyspark_penstock import DefaultSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceStreamWriter
+    from pyspark.sql.types import StructType
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -39,7 +42,7 @@ class Stream:
         self._files += 1
         path.write_text("".join(json.dumps({"id": number}) + "\n" for number in ids))
 
-    def run(self, **options: str) -> None:
+    def run(self, source_format: str = "penstock", **options: str) -> None:
         """Run until all files are read."""
         source = (
             self.spark.readStream.schema("id long")
@@ -48,7 +51,7 @@ class Stream:
         )
         query = (
             source.selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
-            .writeStream.format("penstock")
+            .writeStream.format(source_format)
             .option("kafka.bootstrap.servers", self.servers)
             .option("topic", self.topic)
             .option("checkpointLocation", str(self.checkpoint))
@@ -131,3 +134,24 @@ def test_a_query_without_a_name_is_refused(stream: Stream, spark: SparkSession) 
         stream.run(asyncProgressTrackingEnabled="true")
     with pytest.raises(Exception, match="runId is for batch jobs"):
         stream.run(runId="1")
+
+
+def test_rows_are_written_where_spark_has_no_arrow_batches(stream: Stream, read_back: ReadBack) -> None:
+    # Made in here, so that it travels to Spark's processes by value: they do not know this file.
+    class RowSource(DefaultSource):
+        @classmethod
+        def name(cls) -> str:
+            return "penstock_rows"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+            from penstock.spark.options import parse_options
+            from penstock.spark.writers import StreamRowWriter, Write
+
+            return StreamRowWriter(Write(parse_options(self.options, streaming=True)), schema)
+
+    stream.spark.dataSource.register(RowSource)
+    stream.add(*range(100))
+    stream.add(*range(100, 120))
+    stream.run("penstock_rows")
+    found = Counter(record.value for record in read_back(stream.topic))
+    assert found == Counter(str(number).encode() for number in range(120))
