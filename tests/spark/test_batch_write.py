@@ -14,9 +14,13 @@ from fix_broker import MakeTopic
 from fix_spark import ReadBack, ReadRecord, Write
 
 from penstock._primitives_cy import partition_for_key
+from penstock.devbroker import DevCluster
+from pyspark_penstock import DefaultSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSourceWriter
+    from pyspark.sql.types import StructType
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -197,3 +201,33 @@ def test_a_task_that_fails_is_run_again_and_its_rows_are_there_once(
     write(frame, topic=name)
     assert Path(marker).exists()
     assert values(read_back(name)) == expected_orders(3000)
+
+
+def test_an_error_of_the_commit_is_a_sentence_too_and_nothing_is_visible(
+    spark: SparkSession, dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack
+) -> None:
+    # Made in here, so that it travels to Spark's processes by value: they do not know this file.
+    class FailingSource(DefaultSource):
+        @classmethod
+        def name(cls) -> str:
+            return "penstock_failing"
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            from penstock.errors import KafkaError
+            from penstock.spark.plain_errors import plain_errors
+            from penstock.spark.writers import BatchWriter, batch_writer
+
+            class FailingWriter(BatchWriter):
+                def commit(self, messages: object) -> None:
+                    with plain_errors():
+                        raise KafkaError("the brokers are on strike")
+
+            return FailingWriter(batch_writer(self.options, schema, overwrite)._write)  # type: ignore[attr-defined]
+
+    spark.dataSource.register(FailingSource)
+    name = topic(2)
+    write = orders(spark, 100).write.format("penstock_failing").mode("append").option("topic", name)
+    with pytest.raises(Exception, match="the brokers are on strike") as caught:
+        write.option("kafka.bootstrap.servers", dev_cluster.bootstrap_servers).save()
+    assert "Traceback" not in str(caught.value)
+    assert read_back(name) == []
