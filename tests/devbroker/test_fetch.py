@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import sys
 import threading
@@ -34,9 +35,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return programs
 
 
-def working_maven(machine: Path, log: Path) -> None:
+def working_maven(machine: Path, log: Path, names: list[str] = NAMES) -> None:
     """A Maven that puts empty jars where it is told to."""
-    write_jars = "; ".join(f': > "$out/{name}"' for name in NAMES)
+    write_jars = "; ".join(f': > "$out/{name}"' for name in names)
     script(
         machine / "mvn",
         f"""echo run >> {log}
@@ -152,3 +153,30 @@ def test_counter_understands_both_tools() -> None:
         counter.read(line)
     assert counter.jars == 2
     assert counter.megabytes == pytest.approx(1.976 + 1.5 + 0.002)
+
+
+# ------------------------------------------------------------------------------------------------ other sets of jars
+
+
+def pinned(sha256: str) -> fetch.JarSet:
+    dependency = fetch.Dependency("org.example", "engine", "1.0", transitive=False)
+    return fetch.JarSet("Engine 1.0", "engine-1.0", (dependency,), {"engine-1.0.jar": sha256})
+
+
+def test_another_set_has_a_folder_of_its_own(machine: Path, tmp_path: Path) -> None:
+    working_maven(machine, tmp_path / "log", ["engine-1.0.jar"])
+    shown = io.StringIO()
+    wanted = pinned(hashlib.sha256(b"").hexdigest())
+    folder = fetch.fetch_jars(wanted, home=tmp_path / "home", stream=shown)
+    assert folder == tmp_path / "home" / "engine-1.0"
+    assert [path.name for path in folder.iterdir()] == ["engine-1.0.jar"]
+    assert "Fetched Engine 1.0" in shown.getvalue()
+    assert not fetch.is_complete(folder)  # it is not Kafka
+
+
+def test_other_bytes_than_were_pinned_are_not_taken(machine: Path, tmp_path: Path) -> None:
+    working_maven(machine, tmp_path / "log", ["engine-1.0.jar"])
+    wanted = pinned(hashlib.sha256(b"the real one").hexdigest())
+    with pytest.raises(DevBrokerError, match=r"(?s)did not fetch Engine 1\.0.*other bytes.*engine-1\.0\.jar"):
+        fetch.fetch_jars(wanted, home=tmp_path / "home", stream=io.StringIO())
+    assert not (tmp_path / "home" / "engine-1.0").exists()

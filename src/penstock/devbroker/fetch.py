@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch Apache Kafka's jars, once per user.
+"""Fetch jars, once per user: Apache Kafka's, and any other set that is pinned the same way.
 
 No installer is needed: PySpark's package carries Apache Ivy, and where PySpark is missing Maven does as well.
 Both know by themselves where jars are published. The jars are downloaded into a scratch folder that is
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import importlib.util
 import os
 import re
@@ -20,8 +21,8 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -59,6 +60,26 @@ DEPENDENCIES = (
 
 
 @dataclass(frozen=True)
+class JarSet:
+    """Jars that are fetched together.
+
+    Attributes:
+        title: what they are, with the version.
+        folder: the name of their folder below the cache.
+        dependencies: the modules they come from.
+        sha256: by file name, for jars that must be these very bytes.
+    """
+
+    title: str
+    folder: str
+    dependencies: tuple[Dependency, ...]
+    sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+KAFKA = JarSet(f"Apache Kafka {KAFKA_VERSION}", jar_folder(Path()).name, DEPENDENCIES)
+
+
+@dataclass(frozen=True)
 class FetchTool:
     """A way to fetch: its name, the command to run, the files it wants written first, and where it keeps what it got.
 
@@ -72,9 +93,15 @@ class FetchTool:
 
 
 def kafka_jars(*, home: Path | None = None, stream: TextIO | None = None) -> Path:
-    """Return the folder with Kafka's jars, after fetching them if this user has none yet.
+    """Return the folder with Kafka's jars, after fetching them if this user has none yet; see ``fetch_jars``."""
+    return fetch_jars(KAFKA, home=home, stream=stream)
+
+
+def fetch_jars(wanted: JarSet, *, home: Path | None = None, stream: TextIO | None = None) -> Path:
+    """Return the folder with a set of jars, after fetching them if this user does not have them yet.
 
     Args:
+        wanted: Which jars.
         home: The cache folder; ``cache_home()`` when None.
         stream: Where progress is shown; standard error when None.
 
@@ -82,20 +109,29 @@ def kafka_jars(*, home: Path | None = None, stream: TextIO | None = None) -> Pat
         DevBrokerError: Java or a download tool is missing, or the download failed.
     """
     root = cache_home() if home is None else home
-    target = jar_folder(root)
-    if is_complete(target):
+    target = root / wanted.folder
+    if is_complete(target, wanted):
         return target
     java = find_java()
     with _fetch_lock(root):
         # Whoever held the lock before us has fetched it, most likely.
-        if not is_complete(target):
-            _fetch_into(target, java, root, ProgressLine(stream))
+        if not is_complete(target, wanted):
+            _fetch_into(target, wanted, java, root, ProgressLine(stream))
     return target
 
 
-def is_complete(folder: Path) -> bool:
-    """Say whether ``folder`` holds the jars of every dependency."""
-    return all((folder / f"{wanted.name}-{wanted.version}.jar").is_file() for wanted in DEPENDENCIES)
+def is_complete(folder: Path, wanted: JarSet | None = None) -> bool:
+    """Say whether ``folder`` holds the jars of every dependency; of Kafka's, when no other set is named."""
+    return all((folder / f"{one.name}-{one.version}.jar").is_file() for one in (wanted or KAFKA).dependencies)
+
+
+def altered_jars(folder: Path, wanted: JarSet) -> list[str]:
+    """Return the names of jars in ``folder`` that are not the bytes that were pinned."""
+    return [
+        name
+        for name, pinned in wanted.sha256.items()
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != pinned
+    ]
 
 
 def try_find_ivy() -> Path | None:
@@ -108,7 +144,13 @@ def try_find_ivy() -> Path | None:
     return None
 
 
-def ivy_tool(java: Path, ivy_jar: Path, scratch: Path, home: Path) -> FetchTool:
+def ivy_tool(
+    java: Path,
+    ivy_jar: Path,
+    scratch: Path,
+    home: Path,
+    dependencies: tuple[Dependency, ...] = DEPENDENCIES,
+) -> FetchTool:
     """Return the Ivy command that puts every jar into ``scratch/jars``."""
     module_file = scratch / "ivy.xml"
     ivy_home = home / "ivy"
@@ -124,7 +166,7 @@ def ivy_tool(java: Path, ivy_jar: Path, scratch: Path, home: Path) -> FetchTool:
     wanted = "".join(
         f'    <dependency org="{d.organisation}" name="{d.name}" rev="{d.version}"'
         f' conf="default->default" transitive="{str(d.transitive).lower()}"/>\n'
-        for d in DEPENDENCIES
+        for d in dependencies
     )
     text = (
         '<ivy-module version="2.0">\n  <info organisation="penstock" module="devbroker"/>\n'
@@ -134,7 +176,9 @@ def ivy_tool(java: Path, ivy_jar: Path, scratch: Path, home: Path) -> FetchTool:
     return FetchTool("Apache Ivy", command, ((module_file, text),), ivy_home)
 
 
-def maven_tool(maven: Path, scratch: Path, home: Path) -> FetchTool:
+def maven_tool(
+    maven: Path, scratch: Path, home: Path, dependencies: tuple[Dependency, ...] = DEPENDENCIES
+) -> FetchTool:
     """Return the Maven command that puts every jar into ``scratch/jars``."""
     pom = scratch / "pom.xml"
     repository = home / "m2"
@@ -151,7 +195,7 @@ def maven_tool(maven: Path, scratch: Path, home: Path) -> FetchTool:
     wanted = "".join(
         f"    <dependency><groupId>{d.organisation}</groupId><artifactId>{d.name}</artifactId>"
         f"<version>{d.version}</version>{'' if d.transitive else everything}</dependency>\n"
-        for d in DEPENDENCIES
+        for d in dependencies
     )
     text = (
         "<project>\n  <modelVersion>4.0.0</modelVersion>\n"
@@ -161,7 +205,7 @@ def maven_tool(maven: Path, scratch: Path, home: Path) -> FetchTool:
     return FetchTool("Maven", command, ((pom, text),), repository)
 
 
-def find_tools(java: Path, scratch: Path, home: Path) -> list[FetchTool]:
+def find_tools(wanted: JarSet, java: Path, scratch: Path, home: Path) -> list[FetchTool]:
     """Return the ways to fetch that this machine has, the quickest first.
 
     Raises:
@@ -170,32 +214,35 @@ def find_tools(java: Path, scratch: Path, home: Path) -> list[FetchTool]:
     tools: list[FetchTool] = []
     ivy_jar = try_find_ivy()
     if ivy_jar is not None:
-        tools.append(ivy_tool(java, ivy_jar, scratch, home))
+        tools.append(ivy_tool(java, ivy_jar, scratch, home, wanted.dependencies))
     maven = shutil.which("mvn")
     if maven is not None:
-        tools.append(maven_tool(Path(maven), scratch, home))
+        tools.append(maven_tool(Path(maven), scratch, home, wanted.dependencies))
     if not tools:
-        raise DevBrokerError(f"nothing here can fetch Apache Kafka {KAFKA_VERSION}: {_INSTALL_HINT}")
+        raise DevBrokerError(f"nothing here can fetch {wanted.title}: {_INSTALL_HINT}")
     return tools
 
 
-def _fetch_into(target: Path, java: Path, home: Path, progress: ProgressLine) -> None:
+def _fetch_into(target: Path, wanted: JarSet, java: Path, home: Path, progress: ProgressLine) -> None:
     """Fetch into a scratch folder with the first tool that succeeds, and rename it to ``target``."""
-    title = f"Fetching Apache Kafka {KAFKA_VERSION}"
+    title = f"Fetching {wanted.title}"
     started = time.monotonic()
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=home) as scratch_name:
         scratch = Path(scratch_name)
         jars = scratch / "jars"
-        tools = find_tools(java, scratch, home)
+        tools = find_tools(wanted, java, scratch, home)
         for tool in tools:
             jars.mkdir(exist_ok=True)
             for path, text in tool.files:
                 path.write_text(text, encoding="utf-8")
             tail = run_with_progress(tool, jars, title, progress)
-            if tail is None and is_complete(jars):
-                break
-            failures.append(with_tail(f"{tool.name} did not fetch Apache Kafka {KAFKA_VERSION}", tail or ()))
+            if tail is None and is_complete(jars, wanted):
+                altered = altered_jars(jars, wanted)
+                if not altered:
+                    break
+                tail = [f"other bytes than were pinned: {', '.join(altered)}"]
+            failures.append(with_tail(f"{tool.name} did not fetch {wanted.title}", tail or ()))
             shutil.rmtree(jars)
         else:
             progress.finish(f"{title}: failed")
@@ -209,9 +256,7 @@ def _fetch_into(target: Path, java: Path, home: Path, progress: ProgressLine) ->
             shutil.rmtree(tool.cache, ignore_errors=True)
     seconds = time.monotonic() - started
     progress.finish(
-        progress_text(
-            f"Fetched Apache Kafka {KAFKA_VERSION}", jars=count, megabytes=megabytes, seconds=seconds
-        )
+        progress_text(f"Fetched {wanted.title}", jars=count, megabytes=megabytes, seconds=seconds)
     )
 
 
