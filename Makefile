@@ -67,9 +67,11 @@ test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
 	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m 'not broker or core' $(PYTEST_ARGS)
 
-# Each older Spark is a download of about 450 MB, once; the environment's own also runs in `make test`.
+# Each older Spark is a download of about 450 MB, once; that of .venv is tested by `make test` too.
 .PHONY: test-spark-matrix
-test-spark-matrix: build need-java ## the Spark sink on Spark 4.0, 4.1, 4.2 and the newest; SPARK="4.0.5 ..." for some
+test-spark-matrix: build need-java ## the Spark sink's tests on Spark 4.0, 4.1 and the newest; SPARK='4.2.1 ...' for others
+	$(PY) tools/spark_matrix.py $(SPARK) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
+
 	$(PY) tools/spark_matrix.py $(SPARK) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 .PHONY: chaos
@@ -119,6 +121,8 @@ wheel: setup ## build the wheel and try it in a clean environment, away from the
 
 .PHONY: bench
 bench: build need-java $(BENCH_STAMP) ## compare with other producers on a real Kafka, 30 minutes; ONLY=name,name for a part
+	@$(if $(and $(ONLY),$(if $(findstring spark,$(ONLY)),,other)),true,$(PY) -m bench.spark.environment) \
+	  || echo '==> going on without Spark' >&2
 	$(PY) -m bench $(if $(ONLY),--only $(ONLY)) $(BENCH_ARGS)
 
 .PHONY: docs

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 Entry = tuple[str, str]  # case, contender
 PEERS = ("confluent", "java", "aiokafka", "kafka-python")
 CODECS = ("zstd", "lz4", "snappy", "gzip")
+SPARK_SINK = "penstock-spark"  # exactly once
+SPARK_CONNECTOR = "spark-connector"  # tuned, at least once
 
 
 @dataclass(frozen=True)
@@ -132,4 +134,26 @@ BARS = [
     ),
     *_growth("partitions", 6, 600),
     *_growth("threads", 1, 8),
+    *(
+        Bar(
+            f"{what}, Spark sink exactly once / tuned connector",
+            (case, SPARK_SINK),
+            ((case, SPARK_CONNECTOR),),
+            *rest,
+        )
+        for what, case, *rest in (
+            ("rows/s, warm", "spark", "rate", 1.3, 1.8),
+            ("CPU per row, warm", "spark", "cpu_us", 0.7, 0.5),
+            ("seconds of the first job", "spark-first", "us", 1.5, 1.0),
+        )
+    ),
+    Bar(
+        "peak RSS of a Spark worker above buffer.memory",
+        ("spark", SPARK_SINK),
+        (),
+        "above_mb",
+        150.0,
+        100.0,
+        "MB",
+    ),
 ]

@@ -81,14 +81,22 @@ def count_records(server: str, topic: str, partitions: int) -> int:
     Raises:
         BenchError: the broker did not tell.
     """
+    return sum(end_offsets(server, topic, partitions).values())
+
+
+def end_offsets(server: str, topic: str, partitions: int) -> dict[int, int]:
+    """The offset after the last record, by partition; control records of transactions have offsets too.
+
+    Raises:
+        BenchError: the broker did not tell.
+    """
     wanted = [{"partition_index": number, "timestamp": _LATEST} for number in range(partitions)]
     body = {"replica_id": -1, "topics": [{"name": topic, "partitions": wanted}]}
-    total = 0
+    found: dict[int, int] = {}
     for one in ask(server, LIST_OFFSETS, _OFFSETS_VERSION, body)["topics"]:
         for partition in one["partitions"]:
+            number = partition["partition_index"]
             if partition["error_code"] != 0:
-                raise BenchError(
-                    f"no end offset of {topic}-{partition['partition_index']}: error {partition['error_code']}"
-                )
-            total += partition["offset"]
-    return total
+                raise BenchError(f"no end offset of {topic}-{number}: error {partition['error_code']}")
+            found[number] = partition["offset"]
+    return found

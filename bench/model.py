@@ -88,6 +88,20 @@ class Timing:
     latency_ms: Mapping[str, float] = field(default_factory=dict)
 
 
+class Named(Protocol):
+    """Somebody with figures: a contender, or a sink of Spark's."""
+
+    @property
+    def name(self) -> str:
+        """As in the results file."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        ...
+
+
 class Contender(Protocol):
     """A producer to be measured; each run is a process of its own.
 
@@ -202,7 +216,7 @@ class Results:
     """
 
     cases: Sequence[Case]
-    contenders: Sequence[Contender]
+    contenders: Sequence[Named]
     runs: list[Run] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     failures: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -15,8 +15,9 @@ _NOTES = """\
 Ratios are medians of the rounds, with the smallest and the largest round in brackets; rates by themselves are for
 orientation only. CPU is user + system time of the client's process up to the last acknowledgement, start-up included
 (for Java: the whole process, and as many records again as warm-up), divided by records. RSS is the most memory the
-process had. Java tells latencies in whole milliseconds, rounded down: 0 is compared with nothing. Every run was counted
-at the broker."""
+process had. With Spark, CPU is that of the whole application during the job (driver, JVM, Python workers), and RSS
+that of the largest Python worker. Java tells latencies in whole milliseconds, rounded down: 0 is compared with nothing.
+Every run was counted at the broker."""
 
 
 def table(results: Results) -> str:
@@ -71,7 +72,8 @@ def _figures(row: Row) -> str:
     if row.latency_ms:
         return "".join(f"  {spread(row.latency_ms[name]):>20}" for name in LATENCY)
     rate = spread(Figure(row.rate.median / 1e6, row.rate.low / 1e6, row.rate.high / 1e6))
-    return f"  {rate:>20}  {spread(row.cpu_us):>20}  {row.peak_rss >> 20:>7}"
+    memory = row.peak_rss >> 20 or "-"  # Spark's connector has no Python worker
+    return f"  {rate:>20}  {spread(row.cpu_us):>20}  {memory:>7}"
 
 
 def _verdicts(results: Results) -> Iterator[str]:

@@ -97,7 +97,7 @@ class GroupRunner:
         self._rates[key] = max(run.rate, self._rates.get(key, 0.0))
         if number:
             self._results.runs.append(run)
-        self._tell(_line(run))
+        self._tell(line_of(run))
 
     def _size(self, number: int, case: Case, contender: Contender) -> tuple[int, int]:
         """How many records to send, and how many before them."""
@@ -156,7 +156,8 @@ def run_once(job: Job, contender: Contender, number: int) -> Run:
     )
 
 
-def _line(run: Run) -> str:
+def line_of(run: Run) -> str:
+    """A run, for people who watch."""
     what = f"round {run.round}" if run.round else "warm-up"
     lost = "" if run.complete else f"  BUT {run.arrived:,} of {run.sent:,} ARRIVED"
     if run.latency_ms:

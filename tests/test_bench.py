@@ -17,6 +17,7 @@ from bench.budget import Plan
 from bench.figures import judge, ratios, rows
 from bench.model import Results, Run, Sample
 from bench.runner import run_groups
+from bench.studies.spark import COLD, RACE, WARM
 from penstock.devbroker import DevCluster
 
 FAR = 1e9  # a deadline
@@ -100,10 +101,11 @@ def test_latency_is_reported_by_percentile() -> None:
 def test_a_bar_speaks_of_runs_that_are_made(bar: Bar) -> None:
     for case, contender in (bar.ours, *bar.against):
         if bar.measure == "above_mb":
-            assert (case, contender) in {("memory-1k", "penstock"), ("memory-10b", "penstock")}
+            studied = {("memory-1k", "penstock"), ("memory-10b", "penstock"), ("spark", "penstock-spark")}
+            assert (case, contender) in studied
         else:
-            assert contender in CASES[case].contenders
-            assert contender in CONTENDERS
+            assert contender in {**CASES, "spark": WARM, "spark-first": COLD}[case].contenders
+            assert contender in CONTENDERS or contender in {sink.name for sink in RACE}
     assert bar.aim >= bar.bar if bar.more_is_better else bar.aim <= bar.bar
     # Figures of cases that do not take turns are not figures of one run.
     assert len({CASES[case].group for case, _ in (bar.ours, *bar.against) if case in CASES}) <= 1

@@ -1,68 +1,119 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests of the Spark sink on several versions of Spark, one after the other.
+"""Runs the tests of the Spark sink on every Spark that it supports, and prints a table.
 
-    python tools/spark_matrix.py [VERSION ...] [-- PYTEST_ARGUMENT ...]
+    .venv/bin/python tools/spark_matrix.py                        # 4.0, 4.1 and the one of .venv
+    .venv/bin/python tools/spark_matrix.py 4.2.1 -- -k streaming  # others, and what follows is passed to pytest
 
-Each version is installed once, below build/spark, and put in front of the environment's own; that one comes last.
-Needs Java 17 or later.
+Every Spark is in an environment of its own (tools/spark_env.py), but for the newest, which is the one of `.venv`.
 """
 
 from __future__ import annotations
 
-import os
+import argparse
 import subprocess
 import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-HOME = ROOT / "build" / "spark"
-# The last release of each line that is older than the environment's.
-VERSIONS = ("4.0.5", "4.1.4", "4.2.1")
-_ASK_VERSION = "import pyspark; print(pyspark.__version__)"
+import spark_env
+
+# The newest patch of each minor version before the one of .venv that the sink supports and that is tested.
+OLDER = ("4.0.5", "4.1.4")
+_NO_TESTS = 5  # pytest's exit code
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What pytest said of one Spark."""
+
+    version: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    exit_code: int
+
+    @property
+    def word(self) -> str:
+        """Whether all is well. To find no test is not."""
+        if self.exit_code == _NO_TESTS or not self.passed + self.failed:
+            return "NO TESTS"
+        return "ok" if self.exit_code == 0 else "FAILED"
 
 
 def sink_tests() -> list[str]:
-    """The tests of the data source that need Spark; pipelines have tests of their own."""
-    files = sorted((ROOT / "tests" / "spark").glob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in files if not path.name.startswith("test_pipeline")]
+    """The tests of the data source; those of pipelines are about another thing than Spark's versions."""
+    files = sorted((spark_env.ROOT / "tests" / "spark").glob("test_*.py"))
+    return [str(path) for path in files if not path.name.startswith("test_pipeline")]
 
 
-def installed(version: str) -> Path:
-    """The folder with a version of pyspark, installed if need be."""
-    folder = HOME / version
-    if not (folder / "pyspark").is_dir():
-        print(f"==> installing pyspark {version} (about 450 MB)", flush=True)
-        # Its only dependency, py4j, is in the environment already.
-        options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target")
-        command = [sys.executable, "-m", "pip", "install", *options, str(folder), f"pyspark=={version}"]
-        subprocess.run(command, check=True)
-    return folder
+def run_tests(version: str, pytest_arguments: list[str]) -> Outcome:
+    """Run the tests on one Spark.
+
+    Raises:
+        spark_env.SparkEnvError: there is no environment for it, and none could be made.
+    """
+    ours = version == metadata.version("pyspark")
+    python = Path(sys.executable) if ours else spark_env.make(version)
+    environment = spark_env.clean_environment()
+    environment |= {"PYSPARK_PYTHON": str(python), "PENSTOCK_EXPECT": "compiled"}
+    # Also where this environment has Penstock of another source tree: the others have that of this one.
+    environment["PYTHONPATH"] = str(spark_env.ROOT / "src")
+    print(f"\n==> Spark {version}", flush=True)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="penstock-matrix-") as folder:
+        report = Path(folder) / "report.xml"
+        command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={report}"]
+        done = subprocess.run([*command, *pytest_arguments], cwd=spark_env.ROOT, env=environment, check=False)
+        passed, failed, skipped = read_counts(report)
+    return Outcome(version, passed, failed, skipped, time.monotonic() - started, done.returncode)
 
 
-def run(version: str | None, arguments: list[str]) -> bool:
-    """Run the tests on a version, or on the environment's own; whether they passed."""
-    environment = dict(os.environ)
-    environment.pop("SPARK_HOME", None)
-    paths = [str(ROOT / "src")] if version is None else [str(installed(version)), str(ROOT / "src")]
-    environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [environment.get("PYTHONPATH")])])
-    ask = [sys.executable, "-c", _ASK_VERSION]
-    found = subprocess.run(ask, env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
-    if version not in (None, found):
-        sys.exit(f"spark_matrix: wanted pyspark {version}, but {found} is what is imported")
-    print(f"==> the sink's tests on Spark {found}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-m", "spark", *sink_tests(), *arguments]
-    return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode == 0
+def read_counts(report: Path) -> tuple[int, int, int]:
+    """How many passed, failed (or could not be run) and were skipped; zeros when pytest did not get so far."""
+    if not report.exists():
+        return 0, 0, 0
+    total = failed = skipped = 0
+    root = ET.parse(report).getroot()  # noqa: S314 - pytest has just written it
+    for suite in root.iter("testsuite"):
+        total += int(suite.get("tests", 0))
+        failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped += int(suite.get("skipped", 0))
+    return total - failed - skipped, failed, skipped
 
 
-def main() -> None:
-    """Run all that were asked for, and tell which failed."""
-    given = sys.argv[1:]
-    cut = given.index("--") if "--" in given else len(given)
-    versions: list[str | None] = [*given[:cut]] or [*VERSIONS, None]
-    failed = [version or "the environment's" for version in versions if not run(version, given[cut + 1 :])]
-    if failed:
-        sys.exit(f"spark_matrix: failed on {', '.join(failed)}")
+def table(outcomes: list[Outcome]) -> str:
+    """One line for each Spark."""
+    lines = [f"{'Spark':<8} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}"]
+    lines += [
+        f"{one.version:<8} {one.passed:>7} {one.failed:>7} {one.skipped:>8} {one.seconds:>8.0f}  {one.word}"
+        for one in outcomes
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run all of them; 0 when every test passed on every Spark."""
+    parser = argparse.ArgumentParser(description="Run the tests of the Spark sink on several Sparks.")
+    parser.add_argument(
+        "versions", nargs="*", metavar="VERSION", help="of PySpark (default: all that are tested)"
+    )
+    ours = sys.argv[1:]
+    cut = ours.index("--") if "--" in ours else len(ours)
+    args = parser.parse_args(ours[:cut])
+    versions = args.versions or (*OLDER, metadata.version("pyspark"))
+    try:
+        outcomes = [run_tests(version, ours[cut + 1 :]) for version in versions]
+    except spark_env.SparkEnvError as error:
+        print(f"spark_matrix: {error}", file=sys.stderr)
+        return 1
+    print(f"\n{table(outcomes)}")
+    return 0 if all(one.word == "ok" for one in outcomes) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements that are no race between contenders: memory, instructions, and a hundred million records."""
+"""Measurements that are no race between contenders: memory, Spark, instructions, and a hundred million
+records."""
 
 from __future__ import annotations
 
@@ -65,5 +66,6 @@ def all_studies() -> list[Study]:
     from bench.studies.endurance import Endurance
     from bench.studies.instructions import Instructions
     from bench.studies.memory import Memory
+    from bench.studies.spark import Spark
 
-    return [Memory(), Instructions(), Endurance()]
+    return [Memory(), Spark(), Instructions(), Endurance()]
