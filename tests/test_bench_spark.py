@@ -148,7 +148,7 @@ def test_what_is_missing_is_said_with_the_way_to_get_it(
     monkeypatch.setattr(sinks, "has_penstock", lambda: True)
     monkeypatch.setattr(sinks, "SPARK_VERSION", "1.2.3")
     assert "no environment with Spark 1.2.3; python" in str(environment.missing())
-    monkeypatch.setattr(environment, "_tool", lambda: SimpleNamespace(is_made=lambda version: True))
+    monkeypatch.setattr(environment, "_tool", lambda: SimpleNamespace(is_made=lambda version, alone: True))
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path))
     assert "jars are not there" in str(environment.missing())
     monkeypatch.setattr(sinks, "jars_there", lambda: True)
@@ -293,7 +293,7 @@ def test_an_environment_is_made_anew_when_anything_of_it_differs(
     stamp = home / "made.json"
     stamp.write_text("{}", encoding="ascii")
     assert not tool.is_made("4.0.5")
-    stamp.write_text(tool.json.dumps(tool._wanted("4.0.5")), encoding="utf-8")
+    stamp.write_text(tool.json.dumps(tool.wanted("4.0.5")), encoding="utf-8")
     assert tool.is_made("4.0.5")
 
 
@@ -301,3 +301,10 @@ def test_no_variable_points_to_another_spark(matrix: Any, monkeypatch: pytest.Mo
     for name in ("SPARK_HOME", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):
         monkeypatch.setenv(name, "elsewhere")
     assert "elsewhere" not in matrix.spark_env.clean_environment().values()
+
+
+def test_alone_has_what_the_extra_asks_for_and_the_spark_that_was_named(matrix: Any) -> None:
+    packages = matrix.spark_env.wanted("4.0.5", alone=True)["packages"]
+    assert "4.0.5" in [package.split("==")[1] for package in packages if package.startswith("pyspark")]
+    assert {"pyarrow", "crc32c", "cramjam"} <= {package.split("==")[0] for package in packages}
+    assert "pytest" not in str(packages)

@@ -21,7 +21,7 @@ def missing() -> str | None:
         return "this system does not tell the CPU time of a tree of processes"
     if not sinks.has_penstock():
         return "this Penstock has no data source for Spark"
-    if not _tool().is_made(sinks.SPARK_VERSION):
+    if not _tool().is_made(sinks.SPARK_VERSION, alone=True):
         return f"there is no environment with Spark {sinks.SPARK_VERSION}; {_HOW} makes it"
     if not sinks.jars_there():
         return f"the connector's jars are not there; {_HOW} fetches them"
@@ -30,7 +30,7 @@ def missing() -> str | None:
 
 def python() -> Path:
     """The interpreter that has Spark."""
-    found: Path = _tool().interpreter(sinks.SPARK_VERSION)
+    found: Path = _tool().interpreter(sinks.SPARK_VERSION, alone=True)
     return found
 
 
@@ -48,7 +48,7 @@ def main() -> int:
     """Make the environment and fetch the connector, unless they are there."""
     tool = _tool()
     try:
-        tool.make(sinks.SPARK_VERSION)
+        tool.make(sinks.SPARK_VERSION, alone=True)
         sinks.connector_jars()
     except (tool.SparkEnvError, DevBrokerError) as error:
         print(f"bench: {error}", file=sys.stderr)
