@@ -72,8 +72,6 @@ test-pure: setup need-java ## the suite on the Python sources
 test-spark-matrix: build need-java ## the Spark sink's tests on Spark 4.0, 4.1 and the newest; SPARK='4.2.1 ...' for others
 	$(PY) tools/spark_matrix.py $(SPARK) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
-	$(PY) tools/spark_matrix.py $(SPARK) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
-
 .PHONY: chaos
 chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producers for MINUTES=10; SEED=n, PROTOCOL=v1|v2|both
 	PYTHONPATH=tests $(PY) -m chaos --minutes $(or $(MINUTES),10) --protocol $(or $(PROTOCOL),both) \
