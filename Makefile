@@ -41,7 +41,7 @@ demo: build need-java ## a Spark pipeline into a real Kafka, killed twice: is ev
 ifeq ($(PYTEST_ARGS),)
 test: build need-java ## the whole suite, compiled and without compiled modules
 	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker' \
-	  '$(MAKE) --no-print-directory test-units test-pure'
+	  '$(MAKE) --no-print-directory test-units test-pure test-spark'
 else
 test: test-compiled test-pure
 endif
@@ -52,20 +52,25 @@ test-compiled: build need-java ## the whole suite on the compiled modules
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-broker
-test-broker: build need-java ## of it, what needs a real Kafka
+test-broker: build need-java ## of it, what needs a real Kafka, but no Spark
 	@echo '==> tests with a real Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m broker $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(PYTEST_ARGS)
+
+.PHONY: test-spark
+test-spark: build need-java ## of it, what needs a real Spark
+	@echo '==> tests with a real Spark, compiled'
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(PYTEST_ARGS)
 
 .PHONY: test-units
-test-units: build ## of it, what needs none
+test-units: build ## of it, what needs neither
 	@echo '==> tests without Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker' $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(PYTEST_ARGS)
 
 # The broker's behaviour does not depend on our implementation, so the pure run repeats only the core of those tests.
 .PHONY: test-pure
 test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
-	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m 'not broker or core' $(PYTEST_ARGS)
+	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m '(not broker or core) and not spark' $(PYTEST_ARGS)
 
 # Each older Spark is a download of about 450 MB, once; that of .venv is tested by `make test` too.
 .PHONY: test-spark-matrix
