@@ -32,6 +32,7 @@ class Scene:
     driver: SparkDriver
     servers: str
     folder: Path
+    replication: int = 1
     input: Input = field(init=False)
     name: str = field(default_factory=lambda: f"faults-{uuid.uuid4().hex[:10]}")
     options: dict[str, str] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class Scene:
     def __post_init__(self) -> None:
         self.input = Input(self.folder / "input")
         with ControlClient({"bootstrap.servers": self.servers}) as client:
-            create_topic(self.name, PARTITIONS, config=client)
+            create_topic(self.name, PARTITIONS, self.replication, config=client)
 
     @property
     def marks(self) -> Marks:

@@ -28,7 +28,7 @@ def three_brokers() -> Iterator[DevCluster]:
 
 @pytest.fixture
 def scene(local_driver: SparkDriver, three_brokers: DevCluster, tmp_path: Path) -> Iterator[Scene]:
-    yield Scene(local_driver, three_brokers.bootstrap_servers, tmp_path)
+    yield Scene(local_driver, three_brokers.bootstrap_servers, tmp_path, replication=3)
     for node_id in (1, 2, 3):
         if not three_brokers.node(node_id).running:
             three_brokers.start_node(node_id)
