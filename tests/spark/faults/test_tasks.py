@@ -18,6 +18,7 @@ def test_a_task_that_raises_is_retried(scene: Scene, step: str) -> None:
     scene.plan(Rule(step, ("raise",), batch=1, partition=0, attempt=0))
     scene.assert_well()
     assert scene.marks.fired() == 1
+    scene.assert_nothing_left_open()
     scene.assert_exactly_once()
 
 
@@ -26,6 +27,7 @@ def test_a_python_worker_is_killed(scene: Scene, step: str) -> None:
     scene.plan(Rule(step, ("kill self",), batch=1, partition=1, attempt=0))
     scene.assert_well()
     assert scene.marks.fired() == 1
+    scene.assert_nothing_left_open()
     scene.assert_exactly_once()
 
 
