@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from control.support import OpenTransaction
+
 from penstock import Producer
 from penstock.control import ControlClient, complete_all
 from penstock.errors import KafkaError
@@ -206,6 +208,13 @@ def abort_from_elsewhere(world: World, message: Message) -> None:
     assert completion.error is None
 
 
+def open_by_hand(world: World, transactional_id: str) -> None:
+    """Leave a transaction open under any id."""
+    with ControlClient(world.config) as client:
+        protocol = client.end_txn_version()
+        OpenTransaction(client, transactional_id, protocol).send(TOPIC, b"left open")
+
+
 def open_task(
     driver: Driver, plan: BatchPlan, number: int, value: str, slots: Slots | None = None
 ) -> Producer:
@@ -230,5 +239,6 @@ __all__ = [
     "World",
     "abort_from_elsewhere",
     "handles_of",
+    "open_by_hand",
     "open_task",
 ]

@@ -6,11 +6,10 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from sink.support import QUERY, TOPIC, Crash, Driver, World, abort_from_elsewhere, handles_of
+from sink.support import QUERY, TOPIC, Crash, Driver, World, abort_from_elsewhere, handles_of, open_by_hand
 
-from penstock.control import ControlClient, complete_transaction
+from penstock.control import complete_transaction
 from penstock.control.configs import describe_topic
-from penstock.control.producing import init_producer_id
 from penstock.errors import (
     ConfigError,
     DecidedDataLostError,
@@ -179,6 +178,39 @@ def test_a_driver_that_stalls_before_its_last_look_sees_what_others_decided(worl
         late.prepare()
 
 
+def overtaken(driver: Driver, by: Driver) -> None:
+    """Let another driver write a whole batch between the owner record and the last taking of the id."""
+    own = coordinator_id(driver.settings.sink_key)
+    taken = 0
+
+    def overtake(effect: object) -> None:
+        nonlocal taken
+        taken += isinstance(effect, InitProducer) and effect.transactional_id == own
+        if taken == 2:
+            driver.before = lambda _: None
+            by.batch(0, {0: ["a"]})
+
+    driver.before = overtake
+
+
+def test_a_process_that_is_overtaken_before_its_last_look_begins_another_generation(world: World) -> None:
+    driver = world.driver()
+    overtaken(driver, by=driver.replaced())
+    plan = driver.prepare()
+    assert (plan.execution, plan.last_decided) == ((3, 1), {QUERY: 0})
+    driver.commit([driver.task(plan, 1, 0, ["b"])], 1)
+    assert world.visible() == ["a", "b"]
+
+
+def test_a_driver_that_is_overtaken_before_its_last_look_is_refused(world: World) -> None:
+    driver, other = world.driver(), world.driver()
+    overtaken(driver, by=other)
+    with pytest.raises(SinkSupersededError):
+        driver.prepare()
+    other.batch(1, {0: ["b"]})
+    assert world.visible() == ["a", "b"]
+
+
 def test_of_two_drivers_that_start_together_the_later_one_stays(world: World) -> None:
     first, second = world.driver(), world.driver()
     with pytest.raises(Crash):
@@ -309,15 +341,9 @@ def test_older_generations_are_fenced_own_ones_ended_newer_ones_left(world: Worl
     driver.prepare()  # the execution before was not decided, so it has failed
     assert world.ongoing() == []
     newer = f"ps.{driver.settings.sink_key}.99.worker.0"
-    with ControlClient(world.config) as client:
-        init_producer_id(client, newer, 60_000)
-    with world.kafka.locked() as cluster:
-        txn = cluster.transactions.find(newer)
-        assert txn is not None
-        epoch = txn.epoch
+    open_by_hand(world, newer)
     driver.prepare()
-    with world.kafka.locked() as cluster:
-        assert cluster.transactions.find(newer).epoch == epoch  # type: ignore[union-attr]
+    assert world.ongoing() == [newer]
     assert world.visible() == []
 
 
