@@ -16,6 +16,7 @@ from penstock.control.configs import describe_topic
 from penstock.control.producing import init_producer_id
 from penstock.devbroker import DevCluster
 from penstock.errors import DecidedDataLostError, DecisionRefusedError, KafkaError, SinkSupersededError
+from penstock.producer.txn_cluster import ClusterFacts
 from penstock.sink import Slots, abort, commit, inspect_sinks, prepare, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, EndAll, EndTransaction, InitProducer
 from penstock.sink.names import task_id_pattern
@@ -70,8 +71,14 @@ class RealWorld(World):
         ]
 
 
-@pytest.fixture
-def world(dev_cluster: DevCluster) -> RealWorld:
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def world(
+    dev_cluster: DevCluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> RealWorld:
+    """In either transaction protocol: a new broker takes the older one from clients that know no better."""
+    if request.param == 1:
+        monkeypatch.setattr(ControlClient, "end_txn_version", lambda *_: 3)
+        monkeypatch.setattr(ClusterFacts, "transaction_version", lambda _: 1)
     world = RealWorld(RealKafka(dev_cluster.bootstrap_servers))  # type: ignore[arg-type]
     world.topic = f"t-{uuid.uuid4().hex[:12]}"
     create_topic(world.topic, 2, 1, config=world.config)

@@ -135,7 +135,11 @@ def sort_out(messages: Iterable[Message | None], sink_key: str, batch_id: int) -
         return BatchMessages(None, "", batch_id, (), 0)
     first = given[0]
     for message in given:
-        if (message.stamp, message.query_id) != (first.stamp, first.query_id):
+        if (message.stamp, message.query_id, message.batch_id) != (
+            first.stamp,
+            first.query_id,
+            first.batch_id,
+        ):
             raise SinkError(
                 f"messages of different executions in one batch: {_origin(first)} and {_origin(message)}; nothing was "
                 "decided"
