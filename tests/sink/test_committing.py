@@ -289,6 +289,42 @@ def test_what_speculation_left_open_does_not_hold_up_the_readers_of_a_batch_job(
     loser.close(0)
 
 
+def test_what_lost_attempts_left_open_does_not_hold_up_the_readers_of_a_stream(world: World) -> None:
+    """In the older protocol it is left to the next batch: an abort would not shut out a loser that goes on."""
+    driver = world.driver()
+    plan = driver.prepare()
+    loser = open_task(driver, plan, 0, "loser", Slots())
+    driver.commit([driver.task(plan, 0, 0, ["winner"])], 0)
+    newer = plan.stamp.coordinator.joins_by_writing
+    assert (world.ongoing() == []) == newer
+    world.now = 61.0
+    driver.prepare()
+    assert world.ongoing() == []
+    assert world.visible() == ["winner"]
+    loser.close(0)
+
+
+def test_a_commit_that_stalls_before_it_cleans_up_hits_nothing_of_the_next_batch(world: World) -> None:
+    driver = world.driver()
+    plan = driver.prepare()
+    loser = open_task(driver, plan, 0, "loser", Slots())
+    message = driver.task(plan, 0, 0, ["a"])
+    following: list[Message | None] = []
+
+    def go_on_elsewhere(effect: object) -> None:
+        if isinstance(effect, Reached) and effect.step is Step.AFTER_DONE:
+            driver.before = lambda _: None
+            following.append(driver.task(driver.prepare(), 1, 1, ["b"]))
+
+    driver.before = go_on_elsewhere
+    driver.commit([message], 0)
+    assert driver.commit(following, 1).decided
+    world.now = 61.0
+    driver.prepare()
+    assert world.visible() == ["a", "b"]
+    loser.close(0)
+
+
 def test_a_batch_job_that_is_done_leaves_a_newer_run_of_it_alone(world: World) -> None:
     driver = world.driver(sink_id="batch", run_id="a")
     plan = driver.prepare()

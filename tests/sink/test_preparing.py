@@ -371,10 +371,14 @@ def test_every_broker_is_asked_at_takeover_and_once_a_minute(world: World) -> No
             cluster.received.clear()
         return count
 
-    driver.batch(0, {0: ["a"]})
-    assert asked() == 3
-    driver.batch(1, {0: ["b"]})
-    assert asked() == 0
+    def batch(number: int) -> int:
+        plan = driver.prepare()
+        count = asked()
+        driver.commit([driver.task(plan, number, 0, ["x"])], number)
+        asked()
+        return count
+
+    assert batch(0) == 3
+    assert batch(1) == 0
     world.now = 61.0
-    driver.batch(2, {0: ["c"]})
-    assert asked() == 3
+    assert batch(2) == 3

@@ -32,7 +32,14 @@ from penstock.errors import (
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
-_COMMANDS = ("run", "recover", "produce", "perf", "broker", "demo")  # modules beside this one, as in the help text
+_COMMANDS = (
+    "run",
+    "recover",
+    "produce",
+    "perf",
+    "broker",
+    "demo",
+)  # modules beside this one, as in the help text
 
 _START_A_BROKER = "check the address with -b; `penstock broker start` starts a broker for development"
 

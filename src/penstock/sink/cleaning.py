@@ -7,10 +7,14 @@ Rules:
 3. Ids of our own generation belong to living workers, who alone may initialise them: their transactions are ended with
    exactly the producer id and epoch that they have now.
 4. Ids of a newer generation are left alone: then we are the former driver.
-5. When a generation is over, because its only batch is done, nobody will use its ids again: they are like older ones.
+5. What a commit cleans up it has looked for before its decision was committed. So it is of this execution or an earlier
+   one, and not decided: a driver that stalls afterwards, and aborts late, hits nothing that the next batch has begun.
+6. When a generation is over, because its only batch is done, nobody will use its ids again: they are like older ones.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from penstock.control.pool import Completion
 from penstock.control.transactions import TransactionDescription
@@ -59,13 +63,41 @@ def _clean_up(sink_key: str, generation: int, end_txn_version: int, *, is_over: 
         yield from _end_own(own, end_txn_version)
 
 
+def find_left_over(
+    sink_key: str, generation: int, end_txn_version: int, decided: Collection[str]
+) -> Effects[tuple[TransactionHandle, ...]]:
+    """Open transactions of our generation that are not among those to be decided; none when it cannot be told now."""
+    try:
+        ongoing: list[str] = yield ListOngoing(sink_key)
+        names = [
+            name
+            for name in ongoing
+            if (parts := parse_task_id(name)) is not None
+            and (parts.sink_key, parts.generation) == (sink_key, generation)
+            and name not in decided
+        ]
+        return (yield from _open_handles(names, end_txn_version)) if names else ()
+    except KafkaError as error:
+        yield Note(f"open transactions of other attempts could not be looked for now: {error}")
+        return ()
+
+
 def _end_own(names: list[str], end_txn_version: int) -> Effects[None]:
+    handles = yield from _open_handles(names, end_txn_version)
+    yield from abort_left_over(handles)
+
+
+def _open_handles(names: list[str], end_txn_version: int) -> Effects[tuple[TransactionHandle, ...]]:
     described: dict[str, TransactionDescription | None] = yield Describe(tuple(names))
-    handles = tuple(
+    return tuple(
         _handle_of(found, end_txn_version)
         for found in described.values()
         if found is not None and found.state == _ONGOING
     )
+
+
+def abort_left_over(handles: tuple[TransactionHandle, ...]) -> Effects[None]:
+    """Abort what was found, as far as it can be done now."""
     if not handles:
         return
     completions: list[Completion] = yield EndAll(handles, commit=False)

@@ -22,7 +22,7 @@ from penstock.errors import (
     SinkError,
     SinkSupersededError,
 )
-from penstock.sink.cleaning import clean_up
+from penstock.sink.cleaning import abort_left_over, clean_up, find_left_over
 from penstock.sink.effects import (
     AppendFacts,
     Describe,
@@ -48,6 +48,7 @@ from penstock.sink.reports import CommitReport
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
 from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, counted, finish, write_in_transaction
+from penstock.transaction_handle import TransactionHandle
 
 # Coordinators look for transactions that are too old every so often.
 EXPIRY_CHECK_MS = 10_000
@@ -88,9 +89,10 @@ def commit_steps(
             f"some tasks of {_name(batch)} wrote although it was decided before, or another batch is not finished. "
             "Nothing was decided: run the batch again"
         )
-    decision = yield from _decide(settings, batch.stamp, batch, view)
+    decision, left_over = yield from _decide(settings, batch.stamp, batch, view)
     yield Reached(Step.AFTER_DECISION, {"batch_id": batch_id})
     yield from finish(settings.sink_key, decision)
+    yield from abort_left_over(left_over)
     if settings.is_batch_job:
         # There is no next batch that would clean up behind attempts that lost a race, and readers wait for them.
         generation = batch.stamp.execution.generation
@@ -127,8 +129,8 @@ def _is_decided(stamp: ExecutionStamp, batch: BatchMessages, view: SinkView) -> 
 
 def _decide(
     settings: SinkSettings, stamp: ExecutionStamp, batch: BatchMessages, view: SinkView
-) -> Effects[Decision]:
-    """Write the decision, look at all handles, and commit it."""
+) -> Effects[tuple[Decision, tuple[TransactionHandle, ...]]]:
+    """Write the decision, look at all handles, and commit it; also what other attempts have left open."""
     key, identity, name = settings.sink_key, stamp.coordinator, _name(batch)
     before = view.decision
     decision = decide(
@@ -143,6 +145,7 @@ def _decide(
         records = [*chunk_tombstones(key, view.undone), *records]
     try:
         yield from write_in_transaction(identity, key, records)
+        left_over = yield from _find_left_over(settings, stamp, batch)
         ids = (identity.transactional_id, *(handle.transaction.transactional_id for handle in batch.handles))
         described: Described = yield Describe(ids)
     except KafkaError as error:
@@ -165,7 +168,20 @@ def _decide(
             f"whether {name} was decided is not known: {error}. Nothing was touched since: run the batch again, and "
             "the next start either finishes it or writes it anew"
         ) from error
-    return decision
+    return decision, left_over
+
+
+def _find_left_over(
+    settings: SinkSettings, stamp: ExecutionStamp, batch: BatchMessages
+) -> Effects[tuple[TransactionHandle, ...]]:
+    """What attempts that failed or lost a race hold open: readers wait for it, and there may be no next batch."""
+    # In the older protocol an abort does not shut out a loser that still runs, and brokers before 3.6 would take what
+    # it writes then, for ever open. That is left to the next batch, by when it is dead.
+    if settings.is_batch_job or not stamp.coordinator.joins_by_writing:
+        return ()
+    decided = frozenset(handle.transaction.transactional_id for handle in batch.handles)
+    generation, version = stamp.execution.generation, stamp.coordinator.end_txn_version
+    return (yield from find_left_over(settings.sink_key, generation, version, decided))
 
 
 def _trouble(
