@@ -31,6 +31,7 @@ def test_it_has_as_many_copies_as_there_can_be(kafka: FakeKafka, client: Control
     made = ensure_log_topic(client, "log", "orders")
     assert (made.partitions, made.replication) == (1, min(3, brokers))
     assert made.settings["min.insync.replicas"] == str(min(2, brokers))
+    assert made.settings["message.timestamp.type"] == "LogAppendTime"
     assert ensure_log_topic(client, "log", None) == made
 
 

@@ -211,6 +211,23 @@ def test_a_driver_that_is_overtaken_before_its_last_look_is_refused(world: World
     assert world.visible() == ["a", "b"]
 
 
+def test_a_driver_that_slept_before_it_ever_was_an_owner_gives_way(world: World) -> None:
+    """It is in nobody's list of former owners, and would take over with an old batch."""
+    driver, other = world.driver(), world.driver()
+
+    def overtake(effect: object) -> None:
+        if isinstance(effect, AppendInTransaction):
+            driver.before = lambda _: None
+            for number in range(3):
+                other.batch(number, {0: [str(number)]})
+
+    driver.before = overtake
+    with pytest.raises(SinkSupersededError, match="belongs to another driver"):
+        driver.prepare()
+    other.batch(3, {0: ["3"]})
+    assert world.visible() == ["0", "1", "2", "3"]
+
+
 def test_of_two_drivers_that_start_together_the_later_one_stays(world: World) -> None:
     first, second = world.driver(), world.driver()
     with pytest.raises(Crash):

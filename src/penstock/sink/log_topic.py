@@ -58,6 +58,8 @@ def _create(client: ControlClient, name: str, timeout: float | None) -> None:
         "cleanup.policy": "compact",
         "min.insync.replicas": min(WANTED_IN_SYNC, replication),
         "segment.bytes": SEGMENT_BYTES,
+        # Brokers refuse records from an hour ahead of their own clock, and a driver's may be wrong.
+        "message.timestamp.type": "LogAppendTime",
     }
     try:
         create_topic(name, 1, replication, settings, config=client, timeout=timeout)

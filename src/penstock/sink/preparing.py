@@ -2,7 +2,7 @@
 """Before a batch: become the owner, finish what was decided, clean up, and make the plan. No I/O.
 
 Rules:
-1. A JVM that was replaced touches nothing.
+1. A JVM that was replaced touches nothing. One that another has overtaken while it was starting gives way.
 2. Every InitProducerId of the coordinator's id is followed by a reading of the log, and only an identity after which
    the log still named us as the owner may decide. Whoever was quicker is seen then, and whatever it decided.
 3. The sink's name is in the log before its coordinator's id is first used. So an id that brokers know, without a name
@@ -104,8 +104,8 @@ def prepare_steps(
     if not memory.log_checked:
         yield EnsureLogTopic(settings.topic)
         memory.log_checked = True
-    yield from _introduce(settings, driver)
-    coordinator, view, took_over = yield from _become_owner(settings, driver)
+    began_with = yield from _introduce(settings, driver)
+    coordinator, view, took_over = yield from _become_owner(settings, driver, began_with)
     if view.owner is None:
         raise SinkError(
             f"{settings.name} has no owner although one was written: this is a mistake in the sink"
@@ -137,13 +137,13 @@ def prepare_steps(
     )
 
 
-def _introduce(settings: SinkSettings, driver: DriverIdentity) -> Effects[None]:
-    """Look whether we may come in at all, and give a new sink its name in the log."""
+def _introduce(settings: SinkSettings, driver: DriverIdentity) -> Effects[int]:
+    """Look whether we may come in at all, and give a new sink its name in the log; the generation that was found."""
     key = settings.sink_key
     view: SinkView = yield ReadLog(key)
     _refuse_if_replaced(settings, view, driver)
     if view.claim is not None:
-        return
+        return _generation(view)
     known = yield from _describe_own(key)
     if known:
         # Another driver may have given the name, and used the id, since the log was read.
@@ -151,8 +151,13 @@ def _introduce(settings: SinkSettings, driver: DriverIdentity) -> Effects[None]:
         if view.claim is None:
             raise _log_lost(settings)
         _refuse_if_replaced(settings, view, driver)
-        return
+        return _generation(view)
     yield AppendFacts(key, (claim_record(key, Claim(settings.sink_id, settings.run_id)),))
+    return _generation(view)
+
+
+def _generation(view: SinkView) -> int:
+    return 0 if view.owner is None else view.owner.generation
 
 
 def _describe_own(sink_key: str) -> Effects[bool]:
@@ -166,7 +171,7 @@ def _describe_own(sink_key: str) -> Effects[bool]:
 
 
 def _become_owner(
-    settings: SinkSettings, driver: DriverIdentity
+    settings: SinkSettings, driver: DriverIdentity, began_with: int
 ) -> Effects[tuple[ProducerIdentity, SinkView, bool]]:
     """Take the coordinator's id until the log, read after it, names us; identity, log, and whether that is new."""
     key = settings.sink_key
@@ -179,6 +184,9 @@ def _become_owner(
             raise _log_lost(settings)
         if view.owner is not None and view.owner.is_process(driver):
             return coordinator, view, took_over
+        if _generation(view) > began_with and view.owner is not None and view.owner.jvm != driver.jvm:
+            # It started after us. We may have slept in between for long, before we ever were an owner.
+            raise _superseded(settings, view.owner)
         yield from _check_permissions(settings, coordinator, view.owner)
         owner = first_owner(driver) if view.owner is None else view.owner.successor(driver)
         took_over = True
@@ -247,11 +255,15 @@ def _find_timeout(settings: SinkSettings) -> Effects[int]:
 
 def _refuse_if_replaced(settings: SinkSettings, view: SinkView, driver: DriverIdentity) -> None:
     if view.owner is not None and driver.jvm in view.owner.previous:
-        raise SinkSupersededError(
-            f"{settings.name} belongs to another driver now ({view.owner.jvm}, generation {view.owner.generation}), "
-            "which has taken over from this one. Nothing was written, and nothing of the other one was touched: stop "
-            "this job. Two jobs that are meant to run side by side need a sinkId each"
-        )
+        raise _superseded(settings, view.owner)
+
+
+def _superseded(settings: SinkSettings, owner: Owner) -> SinkSupersededError:
+    return SinkSupersededError(
+        f"{settings.name} belongs to another driver now ({owner.jvm}, generation {owner.generation}), which has taken "
+        "over from this one. Nothing was written: stop this job. Two jobs that are meant to run side by side need a "
+        "sinkId each"
+    )
 
 
 def _log_lost(settings: SinkSettings) -> SinkLogLostError:
