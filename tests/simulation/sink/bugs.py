@@ -148,23 +148,27 @@ def reads_committed() -> Patch:
 
 
 def describes_first() -> Patch:
-    """The handles are looked at before the decision is written."""
+    """The handles are looked at, and their ages taken, before the decision is written."""
+    original = Protocol.commit_steps
 
-    def make(settings: Any, messages: Any, batch_id: int) -> Change:
+    def commit_steps(self: Protocol, app: Application, messages: list[Any], number: int) -> Effects[Any]:
         seen: dict[str, Any] = {}
+        looked_at_ms = 0
 
         def change(effect: Effect) -> Effects[Any]:
-            ids = tuple(handle.transactional_id for handle in _handles(messages))
+            nonlocal looked_at_ms
             if isinstance(effect, JoinLog | AppendInTransaction) and not seen:
-                seen.update((yield Describe(ids)))
+                seen.update((yield Describe(tuple(each.transactional_id for each in _handles(messages)))))
+                looked_at_ms = self.sim.cluster.wall_ms()
             outcome = yield effect
             if isinstance(effect, Describe) and seen:
-                return outcome | seen
+                own = effect.transactional_ids[0]
+                return {own: replace(outcome[own], start_time_ms=looked_at_ms), **seen}
             return outcome
 
-        return change
+        return _changed(original(self, app, messages, number), change)
 
-    return _in("commit_steps", make)
+    return mock.patch.object(Protocol, "commit_steps", commit_steps)
 
 
 def keeps_identity() -> Patch:

@@ -95,7 +95,10 @@ class Protocol:
         return prepare_steps(self.settings(app.sink), driver, memory, self.sim.clock.now())
 
     def commit(self, process: Process, app: Application, messages: list[Any], number: int) -> Any:
-        return self._run(process, commit_steps(self.settings(app.sink), _travel(messages), number))
+        return self._run(process, self.commit_steps(app, _travel(messages), number))
+
+    def commit_steps(self, app: Application, messages: list[Any], number: int) -> Effects[Any]:
+        return commit_steps(self.settings(app.sink), messages, number)
 
     def abort(self, process: Process, app: Application, messages: list[Any], number: int) -> None:
         self._run(process, abort_steps(self.settings(app.sink), _travel(messages), number))

@@ -66,7 +66,7 @@ class SinkSimulation:
         self.world = SinkWorld(self.cluster, self.clock, _stream(seed, "network"))
         self.world.slowest = self.plan.slowest
         self.world.latest = self.plan.latest
-        self.world.lost_inits = 0.3 if self.plan.theme is Theme.LATE_INIT else 0.0
+        self.world.lost_inits = 0.5 if self.plan.theme is Theme.LATE_INIT else 0.0
         if traced:
             self.world.note = self._trace
             self.note = self._trace

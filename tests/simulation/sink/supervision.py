@@ -116,7 +116,7 @@ class Operator:
         rng = self.rng
         if rng.random() < 0.1:
             return None
-        if rng.random() < 0.6 and (fate := self._fate_by_theme()) is not None:
+        if rng.random() < 0.8 and (fate := self._fate_by_theme()) is not None:
             return fate
         fate = Fate(
             kills=rng.choices(("driver", "planner", "committer"), (6, 2, 2))[0], orphans=rng.random() < 0.3
@@ -134,13 +134,13 @@ class Operator:
         rng, theme = self.rng, self.sim.plan.theme
         if theme is Theme.HELD_LOG:
             if self.state is self.sim.sinks[0]:
-                return Fate(at_point="AFTER_DECISION", at_visit=rng.randint(1, 2), kills="committer")
+                return Fate(at_point="AFTER_DECISION", at_visit=rng.choice((1, 2, 2)), kills="committer")
             return Fate(at_point="BEFORE_DECISION", frozen=45.0)
         if theme is Theme.LATE_INIT:
             return Fate(at_point=rng.choice(("AFTER_DECISION", "AFTER_FIRST_END")))
         if theme is Theme.LONG_ABSENCE:
             # The first such effects of a driver make it the owner; it decides with later ones.
-            point = rng.choice(("before JoinLog", "before AppendInTransaction", *_POINTS))
+            point = rng.choice(("before JoinLog", "before AppendInTransaction", rng.choice(_POINTS)))
             return Fate(at_point=point, at_visit=rng.choice((1, 2, 2, 3)), frozen=rng.choice((400.0, 1000.0)))
         return None
 
