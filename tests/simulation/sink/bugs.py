@@ -27,6 +27,7 @@ from penstock.sink.effects import (
     ReadLog,
 )
 from simulation.sink import protocol
+from simulation.sink.plan import Theme
 from simulation.sink.protocol import Protocol
 from simulation.sink.writing import TaskProducer
 
@@ -259,28 +260,34 @@ class Bug:
 
     Attributes:
         plant: makes it, for as long as its context lasts.
-        seed: one in which it shows itself, for a quick test.
+        theme: where it is worth looking for when time is short; None is everywhere.
+        seed: where it was seen last; what it takes may have moved to another one since.
     """
 
     plant: Callable[[], Patch]
+    theme: Theme | None
     seed: int
 
+    @property
+    def name(self) -> str:
+        return self.plant.__name__.replace("_", "-")
 
-_SEEDS: dict[Callable[[], Patch], int] = {
-    decides_after_first_end: 0,
-    aborts_blindly: 0,
-    skips_nothing: 0,
-    looks_once: 0,
-    reads_committed: 0,
-    describes_first: 0,
-    keeps_identity: 0,
-    cleans_by_prefix: 0,
-    prepares_twice: 0,
-    finishes_own_query_only: 0,
-    forgets_doubt: 0,
-    goes_on_in_doubt: 0,
-}
-BUGS = {plant.__name__.replace("_", "-"): Bug(plant, seed) for plant, seed in _SEEDS.items()}
+
+_BUGS = (
+    Bug(decides_after_first_end, None, 1004),
+    Bug(aborts_blindly, None, 1010),
+    Bug(skips_nothing, None, 1004),
+    Bug(looks_once, None, 1006),
+    Bug(reads_committed, Theme.HELD_LOG, 1010),
+    Bug(describes_first, Theme.LONG_ABSENCE, 1006),
+    Bug(keeps_identity, None, 1003),
+    Bug(cleans_by_prefix, None, 1008),
+    Bug(prepares_twice, None, 1000),
+    Bug(finishes_own_query_only, None, 1021),
+    Bug(forgets_doubt, Theme.LATE_INIT, 1008),
+    Bug(goes_on_in_doubt, None, 1034),
+)
+BUGS = {bug.name: bug for bug in _BUGS}
 
 
 @contextmanager

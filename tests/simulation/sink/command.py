@@ -108,7 +108,7 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
             busy += spent
             for report in reports:
                 sums["seeds"] += 1
-                for name in ("drivers", "batches", "rows", "faults", "turns", "losses"):
+                for name in ("drivers", "batches", "rows", "faults", "turns", "losses", "repairs"):
                     sums[name] += getattr(report, name)
                 failures.update(report.failures)
                 if report.problems:

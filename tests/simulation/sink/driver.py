@@ -216,7 +216,7 @@ class Application:
         sim = self.sim
         begun_at = sim.clock.time
         plan = self._call("planner", "prepare", lambda process: sim.protocol.prepare(process, self))
-        sim.on_prepared(self, begun_at)
+        sim.on_prepared(self, begun_at, repairs=plan.repair is not None)
         return plan
 
     def _abort(self, messages: list[Any], number: int) -> None:

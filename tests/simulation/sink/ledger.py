@@ -140,7 +140,7 @@ class Ledger:
             if seen not in (0, len(batch.rows)):
                 self.violate(f"{when}, {seen} of the {len(batch.rows)} rows of {batch} are visible")
 
-    def check_end(self, calm: bool) -> None:
+    def check_end(self) -> None:
         """After everything has come to rest: by what a consumer reads."""
         visible: Counter[bytes] = Counter()
         for partition in self.cluster.topics.partitions():
@@ -162,8 +162,7 @@ class Ledger:
                         f"{batch} was taken as committed, and {len(missing)} of its {len(batch.rows)} rows are not "
                         f"there, for example {missing[0]!r}"
                     )
-        if calm:
-            self.check_whole(lambda _: True, "at the end")
+        self.check_whole(lambda _: True, "at the end")
 
 
 def open_transactions(cluster: FakeCluster, prefix: str) -> list[Any]:

@@ -31,6 +31,7 @@ class SinkPlan:
         goal: how many batches its query is to write.
         lives: how many drivers are started one after the other before the cluster is left in peace.
         rewrites: the option onRestoredCheckpoint.
+        repairs: the option onLost; replays are cut into tasks as they were before.
     """
 
     sink_id: str
@@ -38,6 +39,7 @@ class SinkPlan:
     goal: int
     lives: int
     rewrites: bool
+    repairs: bool
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Plan:
         sinks = "; ".join(
             f"{sink.sink_id}{'' if sink.run_id is None else f' run {sink.run_id}'}: {sink.goal} batch(es), "
             f"{sink.lives} live(s){', rewrites' if sink.rewrites else ''}"
+            f"{', repairs' if sink.repairs else ''}"
             for sink in self.sinks
         )
         return (
@@ -88,7 +91,7 @@ def make_plan(rng: random.Random) -> Plan:
     names = ["orders"]
     if theme is Theme.HELD_LOG or rng.random() < 0.4:
         names.append(rng.choice(("orders-eu", "orders", "payments")))
-    sinks = tuple(_sink(rng, name, index) for index, name in enumerate(names))
+    sinks = tuple(_sink(rng, name, index, theme) for index, name in enumerate(names))
     return Plan(
         release=release,
         features=features,
@@ -106,7 +109,7 @@ def make_plan(rng: random.Random) -> Plan:
     )
 
 
-def _sink(rng: random.Random, name: str, index: int) -> SinkPlan:
+def _sink(rng: random.Random, name: str, index: int, theme: Theme) -> SinkPlan:
     # Two jobs may share a sink id only as batch jobs with runs of their own.
     is_batch = rng.random() < 0.15 or (index > 0 and name == "orders")
     return SinkPlan(
@@ -115,4 +118,5 @@ def _sink(rng: random.Random, name: str, index: int) -> SinkPlan:
         goal=1 if is_batch else rng.randint(2, 4),
         lives=rng.randint(2, 5),
         rewrites=rng.random() < 0.1,
+        repairs=rng.random() < (0.7 if theme is Theme.LONG_ABSENCE else 0.2),
     )

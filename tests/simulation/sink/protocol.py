@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.control import ControlClient
@@ -35,6 +36,7 @@ from penstock.sink.committing import commit_steps
 from penstock.sink.driver_identity import Jvm
 from penstock.sink.effects import Effect, Effects
 from penstock.sink.preparing import PlannerMemory, prepare_steps
+from penstock.sink.recovering import _roll_forward
 from simulation.sink.actors import Process
 from simulation.sink.plan import LOG_TOPIC, TOPIC, SinkPlan
 from simulation.sink.writing import TaskProducer
@@ -77,6 +79,7 @@ class Protocol:
             config=self.config,
             topic=TOPIC,
             on_restored_checkpoint="rewrite" if sink.rewrites else "fail",
+            on_lost="repair" if sink.repairs else "fail",
             log_topic=LOG_TOPIC,
         )
 
@@ -102,6 +105,10 @@ class Protocol:
 
     def abort(self, process: Process, app: Application, messages: list[Any], number: int) -> None:
         self._run(process, abort_steps(self.settings(app.sink), _travel(messages), number))
+
+    def recover(self, process: Process, sink: SinkPlan, *, accept_loss: bool) -> Any:
+        """What `penstock recover` does, on the simulator's clock."""
+        return self._run(process, _roll_forward(self.settings(sink).sink_key, accept_loss=accept_loss))
 
     def _run(self, process: Process, steps: Effects[Any]) -> Any:
         """Carry out a driver's work, with the connections of the process and what it has read before."""
@@ -160,8 +167,8 @@ class TaskEnvironment:
         self._client: ControlClient | None = None
         self.producers: dict[int, TaskProducer] = {}
 
-    def begin(self, plan: BatchPlan, query_id: str, batch_id: int) -> Task:
-        return Task(self, _travel(plan), query_id, batch_id)
+    def begin(self, plan: BatchPlan, query_id: str, batch_id: int, number: int) -> Task:
+        return Task(self, _travel(plan), query_id, batch_id, number)
 
     def producer(self, timeout_ms: int) -> TaskProducer:
         if self._client is None:
@@ -174,12 +181,16 @@ class TaskEnvironment:
 class Task:
     """One attempt."""
 
-    def __init__(self, environment: TaskEnvironment, plan: BatchPlan, query_id: str, batch_id: int) -> None:
+    def __init__(
+        self, environment: TaskEnvironment, plan: BatchPlan, query_id: str, batch_id: int, number: int
+    ) -> None:
+        self._number = number
+        self._checksum = 0
         self._environment = environment
         self._plan = plan
         self._origin = (plan.stamp, query_id, batch_id)
         self._id: str | None = None
-        self.is_skipped = admit(plan, query_id, batch_id, environment.slots) is Admission.SKIP
+        self.is_skipped = admit(plan, query_id, batch_id, environment.slots, task=number) is Admission.SKIP
         self._producer = environment.producer(plan.transaction_timeout_ms)
 
     def skipped(self, rows: int) -> Skipped:
@@ -190,6 +201,7 @@ class Task:
             self._id = open_transaction(self._producer, self._plan, self._environment.slots)
             reached(Step.TASK_FIRST_ROW)
         self._producer.send(topic, partition, [row])
+        self._checksum = zlib.crc32(row, self._checksum)
 
     def finish(self) -> Written | Nothing:
         if self._id is None:
@@ -200,7 +212,10 @@ class Task:
         self._environment.slots.give_back(self._id, self._plan)
         reached(Step.TASK_DETACHED)
         rows = sum(count.records for count in counts)
-        return Written(*self._origin, TaskHandle(transaction=handle, rows=rows, counts=counts))
+        written = TaskHandle(
+            transaction=handle, task=self._number, rows=rows, checksum=self._checksum, counts=counts
+        )
+        return Written(*self._origin, written)
 
 
 def _travel(value: Any) -> Any:

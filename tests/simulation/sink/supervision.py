@@ -10,7 +10,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.errors import RestoredCheckpointError
+from penstock.errors import KafkaError, RestoredCheckpointError
+from simulation.sink.actors import Process
 from simulation.sink.driver import Application, Checkpoint, Fate
 from simulation.sink.plan import SinkPlan, Theme
 
@@ -76,10 +77,12 @@ class Operator:
                     self.sim.note("%s is taken for dead, and is not", app.name)
                 else:
                     app.kill(orphans=rng.random() < 0.3)
-            elif state.lost or (app.succeeded and state.checkpoint.next_batch >= state.plan.goal):
+            elif app.succeeded and state.checkpoint.next_batch >= state.plan.goal:
                 return
             self._maybe_repair_checkpoint(app)
             self._stay_away()
+            if state.lost or rng.random() < 0.15:
+                self._recover()
             if state.plan.run_id is None:
                 self._maybe_touch_checkpoint()
 
@@ -88,7 +91,7 @@ class Operator:
         error: BaseException | None = None
         for _ in range(_CALM_TRIES):
             if self.state.lost:
-                return
+                self._recover()
             app = self._start(None, self.state.plan.goal + 1)
             self._wait_for(app, _PATIENCE_IN_PEACE)
             if app.succeeded:
@@ -139,6 +142,8 @@ class Operator:
         if theme is Theme.LATE_INIT:
             return Fate(at_point=rng.choice(("AFTER_DECISION", "AFTER_FIRST_END")))
         if theme is Theme.LONG_ABSENCE:
+            if rng.random() < 0.4:
+                return Fate(at_point=rng.choice(("AFTER_DECISION", "AFTER_FIRST_END")))
             # The first such effects of a driver make it the owner; it decides with later ones.
             point = rng.choice(("before JoinLog", "before AppendInTransaction", rng.choice(_POINTS)))
             return Fate(at_point=point, at_visit=rng.choice((1, 2, 2, 3)), frozen=rng.choice((400.0, 1000.0)))
@@ -149,6 +154,19 @@ class Operator:
         if self.sim.plan.theme is Theme.LONG_ABSENCE and self.rng.random() < 0.4:
             seconds = self.rng.choice((700.0, 1200.0))
         self.sim.stage.sleep(seconds)
+
+    def _recover(self) -> None:
+        """Run `penstock recover`, perhaps while a driver is at work; where rows are lost, say that they may be."""
+        process = Process(self.sim.stage, "penstock recover")
+        accept_loss, self.state.lost = self.state.lost, False
+        work = process.spawn(
+            self.state.prefix,
+            lambda: self.sim.protocol.recover(process, self.state.plan, accept_loss=accept_loss),
+        )
+        self.sim.stage.join([work])
+        if work.error is not None and not isinstance(work.error, KafkaError):
+            self.sim.violate(f"{work.name} raised {work.error!r}")
+        self.sim.note("penstock recover: %r", work.error or work.result)
 
     # ---- checkpoints
 

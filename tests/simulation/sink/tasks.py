@@ -78,10 +78,11 @@ class Stage:
         self.plan = plan
         self.batch = batch
         self.rng = rng
-        count = rng.randint(1, 3)
-        self.partitions = [Partition([]) for _ in range(count)]
+        # A replay may be cut into other tasks than the first run; a repair cannot be.
+        cut = random.Random(str(batch)) if app.sink.repairs else rng
+        self.partitions = [Partition([]) for _ in range(cut.randint(1, 3))]
         for row in batch.rows:
-            rng.choice(self.partitions).rows.append(row)
+            cut.choice(self.partitions).rows.append(row)
 
     def run(self) -> list[Any]:
         """The messages, one for each partition.
@@ -156,7 +157,7 @@ class Stage:
         name = f"batch {self.batch.number} task {number}.{partition.started}"
         rows = list(partition.rows)
         rng = random.Random(self.rng.random())
-        actor = worker.process.spawn(name, lambda: self._attempt(worker, rows, trouble, rng))
+        actor = worker.process.spawn(name, lambda: self._attempt(worker, number, rows, trouble, rng))
         partition.running.append((actor, worker, self.sim.clock.time))
 
     def _worker(self) -> Worker:
@@ -180,10 +181,12 @@ class Stage:
 
     # ---- in the worker
 
-    def _attempt(self, worker: Worker, rows: list[bytes], trouble: Trouble, rng: random.Random) -> Any:
+    def _attempt(
+        self, worker: Worker, number: int, rows: list[bytes], trouble: Trouble, rng: random.Random
+    ) -> Any:
         sim, batch = self.sim, self.batch
         task = worker.environment.begin(
-            self.plan, sim.protocol.query_id(self.app.sink, batch.query_id), batch.number
+            self.plan, sim.protocol.query_id(self.app.sink, batch.query_id), batch.number, number
         )
         strikes_at = rng.randrange(len(rows) + 2)
         if task.is_skipped:

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from simulation.sink.bugs import BUGS, planted
-from simulation.sink.run import simulate
+from simulation.sink.run import plan_of, simulate
 
 pytestmark = pytest.mark.slow
 
 FIRST = 1_000
-SEEDS = 60
+SEEDS = 36
+LOOKS = 150  # seeds in which a planted bug is looked for, of those in which it may well be seen
 
 
 @pytest.mark.parametrize("chunk", range(6))
@@ -37,11 +40,13 @@ def test_a_trace_changes_nothing():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_found(bug):
-    seed = BUGS[bug].seed
-    with planted(bug):
-        assert simulate(seed).problems, (
-            f"seed {seed} does not show it any more: make simulate SINK=1 SIMULATE_ARGS=--bugs"
-        )
-    assert not simulate(seed).problems
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name):
+    bug = BUGS[name]
+    worth = (seed for seed in itertools.count(bug.seed) if bug.theme in (None, plan_of(seed).theme))
+    assert any(_shows(name, seed) and not simulate(seed).problems for seed in itertools.islice(worth, LOOKS))
+
+
+def _shows(name, seed):
+    with planted(name):
+        return bool(simulate(seed).problems)
