@@ -189,7 +189,11 @@ class Application:
         if number not in checkpoint.planned:
             empty = self.rng.random() < _ROWS_OFTEN_NONE
             checkpoint.planned[number] = 0 if empty else self.rng.randint(1, sim.plan.rows_at_most)
-        batch = sim.ledger.batch(checkpoint.query_id, number, checkpoint.planned[number])
+        # Who wants old batches rewritten wants it of every driver that comes with an old checkpoint, also of one that
+        # slept before it ever owned the sink.
+        batch = sim.ledger.batch(
+            checkpoint.query_id, number, checkpoint.planned[number], may_repeat=self.sink.rewrites
+        )
         plan = self._prepare()
         stage = Stage(self, plan, batch, random.Random(self.rng.random()))
         try:

@@ -63,12 +63,12 @@ class Ledger:
     decided_at: dict[str, float] = field(default_factory=dict)
     owners: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
-    def batch(self, query_id: str, number: int, count: int) -> BatchEntry:
+    def batch(self, query_id: str, number: int, count: int, *, may_repeat: bool) -> BatchEntry:
         """The batch, with as many rows as when it was planned first."""
         key = (query_id, number)
         if key not in self.batches:
             rows = [b"%s/%d/%d" % (query_id.encode(), number, index) for index in range(count)]
-            self.batches[key] = BatchEntry(query_id, number, rows)
+            self.batches[key] = BatchEntry(query_id, number, rows, may_repeat=may_repeat)
         return self.batches[key]
 
     def watch(self) -> None:

@@ -182,9 +182,6 @@ class Operator:
             kept = {number for number in old.commits if number < max(old.commits) - self.rng.randrange(2)}
             state.checkpoint = Checkpoint(old.query_id, dict(old.planned), kept)
             self.sim.note("an older checkpoint is restored, with the commits %s", sorted(kept))
-            if state.plan.rewrites:
-                for batch in self.sim.ledger.batches.values():
-                    batch.may_repeat = batch.may_repeat or batch.query_id == old.query_id
 
     def _maybe_repair_checkpoint(self, app: Application) -> None:
         """What the error asks for: go on with the newest checkpoint."""
