@@ -274,18 +274,18 @@ class Bug:
 
 
 _BUGS = (
-    Bug(decides_after_first_end, None, 1004),
+    Bug(decides_after_first_end, None, 1010),
     Bug(aborts_blindly, None, 1010),
-    Bug(skips_nothing, None, 1004),
-    Bug(looks_once, None, 1006),
+    Bug(skips_nothing, None, 1000),
+    Bug(looks_once, None, 1022),
     Bug(reads_committed, Theme.HELD_LOG, 1010),
-    Bug(describes_first, Theme.LONG_ABSENCE, 1006),
-    Bug(keeps_identity, None, 1003),
+    Bug(describes_first, Theme.LONG_ABSENCE, 1015),
+    Bug(keeps_identity, None, 1000),
     Bug(cleans_by_prefix, None, 1008),
     Bug(prepares_twice, None, 1000),
-    Bug(finishes_own_query_only, None, 1021),
-    Bug(forgets_doubt, Theme.LATE_INIT, 1008),
-    Bug(goes_on_in_doubt, None, 1034),
+    Bug(finishes_own_query_only, None, 1014),
+    Bug(forgets_doubt, Theme.LATE_INIT, 1107),
+    Bug(goes_on_in_doubt, None, 1021),
 )
 BUGS = {bug.name: bug for bug in _BUGS}
 

@@ -219,7 +219,11 @@ class Application:
     def _prepare(self) -> Any:
         sim = self.sim
         begun_at = sim.clock.time
-        plan = self._call("planner", "prepare", lambda process: sim.protocol.prepare(process, self))
+        try:
+            plan = self._call("planner", "prepare", lambda process: sim.protocol.prepare(process, self))
+        except SinkSupersededError as error:
+            sim.on_refused(self, error)
+            raise
         sim.on_prepared(self, begun_at, repairs=plan.repair is not None)
         return plan
 

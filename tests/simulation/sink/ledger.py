@@ -99,6 +99,11 @@ class Ledger:
             )
         owners.append((driver, now))
 
+    def is_owner(self, coordinator: str, driver: int) -> bool:
+        """Whether the sink belongs to the driver now."""
+        owners = self.owners.get(coordinator)
+        return bool(owners) and owners[-1][0] == driver
+
     def replaced(self, coordinator: str, driver: int, since: float) -> int | None:
         """The driver that had the sink already at that time, if it was another one."""
         owner, from_then_on = self.owners.get(coordinator, [(driver, since)])[-1]

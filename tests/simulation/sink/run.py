@@ -191,6 +191,10 @@ class SinkSimulation:
                 lambda batch: batch.query_id.startswith(state.prefix), f"after {app.name} has prepared"
             )
 
+    def on_refused(self, app: Application, error: BaseException) -> None:
+        if self.ledger.is_owner(self._coordinator(app), app.number):
+            self.violate(f"{app.name} is refused, although nobody has taken over from it: {error}")
+
     def on_committed(self, app: Application, batch: BatchEntry, begun_at: float, messages: list[Any]) -> None:
         owner = self.ledger.replaced(self._coordinator(app), app.number, begun_at)
         if owner is not None and any(isinstance(message, Written) for message in messages):

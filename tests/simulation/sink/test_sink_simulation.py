@@ -13,7 +13,7 @@ from simulation.sink.run import plan_of, simulate
 pytestmark = pytest.mark.slow
 
 FIRST = 1_000
-SEEDS = 36
+SEEDS = 30
 LOOKS = 150  # seeds in which a planted bug is looked for, of those in which it may well be seen
 
 
