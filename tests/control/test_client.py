@@ -302,7 +302,7 @@ def test_jobs_that_never_had_their_turn_run_out_of_time_too() -> None:
 
 
 def test_a_job_that_returns_when_the_time_is_up_has_no_answer() -> None:
-    def returns() -> Any:
+    def returns() -> Steps[dict[str, int]]:
         try:
             yield Rest(50)
         except KafkaTimeoutError:
