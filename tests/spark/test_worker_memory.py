@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,5 +54,9 @@ def test_a_partition_larger_than_the_bound_passes_below_it(
     )
     write(frame, topic=name, kafka_buffer_memory=str(BUFFER_MEMORY))
     bound = BUFFER_MEMORY + 150 * MIB
+    if find_spec("pandas") is not None:
+        bound += (
+            50 * MIB
+        )  # Arrow brings it into Spark's workers wherever it is installed; nothing here needs it
     assert bound < ROWS * ROW_BYTES, "the partition must be larger than what may be in memory"
     assert 30 * MIB < peak_memory(spark) < bound
