@@ -94,6 +94,7 @@ def test_an_option_without_a_value_is_refused(name: str) -> None:
     ("option", "said"),
     [
         ({"delivery": "twice"}, "delivery must be exactly-once or at-least-once, not 'twice'"),
+        ({"onLost": "ignore"}, "onLost must be fail or repair, not 'ignore'"),
         ({"onBadRow": "ignore"}, "onBadRow must be fail or dead-letter, not 'ignore'"),
         ({"ignoreExtraColumns": "yes"}, "ignoreExtraColumns must be true or false"),
         ({"includeHeaders": "maybe"}, "includeHeaders must be true or false"),

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import BadRowsError, SinkSupersededError
 from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, prepare
-from penstock.spark import cluster_check, producer_cache, task_write
+from penstock.spark import cluster_check, producer_cache
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.spark_task import SparkTask
@@ -28,7 +28,6 @@ QUERY = "0b4d"
 def kafka(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKafka]:
     monkeypatch.setattr(producer_cache, "_producers", {})
     monkeypatch.setattr(cluster_check, "_seen", {})
-    monkeypatch.setattr(task_write, "_slots", {})
     with FakeKafka(
         topics={"orders": 2, "stock": 1}, features={"transaction.version": request.param}
     ) as kafka:

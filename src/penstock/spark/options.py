@@ -21,6 +21,7 @@ from penstock.producer.config_names import canonical_name, try_nearest_name
 Delivery = Literal["exactly-once", "at-least-once"]
 OnBadRow = Literal["fail", "dead-letter"]
 OnRestoredCheckpoint = Literal["fail", "rewrite"]
+OnLost = Literal["fail", "repair"]
 T = TypeVar("T", bound=str)
 
 KAFKA_PREFIX: Final = "kafka."
@@ -36,6 +37,7 @@ NAMES: Final = (
     "ignoreExtraColumns",
     "includeHeaders",
     "onRestoredCheckpoint",
+    "onLost",
     "recoveryTime",
     "transactionTimeout",
     "decisionTopic",
@@ -90,6 +92,7 @@ class SinkOptions:
     dead_letter_topic: str | None = None
     ignore_extra_columns: bool = False
     on_restored_checkpoint: OnRestoredCheckpoint = "fail"
+    on_lost: OnLost = "fail"
     recovery_time_ms: int = 300_000
     transaction_timeout_ms: int = 900_000
     decision_topic: str = "penstock-sink-log"
@@ -139,6 +142,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         dead_letter_topic=_topic(text, "deadLetterTopic"),
         ignore_extra_columns=_switch(text, "ignoreExtraColumns"),
         on_restored_checkpoint=_choice(text, "onRestoredCheckpoint", get_args(OnRestoredCheckpoint), "fail"),
+        on_lost=_choice(text, "onLost", get_args(OnLost), "fail"),
         recovery_time_ms=_duration_ms(text, "recoveryTime", 300_000),
         transaction_timeout_ms=_duration_ms(text, "transactionTimeout", 900_000),
         decision_topic=_topic(text, "decisionTopic") or "penstock-sink-log",
@@ -166,7 +170,7 @@ def _unknown(name: str, streaming: bool) -> ConfigError:
     if nearest:
         return ConfigError(f"unknown option {name!r}; did you mean {_SPELLING[nearest[0]]!r}?")
     return ConfigError(
-        f"unknown option {name!r}; there are {', '.join(NAMES[:13])}, and kafka.<option of the producer>"
+        f"unknown option {name!r}; there are {', '.join(NAMES[:14])}, and kafka.<option of the producer>"
     )
 
 

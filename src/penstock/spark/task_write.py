@@ -21,12 +21,12 @@ from penstock.sink import (
     Nothing,
     PartitionCount,
     Skipped,
-    Slots,
     Step,
     TaskHandle,
     Written,
     admit,
     open_transaction,
+    process_slots,
     reached,
 )
 from penstock.spark.commit_message import TaskMessage
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.producer.producer import Producer
-
-# Of this process, by cluster: sinks of two clusters may have the same name, and are not the same.
-_slots: dict[str, Slots] = {}
 
 
 def write_at_least_once(
@@ -79,8 +76,7 @@ def write_exactly_once(
     """
     place = (plan.stamp, task.query_id, task.batch_id)
     filled = _Filled(batches)
-    slots = _slots.setdefault(options.servers, Slots())
-    if admit(plan, task.query_id, task.batch_id, slots) is Admission.SKIP:
+    if admit(plan, task.query_id, task.batch_id, task=task.partition_id) is Admission.SKIP:
         rows = sum(batch.num_rows for batch in filled)
         return TaskMessage(TaskReport(rows=rows), Skipped(*place, rows), skipped=True)
     if not filled:
@@ -89,7 +85,7 @@ def write_exactly_once(
     producer = shared_producer(config)
     sender = PartitionSender(producer, options, task.partition_id)
     try:
-        transactional_id = open_transaction(producer, plan, slots)
+        transactional_id = open_transaction(producer, plan)
         _tell(Step.TASK_FIRST_ROW, task)
         report = _send_all(sender, filled)
         _tell(Step.TASK_FLUSHED, task)
@@ -97,7 +93,7 @@ def write_exactly_once(
     except BaseException as error:
         _give_up(producer, error)
         raise
-    slots.give_back(transactional_id, plan)
+    process_slots().give_back(transactional_id, plan)
     _tell(Step.TASK_DETACHED, task)
     handle = TaskHandle(
         transaction=transaction,
