@@ -68,7 +68,8 @@ def run_tests(version: str, pytest_arguments: list[str]) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="penstock-matrix-") as folder:
         report = Path(folder) / "report.xml"
         command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={report}"]
-        done = subprocess.run([*command, *pytest_arguments], cwd=spark_env.ROOT, env=environment, check=False)
+        command += ["-m", "spark", *sink_tests(), *pytest_arguments]
+        done = subprocess.run(command, cwd=spark_env.ROOT, env=environment, check=False)
         passed, failed, skipped = read_counts(report)
     return Outcome(version, passed, failed, skipped, time.monotonic() - started, done.returncode)
 
