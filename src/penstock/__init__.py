@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Penstock: a Kafka producer for Python."""
+"""Penstock: a Kafka producer for Python.
+
+What makes up the producer is imported when it is first asked for. Not every process that imports the package sends
+records: those that plan and commit a Spark job do not, and the job waits for what they import.
+"""
+
+import importlib as _importlib
+import typing as _typing
 
 from penstock._compiled import install_finder
 
@@ -7,12 +14,7 @@ install_finder()  # before any import of a hot module
 
 from penstock import errors, partitioners, serializers  # noqa: E402
 from penstock._version import __version__  # noqa: E402
-from penstock.control.end_transaction import complete_transaction  # noqa: E402
 from penstock.partitioners import Partitioner  # noqa: E402
-from penstock.producer._delivery_cy import Delivery  # noqa: E402
-from penstock.producer.bulk_delivery import BulkDelivery  # noqa: E402
-from penstock.producer.interceptors import Interceptor  # noqa: E402
-from penstock.producer.producer import Producer  # noqa: E402
 from penstock.serializers import Serializer  # noqa: E402
 from penstock.transaction_handle import TransactionHandle  # noqa: E402
 from penstock.types import (  # noqa: E402
@@ -23,6 +25,13 @@ from penstock.types import (  # noqa: E402
     RecordMetadata,
     TopicPartition,
 )
+
+if _typing.TYPE_CHECKING:
+    from penstock.control.end_transaction import complete_transaction
+    from penstock.producer._delivery_cy import Delivery
+    from penstock.producer.bulk_delivery import BulkDelivery
+    from penstock.producer.interceptors import Interceptor
+    from penstock.producer.producer import Producer
 
 __all__ = [
     "BulkDelivery",
@@ -44,3 +53,23 @@ __all__ = [
     "partitioners",
     "serializers",
 ]
+
+_WHEN_ASKED_FOR = {
+    "BulkDelivery": "penstock.producer.bulk_delivery",
+    "Delivery": "penstock.producer._delivery_cy",
+    "Interceptor": "penstock.producer.interceptors",
+    "Producer": "penstock.producer.producer",
+    "complete_transaction": "penstock.control.end_transaction",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHEN_ASKED_FOR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(_importlib.import_module(_WHEN_ASKED_FOR[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHEN_ASKED_FOR})

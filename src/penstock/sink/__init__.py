@@ -4,19 +4,26 @@
 A driver calls `prepare` before a batch, `commit` or `abort` after it; its tasks call `admit` and `open_transaction`,
 and return `Written`, `Skipped` or `Nothing`. The driver's work is generators of effects without I/O (`effects`,
 `preparing`, `committing`, `aborting`, `rolling`), carried out by `carrying_out`. Knows no Spark.
+
+The driver's work is imported when it is first asked for: tasks do without, and each waits for what it imports.
 """
 
 from __future__ import annotations
 
+import importlib as _importlib
+import typing as _typing
+
 from penstock.sink.driver_identity import DriverIdentity
-from penstock.sink.faces import abort, commit, prepare
 from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
 from penstock.sink.plan import BatchPlan, Content, Execution, ExecutionStamp, ProducerIdentity, Repair
-from penstock.sink.recovering import inspect_sinks, roll_forward
 from penstock.sink.reports import CommitReport, DecisionState, HandleState, OpenTransaction, SinkState
 from penstock.sink.seam import Step, reached
 from penstock.sink.settings import BATCH_QUERY_ID, DEFAULT_LOG_TOPIC, SinkSettings, sink_key
 from penstock.sink.task_side import Admission, Slots, admit, open_transaction, process_slots
+
+if _typing.TYPE_CHECKING:
+    from penstock.sink.faces import abort, commit, prepare
+    from penstock.sink.recovering import inspect_sinks, roll_forward
 
 __all__ = [
     "BATCH_QUERY_ID",
@@ -54,3 +61,19 @@ __all__ = [
     "roll_forward",
     "sink_key",
 ]
+
+_WHEN_ASKED_FOR = {
+    "abort": "penstock.sink.faces",
+    "commit": "penstock.sink.faces",
+    "inspect_sinks": "penstock.sink.recovering",
+    "prepare": "penstock.sink.faces",
+    "roll_forward": "penstock.sink.recovering",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHEN_ASKED_FOR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(_importlib.import_module(_WHEN_ASKED_FOR[name]), name)
+    globals()[name] = found
+    return found

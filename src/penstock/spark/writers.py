@@ -5,6 +5,9 @@ Spark pickles a writer twice for each execution of a batch, and runs `commit` in
 in a batch job, on a writer made anew in a streaming query. So everything that costs, or changes something, is done by
 the first `__getstate__`, which keeps what came of it: it is called in the planning process, before the tasks start, and
 not for a writer that only commits.
+
+Planning, a task and the commit are in processes of their own, and a job waits for what each imports. So what only one
+of them needs is imported where it is used.
 """
 
 from __future__ import annotations
@@ -17,8 +20,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from penstock.errors import ConfigError
-from penstock.sink import BatchPlan, DriverIdentity, SinkSettings, Step, abort, commit, prepare, reached
-from penstock.spark.cluster_check import check_cluster
+from penstock.sink import BatchPlan, DriverIdentity, SinkSettings, Step, reached
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.plain_errors import plain_errors
@@ -27,7 +29,6 @@ from penstock.spark.row_batches import row_batches
 from penstock.spark.schema import check_schema
 from penstock.spark.spark_task import BATCH_BATCH_ID, current_task
 from penstock.spark.task_report import summed
-from penstock.spark.task_write import write_at_least_once, write_exactly_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,6 +90,9 @@ class Write:
     def _maybe_plan(self) -> None:
         if self._is_planned:
             return
+        from penstock.sink import prepare
+        from penstock.spark.cluster_check import check_cluster
+
         check_cluster(self._options)
         if self._settings is not None:
             self._plan = prepare(self._settings, DriverIdentity.current())
@@ -96,6 +100,8 @@ class Write:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Do the work of one task."""
+        from penstock.spark.task_write import write_at_least_once, write_exactly_once
+
         with plain_errors():
             task = current_task(streaming=self._options.streaming)
             if self._plan is None:
@@ -108,6 +114,8 @@ class Write:
             reached(Step.COMMITTING, batch_id=batch_id)
             done = _task_messages(messages)
             if self._settings is not None:
+                from penstock.sink import commit
+
                 commit(self._settings, [message.outcome for message in done], batch_id)
             if self._options.progress_file is not None:
                 append_progress(
@@ -121,6 +129,8 @@ class Write:
         """Give the batch up, on the driver."""
         with plain_errors():
             if self._settings is not None:
+                from penstock.sink import abort
+
                 outcomes = [message.outcome for message in _task_messages(messages)]
                 abort(self._settings, outcomes, batch_id)
 
