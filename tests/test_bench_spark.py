@@ -85,13 +85,18 @@ def study(plan: Plan) -> Results:
 
 
 def test_warm_sinks_take_turns_in_sessions_that_stay(sessions: Sessions) -> None:
-    study(Plan([], [], rounds=2, records=1000))
-    warm = [(sink, number) for sink, number, _ in sessions.jobs if number <= 5]
+    study(Plan([], [], rounds=2, records=200_000))
+    warm = [(sink, number, rows) for sink, number, rows in sessions.jobs if number <= 5]
     names = [one.name for one in (*spark.RACE, *spark.BESIDES)]
-    assert len(set(warm)) == 5  # a sink has one session
-    assert [sink for sink, _ in warm[: 3 * 5]] == [name for name in names for _ in range(3)]  # warm-up
-    assert [sink for sink, _ in warm[15:20]] == names
-    assert [sink for sink, _ in warm[20:]] == [*names[1:], names[0]]  # the next round begins with another
+    assert len({(sink, number) for sink, number, _ in warm}) == 5  # a sink has one session
+    assert [rows for _, _, rows in warm] == [
+        100_000,
+        200_000,
+    ] * 5 * 5  # each job after one that wakes the workers
+    turns = [sink for sink, _, rows in warm if rows == 200_000]
+    rounds = [turns[at : at + 5] for at in range(0, len(turns), 5)]
+    assert all(sorted(one) == sorted(names) for one in rounds)
+    assert [one[0] for one in rounds[3:]] == names[:2]  # after three to warm up, and each begins with another
     assert sessions.open == 0
 
 
