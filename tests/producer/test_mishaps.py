@@ -18,6 +18,7 @@ from penstock import Producer
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError, KafkaTimeoutError, RequestTimedOutError
 from penstock.producer._queue_cy import TopicState
+from penstock.producer.batch import Batch
 from penstock.producer.cluster import ClusterSnapshot
 from penstock.producer.partitioner import BuiltInPartitioner, LoadTable, PartitionerSettings, TopicLoad
 
@@ -39,20 +40,21 @@ def make() -> Iterator[Callable[..., Producer]]:
             producer.close(SOON)
 
 
-def test_an_answer_that_cannot_be_handled_fails_its_batch_and_no_other(monkeypatch, caplog):
+@pytest.mark.parametrize(("step", "code"), [("on_success", 0), ("decide", 46)])  # 46: it was there already
+def test_an_answer_that_cannot_be_handled_fails_its_batch_and_no_other(monkeypatch, caplog, step, code):
     rig = Rig(max_in_flight_requests_per_connection=1)
     rig.know("t", partitions=2)
     deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
     rig.await_request()
-    decide = rig.parts.send_path.gate.decide
+    original = getattr(rig.parts.send_path.gate, step)
 
-    def fail_for_the_first(code: int, log_start_offset: int, batch: Any, situation: Any) -> Any:
-        if batch.queue.partition == 0:
+    def fail_for_the_first(*args: Any) -> Any:
+        if any(isinstance(arg, Batch) and arg.queue.partition == 0 for arg in args):
             raise MemoryError("no room for an answer")
-        return decide(code, log_start_offset, batch, situation)
+        return original(*args)
 
-    monkeypatch.setattr(rig.parts.send_path.gate, "decide", fail_for_the_first)
-    rig.answer()
+    monkeypatch.setattr(rig.parts.send_path.gate, step, fail_for_the_first)
+    rig.answer(error_code=code)
     rig.run_until(deliveries[1].done)
     assert isinstance(deliveries[0].exception(0).__cause__, MemoryError)
     assert deliveries[1].result(0).offset >= 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from network.fakes import api_versions_body
@@ -894,3 +895,60 @@ def doubted(code: int | str) -> bool:
         rig.answer(error_code=87)
     assert isinstance(delivery.exception(0), KafkaError)
     return rig.state is TxnState.FATAL_ERROR
+
+
+# ---------------------------------------------------------------------------------------------- few turns
+
+
+def test_a_callback_that_sends_finds_the_memory_of_the_whole_answer():
+    rig = Rig(buffer_memory=2048, batch_size=1024, linger_ms=0, enable_idempotence=False)
+    rig.know("t", partitions=2)
+    free = []
+    for partition in range(2):
+        rig.send("t", b"v", partition=partition, on_delivery=lambda *_: free.append(rig.available_memory))
+    rig.await_request()
+    rig.answer()
+    assert free == [2048, 2048]
+
+
+def turns_of_the_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch, turns: int) -> list[float]:
+    """Take turns as the I/O thread does; how long each would have waited."""
+    waits: list[float] = []
+    poll = rig.parts.client.poll
+
+    def look(timeout: float, now: float) -> Any:
+        waits.append(timeout)
+        return poll(0.0, now)
+
+    monkeypatch.setattr(rig.parts.client, "poll", look)
+    for _ in range(turns):
+        rig.parts.sender.run_once(rig.clock.now(), may_rest=True)
+    monkeypatch.undo()
+    return waits
+
+
+def connected_rig(**options: Any) -> Rig:
+    rig = Rig(linger_ms=0, batch_size=200, enable_idempotence=False, **options)
+    rig.know("t")
+    rig.send("t", b"first")
+    rig.await_request()
+    rig.answer()
+    return rig
+
+
+def test_a_turn_that_sent_all_there_is_waits_for_the_answer(monkeypatch):
+    rig = connected_rig()
+    rig.send("t", b"v")
+    [wait] = turns_of_the_thread(rig, monkeypatch, 1)
+    assert len(rig.waiting()) == 1
+    assert wait > 1  # nothing is due before the time-outs
+
+
+def test_a_turn_waits_for_nothing_while_the_broker_can_take_more(monkeypatch):
+    rig = connected_rig(max_in_flight_requests_per_connection=2)
+    for number in range(3):
+        rig.send("t", bytes([number]) * 120)  # a batch each
+    at_once, until_answered = turns_of_the_thread(rig, monkeypatch, 2)
+    assert len(rig.waiting()) == 2
+    assert at_once == 0
+    assert until_answered > 1

@@ -26,6 +26,7 @@ cdef class PartitionQueue:
     cdef Admission _admission
     cdef readonly str topic
     cdef readonly int partition
+    cdef readonly object place  # both, as a TopicPartition
     cdef readonly set active     # the producer's; its identity also says whose I/O thread serves this queue
     cdef set incomplete
     cdef public bint muted       # owned by the I/O thread

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import IllegalStateError, ProducerClosedError
+from penstock.types import TopicPartition
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -90,6 +91,7 @@ class PartitionQueue:
         self._admission = Admission() if admission is None else admission
         self.topic = topic
         self.partition = partition
+        self.place = TopicPartition(topic, partition)
         self.active = active
         self.incomplete = incomplete
         self.muted = False
@@ -404,6 +406,10 @@ class TopicState:
         self.known = True  # the cluster's metadata has it; written by the I/O thread
         self.used = True  # set by every send, cleared by whoever asks which topics are in use
         self.load: Any = None  # queue lengths for the adaptive choice; replaced whole by the I/O thread
+
+    def depths(self) -> list[int]:
+        """How many batches wait for each partition. No lock: a length is read in one step."""
+        return [len(queue.batches) for queue in self.queues]
 
     def switch(self) -> None:
         """Choose where records without key go next. Under the lock of the partition left, or before the first."""

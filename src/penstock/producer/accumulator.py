@@ -27,7 +27,7 @@ from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
 from penstock.producer.sequences import comes_before
 
-_BY_NAME_AND_NUMBER = attrgetter("topic", "partition")
+_BY_PLACE = attrgetter("place")
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
@@ -166,7 +166,7 @@ class RecordAccumulator(Appender):
 
     def active_queues(self) -> list[PartitionQueue]:
         """The queues that have batches, in a stable order."""
-        return sorted(self._active, key=_BY_NAME_AND_NUMBER)
+        return sorted(self._active, key=_BY_PLACE)
 
     @property
     def everything_sendable(self) -> bool:
@@ -175,7 +175,7 @@ class RecordAccumulator(Appender):
 
     def has_undrained(self) -> bool:
         """Whether any batch waits in a queue."""
-        return any(queue.depth() for queue in list(self._active))
+        return any(map(PartitionQueue.depth, list(self._active)))
 
     def has_incomplete(self) -> bool:
         """Whether any batch has no outcome yet."""
@@ -222,18 +222,30 @@ class RecordAccumulator(Appender):
 
     def finish(self, batch: Batch) -> None:
         """A batch has its outcome: forget it, and free its memory as soon as no request holds it."""
-        self._incomplete.discard(batch)
+        self.forget(batch)
         if batch.request_pending:
             self._given_up.add(batch)
         self.release(batch)
 
+    def forget(self, batch: Batch) -> None:
+        """A batch has its outcome, and its memory is taken care of."""
+        self._incomplete.discard(batch)
+
     def release(self, batch: Batch) -> None:
         """Return a finished batch's memory, unless a request still holds its bytes. Once; later calls do nothing."""
-        if batch.request_pending or not batch.done:
-            return
-        self._given_up.discard(batch)
-        buffers, counted = batch.buffers, batch.counted
-        batch.buffers, batch.counted, batch.wire = [], 0, None
+        self.release_all((batch,))
+
+    def release_all(self, batches: Iterable[Batch]) -> None:
+        """Return the memory of several batches in one go, so that the pool's lock is taken once."""
+        buffers: list[bytearray] = []
+        counted = 0
+        for batch in batches:
+            if batch.request_pending or not batch.done:
+                continue
+            self._given_up.discard(batch)
+            buffers += batch.buffers
+            counted += batch.counted
+            batch.buffers, batch.counted, batch.wire = [], 0, None
         if buffers or counted:
             self.pool.give_back(buffers, counted)
 

@@ -127,7 +127,8 @@ class Batch:
     @property
     def topic_partition(self) -> TopicPartition:
         """Where it goes."""
-        return TopicPartition(self.queue.topic, self.queue.partition)
+        place: TopicPartition = self.queue.place
+        return place
 
     @property
     def record_count(self) -> int:

@@ -20,7 +20,7 @@ from penstock.producer.batch import Batch, BatchState
 from penstock.producer.cluster import ClusterSnapshot, PartitionInfo
 from penstock.producer.gate import Gate
 from penstock.producer.response_policy import Action, Decision
-from penstock.types import Node
+from penstock.types import Node, TopicPartition
 
 log = logging.getLogger("penstock.producer")
 
@@ -41,6 +41,10 @@ class ReadyCheck(NamedTuple):
     leaderless_topics: set[str]
 
 
+# A queue, what is known of its partition, and the batch at its head, which nobody but the I/O thread takes away.
+_Waiting = tuple[PartitionQueue, PartitionInfo, Batch]
+
+
 class _Led:
     """The queues with batches, by the broker that leads their partition, as one look at them found."""
 
@@ -48,7 +52,32 @@ class _Led:
 
     def __init__(self, snapshot: ClusterSnapshot | None) -> None:
         self.snapshot = snapshot  # according to which
-        self.by_node: dict[int, list[tuple[PartitionQueue, PartitionInfo]]] = defaultdict(list)
+        self.by_node: dict[int, list[_Waiting]] = {}
+
+
+class _Homes:
+    """Where the partitions of queues are, remembered as long as the cluster is known to be as it was."""
+
+    __slots__ = ("_known", "snapshot")
+
+    def __init__(self, snapshot: ClusterSnapshot | None) -> None:
+        self.snapshot = snapshot
+        self._known: dict[PartitionQueue, tuple[PartitionInfo, Node]] = {}
+
+    def get(self, queue: PartitionQueue) -> tuple[PartitionInfo, Node] | None:
+        """What was found before."""
+        return self._known.get(queue)
+
+    def find(self, queue: PartitionQueue) -> tuple[PartitionInfo, Node] | None:
+        """Look it up; None while the partition has no leader that is known."""
+        if self.snapshot is None:
+            return None
+        info = self.snapshot.partition(queue.topic, queue.partition)
+        leader = None if info is None else self.snapshot.leader_of(info)
+        if info is None or leader is None:
+            return None
+        self._known[queue] = found = (info, leader)
+        return found
 
 
 class _NodeProgress:
@@ -74,10 +103,12 @@ class Drainer:
         self._accumulator = accumulator
         self.gate = gate
         self._max_request_size = max_request_size
-        self._last_looked_at: dict[int, tuple[str, int]] = {}  # per node: where its rotation goes on
+        self._last_looked_at: dict[int, TopicPartition] = {}  # per node: where its rotation goes on
         self._progress: dict[int, _NodeProgress] = {}
         self._seen: dict[str, set[int]] = defaultdict(set)  # partitions that have had a batch, per topic
         self._led = _Led(None)
+        self._homes = _Homes(None)
+        self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
 
     def ready(self, snapshot: ClusterSnapshot, now: float) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
@@ -85,35 +116,45 @@ class Drainer:
         all_sendable = accumulator.everything_sendable or self.gate.completing
         nodes: dict[int, Node] = {}
         leaderless: set[str] = set()
-        next_delay = next_expiry = FOREVER
-        adaptive_topics: set[str] = set()
-        self._led = led = _Led(snapshot)
+        next_delay = oldest = FOREVER
+        topics: set[str] = set()
+        self._led = _Led(snapshot)
+        by_node = self._led.by_node
+        homes = self._homes
+        if homes.snapshot is not snapshot:
+            homes = self._homes = _Homes(snapshot)
         for queue in accumulator.active_queues():
             batch, full = queue.head()
-            adaptive_topics.add(queue.topic)  # also when it just ran empty: that changes the lengths
+            topics.add(queue.topic)  # also when it just ran empty: that changes the lengths
             if batch is None:
                 queue.retire()
                 continue
-            topic, partition = queue.topic, queue.partition
-            next_expiry = min(next_expiry, batch.created + accumulator.delivery_timeout)
-            self._seen[topic].add(partition)
-            info = snapshot.partition(topic, partition)
-            leader = None if info is None else snapshot.leader_of(info)
-            if info is None or leader is None:
-                leaderless.add(topic)
+            oldest = min(oldest, batch.created)
+            home = homes.get(queue) or self._find_home(queue)
+            if home is None:
+                leaderless.add(queue.topic)
                 continue
-            led.by_node[leader.id].append((queue, info))
+            info, leader = home
+            waiting = (queue, info, batch)
+            if leader.id in by_node:
+                by_node[leader.id].append(waiting)
+            else:
+                by_node[leader.id] = [waiting]
             if queue.muted or leader.id in nodes:
                 continue
             delay = self._delay(batch, info, full or all_sendable, now)
             if delay <= 0:
                 nodes[leader.id] = leader
-            else:
-                next_delay = min(next_delay, delay)
+            elif delay < next_delay:
+                next_delay = delay
         if accumulator.partitioner.adaptive:
-            for topic in adaptive_topics:
+            for topic in topics:
                 self._update_load(topic, snapshot)
-        return ReadyCheck(list(nodes.values()), next_delay, next_expiry, leaderless)
+        return ReadyCheck(list(nodes.values()), next_delay, oldest + accumulator.delivery_timeout, leaderless)
+
+    def _find_home(self, queue: PartitionQueue) -> tuple[PartitionInfo, Node] | None:
+        self._seen[queue.topic].add(queue.partition)
+        return self._homes.find(queue)
 
     def _delay(self, batch: Batch, info: PartitionInfo, sendable: bool, now: float) -> float:
         """Seconds until a batch is ready; 0 when it is."""
@@ -141,8 +182,7 @@ class Drainer:
             return
         timeout = self._accumulator.partitioner.availability_timeout
         if timeout <= 0 and len(snapshot.available_partitions(topic)) == len(state.queues):
-            everywhere = [(queue.partition, queue.depth()) for queue in state.queues]
-            self._accumulator.partitioner.update_load(state, everywhere, False)
+            self._accumulator.partitioner.update_load(state, list(enumerate(state.depths())), False)
             return
         lengths = []
         excluded = False
@@ -163,32 +203,38 @@ class Drainer:
         led = self._led
         if led.snapshot is not snapshot:
             led = self._who_leads(snapshot)
+        self._led = _Led(None)  # its batches leave now: it serves once
         drained = {}
+        self._left_behind.clear()
         for node in nodes:
-            batches = self._drain_node(node.id, led.by_node[node.id], now)
+            batches = self._drain_node(node.id, led.by_node.get(node.id, []), now)
             if batches:
                 drained[node.id] = batches
         return drained
+
+    def has_more(self, node_id: int) -> bool:
+        """Whether the last drain left batches of a broker behind, which the next one may take."""
+        return node_id in self._left_behind
 
     def _who_leads(self, snapshot: ClusterSnapshot) -> _Led:
         led = _Led(snapshot)
         for queue in self._accumulator.active_queues():
             info = snapshot.partition(queue.topic, queue.partition)
-            if info is not None:
-                led.by_node[info.leader_id].append((queue, info))
+            batch, _ = queue.head()
+            if info is not None and batch is not None:
+                led.by_node.setdefault(info.leader_id, []).append((queue, info, batch))
         return led
 
-    def _drain_node(
-        self, node_id: int, led: list[tuple[PartitionQueue, PartitionInfo]], now: float
-    ) -> list[Batch]:
+    def _drain_node(self, node_id: int, led: list[_Waiting], now: float) -> list[Batch]:
         taken: list[Batch] = []
-        size = 0
-        for queue, info in self._rotated(node_id, led):
-            self._last_looked_at[node_id] = (queue.topic, queue.partition)
+        size = left = 0
+        looked_at = self._last_looked_at.get(node_id)
+        for queue, info, batch in self._rotated(led, looked_at):
+            looked_at = queue.place
             if queue.muted:
-                continue
-            batch, _ = queue.head()
-            if batch is None or batch.backing_off(now, info.leader_epoch):
+                continue  # until an answer comes
+            left += 1
+            if batch.attempts and batch.backing_off(now, info.leader_epoch):
                 continue
             if taken and size + batch.size > self._max_request_size:
                 break  # it is looked at first next time
@@ -198,6 +244,12 @@ class Drainer:
                 continue
             taken.append(batch)
             size += batch.size
+            if not queue.depth():
+                left -= 1
+        if looked_at is not None:
+            self._last_looked_at[node_id] = looked_at
+        if left:
+            self._left_behind.add(node_id)
         return taken
 
     def _hand_over(self, batch: Batch, info: PartitionInfo, now: float) -> bool:
@@ -219,12 +271,11 @@ class Drainer:
             return False
         return True
 
-    def _rotated(
-        self, node_id: int, led: list[tuple[PartitionQueue, PartitionInfo]]
-    ) -> list[tuple[PartitionQueue, PartitionInfo]]:
+    @staticmethod
+    def _rotated(led: list[_Waiting], last: TopicPartition | None) -> list[_Waiting]:
         """A broker's queues, from the one looked at last."""
-        last = self._last_looked_at.get(node_id)
-        if last is None:
-            return led
-        start = next((at for at, (queue, _) in enumerate(led) if (queue.topic, queue.partition) >= last), 0)
-        return led[start:] + led[:start]
+        if last is not None:
+            for at, (queue, _, _) in enumerate(led):
+                if queue.place >= last:
+                    return led[at:] + led[:at] if at else led
+        return led

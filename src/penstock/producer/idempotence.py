@@ -77,8 +77,9 @@ class IdempotentGate:
     def before_turn(self, now: float) -> KafkaError | None:
         """Resolve what can be resolved, and raise the epoch where that is needed."""
         book = self.numbering.book
-        for queue in book.resolve():
-            book.mark_broken(queue, book.of(queue).next)
+        if book.unresolved:
+            for queue in book.resolve():
+                book.mark_broken(queue, book.of(queue).next)
         if book.broken and self.numbering.identity.valid and book.restartable():
             self._raise_epoch()
         if self._fatal is not None:
@@ -138,7 +139,10 @@ class IdempotentGate:
 
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether the batch can have its number now, or may be sent again with the one it has."""
-        return self.numbering.book.may_resend_broken(queue, batch) and self.numbering.may_drain(queue, batch)
+        book = self.numbering.book
+        if book.broken and not book.may_resend_broken(queue, batch):
+            return False
+        return self.numbering.may_drain(queue, batch)
 
     def assign(self, batch: Batch) -> BatchIdentity:
         """Number a batch at its first drain."""

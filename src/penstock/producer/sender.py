@@ -30,7 +30,7 @@ from penstock.producer.delivery import mark_io_thread
 from penstock.producer.drain import Drainer
 from penstock.producer.gate_requests import GateRequests
 from penstock.producer.metadata import ProducerMetadata
-from penstock.producer.response_policy import Action, BatchSituation, Decision
+from penstock.producer.response_policy import NONE, Action, BatchSituation, Decision
 from penstock.producer.sender_metrics import SenderMetrics
 from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest, ProduceResponse
 from penstock.types import Node
@@ -45,6 +45,7 @@ _IN_DOUBT = frozenset({-1, 6, 7, NETWORK_EXCEPTION, 20, 56})
 _LEADER_MOVED = frozenset(
     {6, 74}
 )  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader
+_NOT_HANDLED = "the answer to a batch of %s could not be handled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,12 @@ class Sender:
         self._clock = clock
         self._rng = rng
         self._metrics = metrics
+        self._one_at_a_time = settings.max_in_flight == 1
         self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         # Ordered as drained, so that expiry finds the oldest first in each partition.
         self._in_flight: dict[Batch, None] = {}
         self._next_in_flight_expiry = FOREVER
+        self._has_sent = False  # in this turn
         self._split_topics: set[str] = set()  # whose batches were too large: told once each
         # Set by any thread, read by the I/O thread.
         self._running = True
@@ -152,7 +155,7 @@ class Sender:
 
     def _turn(self) -> None:
         try:
-            self.run_once(self._clock.now())
+            self.run_once(self._clock.now(), may_rest=True)
         except Exception:
             log.exception("an unexpected error on the I/O thread; it goes on")
             self._client.poll(0.1, self._clock.now())  # whatever it is, it must not become a busy loop
@@ -167,15 +170,22 @@ class Sender:
         self._metadata.close()
         self._client.close()
 
-    def run_once(self, now: float) -> None:
-        """One turn: send what is ready, then wait for the network, no longer than something will be due."""
+    def run_once(self, now: float, *, may_rest: bool = False) -> None:
+        """One turn: send what is ready, then wait for the network, no longer than something will be due.
+
+        Args:
+            now: the time.
+            may_rest: wait also in a turn that has sent something, when nothing more can be sent at once. Without it
+                such a turn only looks at the network: who takes turns by hand sees the request before time goes on.
+        """
         self._metrics.on_turn(now)
         error = self._gate.before_turn(now)
         if error is not None:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
                 self._fail(batch, error, None, now)
         delay = self._gate_requests.maybe_send(now, self._accumulator.has_undrained())
-        self._client.poll(min(delay, self._send_ready(now)), now)
+        delay = min(delay, self._send_ready(now))
+        self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 
     def _send_ready(self, now: float) -> float:
         """Drain and send; seconds for which nothing more will be due."""
@@ -190,11 +200,10 @@ class Sender:
         for batches in drained.values():
             self._enter_flight(batches)
         self._expire(now, check.next_expiry)
+        self._has_sent = bool(drained)
         for node in nodes:
             if node.id in drained:
-                self._send_or_fail(node, drained[node.id], now)
-        if drained:
-            return 0.0
+                delay = min(delay, self._send_or_fail(node, drained[node.id], now))
         expiry = min(check.next_expiry, self._next_in_flight_expiry)
         return max(0.0, min(check.next_delay, delay, expiry - now))
 
@@ -215,13 +224,14 @@ class Sender:
         for batch in batches:
             batch.request_pending = True
             self._in_flight[batch] = None
-            expiry = batch.created + self._accumulator.delivery_timeout
-            self._next_in_flight_expiry = min(self._next_in_flight_expiry, expiry)
-            if self._settings.max_in_flight == 1:
+            if self._one_at_a_time:
                 # Nothing of this partition may overtake: the next batch waits for the answer to this one.
                 batch.queue.muted = True
+        expiry = min([batch.created for batch in batches]) + self._accumulator.delivery_timeout
+        self._next_in_flight_expiry = min(self._next_in_flight_expiry, expiry)
 
-    def _send_or_fail(self, node: Node, batches: list[Batch], now: float) -> None:
+    def _send_or_fail(self, node: Node, batches: list[Batch], now: float) -> float:
+        """Send a request; seconds until the broker can take what was left behind."""
         try:
             self._send(node, batches, now)
         except Exception as cause:
@@ -235,19 +245,19 @@ class Sender:
                 self._gate.on_failure(batch, error, Decision(Action.FAIL, bump_epoch=True))
                 self._fail(batch, error, None, now)
                 self._after_answer(batch)
-        else:
-            self._metrics.on_request(batches, now)  # afterwards: a lone record need not wait for it
+            return 0.0  # the gate may have something to settle
+        self._metrics.on_request(batches, now)  # afterwards: a lone record need not wait for it
+        return self._client.connection_delay(node, now) if self._drainer.has_more(node.id) else FOREVER
 
     def _send(self, node: Node, batches: list[Batch], now: float) -> None:
-        snapshot = self._metadata.snapshot
+        topic_id = self._metadata.snapshot.topic_id
         request = ProduceRequest(
             self._settings.acks,
             self._settings.request_timeout_ms,
             [
-                PartitionBatch(
-                    batch.queue.topic, snapshot.topic_id(batch.queue.topic), batch.queue.partition, batch.wire
-                )
+                PartitionBatch(topic, topic_id(topic), partition, batch.wire)
                 for batch in batches
+                for topic, partition in (batch.queue.place,)
                 if batch.wire is not None
             ],
             self._gate.transactional_id,
@@ -319,7 +329,7 @@ class Sender:
 
     def _after_answer(self, batch: Batch) -> None:
         """The request no longer holds the batch: let its partition go on, and its memory go back."""
-        if self._settings.max_in_flight == 1:
+        if self._one_at_a_time:
             batch.queue.muted = False
         if batch.wire is not None:  # else it was released with its outcome
             self._accumulator.release(batch)
@@ -337,18 +347,50 @@ class Sender:
     def _on_answer(
         self, body: ProduceResponse, response: ClientResponse, batches: list[Batch], now: float
     ) -> None:
-        self._metrics.on_response(response.latency, body.throttle_ms, now)
-        answers = {(answer.topic, answer.partition): answer for answer in body.partitions}
+        answers = {answer[:2]: answer for answer in body.partitions}  # by topic and partition
         self._take_hints(body)
+        written: list[tuple[Batch, PartitionResponse]] = []
         for batch in batches:
-            queue = batch.queue
-            answer = answers.get((queue.topic, queue.partition))
+            answer = answers.get(batch.queue.place)
             if answer is None:
                 message = f"{response.node} did not say what became of the batch for {batch.topic_partition}"
                 answer = PartitionResponse(
                     *batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
                 )
-            self._complete(batch, answer, now)
+            if answer.error_code == NONE and batch.state is BatchState.IN_FLIGHT:
+                written.append((batch, answer))
+            else:
+                self._complete(batch, answer, now)
+        if written:
+            self._acknowledge(written, now)
+        self._metrics.on_response(response.latency, body.throttle_ms, now)
+
+    def _acknowledge(self, written: Sequence[tuple[Batch, PartitionResponse]], now: float) -> None:
+        """Complete the batches that a request has brought to the broker: nearly all, and so in one pass.
+
+        Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
+        and a callback that sends finds what its own record has left.
+        """
+        settled = []
+        for batch, answer in written:
+            try:
+                self._gate.on_success(batch, answer.base_offset)
+                batch.move_to(BatchState.SUCCEEDED)
+            except Exception as cause:
+                log.exception(_NOT_HANDLED, batch.topic_partition)
+                self._fail_unhandled(batch, cause, now)
+            else:
+                settled.append((batch, answer))
+            if self._one_at_a_time:
+                batch.queue.muted = False
+        self._accumulator.release_all([batch for batch, _ in settled])
+        for batch, answer in settled:
+            try:
+                batch.result.settle(answer.base_offset, answer.log_append_time_ms)
+            except Exception:
+                log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
+            finally:
+                self._accumulator.forget(batch)
 
     def _take_hints(self, body: ProduceResponse) -> None:
         """Use what the answer says of partitions that have another leader now."""
@@ -367,16 +409,19 @@ class Sender:
         try:
             self._apply(batch, answer, now, error)
         except Exception as cause:
-            log.exception("the answer to a batch of %s could not be handled", batch.topic_partition)
-            if batch.state is BatchState.IN_FLIGHT:
-                failure = KafkaError(
-                    f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
-                )
-                failure.__cause__ = cause
-                self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
-                self._fail(batch, failure, None, now)
+            log.exception(_NOT_HANDLED, batch.topic_partition)
+            self._fail_unhandled(batch, cause, now)
         finally:
             self._after_answer(batch)
+
+    def _fail_unhandled(self, batch: Batch, cause: Exception, now: float) -> None:
+        if batch.state is BatchState.IN_FLIGHT:
+            failure = KafkaError(
+                f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
+            )
+            failure.__cause__ = cause
+            self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
+            self._fail(batch, failure, None, now)
 
     def _apply(self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None) -> None:
         code = answer.error_code

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from operator import truediv
 
 from penstock._metrics import MetricsRegistry, WindowedStat
 from penstock.producer import metric_names as names
@@ -28,6 +29,19 @@ class _TopicStats:
         self.compression = registry.avg(*names.TOPIC_COMPRESSION_RATE, tags)
         self.retries = registry.rate_total(*names.TOPIC_RECORD_RETRY, tags)
         self.errors = registry.rate_total(*names.TOPIC_RECORD_ERROR, tags)
+
+
+class _Sums:
+    """What the batches of a request, or those of one topic in it, add up to."""
+
+    __slots__ = ("ratios", "records", "size", "sizes")
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        writers = [batch.writer for batch in batches]
+        self.sizes = [batch.size for batch in batches]
+        self.size = sum(self.sizes)
+        self.records = sum([writer.count for writer in writers])
+        self.ratios = sum(map(truediv, self.sizes, [writer.raw_size for writer in writers]))
 
 
 class SenderMetrics:
@@ -56,46 +70,32 @@ class SenderMetrics:
             self._next_catch_up = now + _CATCH_UP_SECONDS
             self.catch_up(now)
 
-    def on_request(self, batches: Iterable[Batch], now: float) -> None:
+    def on_request(self, batches: Sequence[Batch], now: float) -> None:
         """A produce request with these batches goes out."""
         # Added up first, so that each statistic is touched once per request or topic, not once per batch.
-        count = records = total = record_sizes = largest = largest_record = 0
-        ratios = waited = longest = 0.0
-        topic, first = "", (0, 0, 0, 0.0)
-        for batch in batches:
-            if batch.queue.topic != topic:
-                self._record_topic(topic, first, (count, records, total, ratios), now)
-                topic, first = batch.queue.topic, (count, records, total, ratios)
-            writer, size = batch.writer, batch.size
-            in_queue = (batch.drained_at - batch.created) * 1000
-            count += 1
-            records += writer.count
-            total += size
-            ratios += size / writer.raw_size
-            waited += in_queue
-            record_sizes += writer.max_record_size
-            largest = max(largest, size)
-            longest = max(longest, in_queue)
-            largest_record = max(largest_record, writer.max_record_size)
-        self._record_topic(topic, first, (count, records, total, ratios), now)
-        self._batch_size.record_many(total, count, largest, now)
-        self._compression.record_many(ratios, count, 0.0, now)
-        self._queue_time.record_many(waited, count, longest, now)
-        self._record_size.record_many(record_sizes, count, largest_record, now)
-        self._sent.record(records, now)
-        self._per_request.record(records, now)
-
-    def _record_topic(
-        self, name: str, before: tuple[int, int, int, float], after: tuple[int, int, int, float], now: float
-    ) -> None:
-        """What the batches of one topic, which follow each other in a request, have added to its sums."""
-        count, records, size, ratio = (new - old for new, old in zip(after, before, strict=True))
-        if not count:
+        count = len(batches)
+        sums = _Sums(batches)
+        waited = [(batch.drained_at - batch.created) * 1000 for batch in batches]
+        largest = [batch.writer.max_record_size for batch in batches]
+        self._batch_size.record_many(sums.size, count, max(sums.sizes), now)
+        self._compression.record_many(sums.ratios, count, 0.0, now)
+        self._queue_time.record_many(sum(waited), count, max(waited), now)
+        self._record_size.record_many(sum(largest), count, max(largest), now)
+        self._sent.record(sums.records, now)
+        self._per_request.record(sums.records, now)
+        topics = [batch.queue.topic for batch in batches]
+        if topics.count(topics[0]) == count:
+            self._record_topic(topics[0], sums, now)
             return
+        for topic in dict.fromkeys(topics):
+            of_topic = [batch for batch in batches if batch.queue.topic == topic]
+            self._record_topic(topic, _Sums(of_topic), now)
+
+    def _record_topic(self, name: str, sums: _Sums, now: float) -> None:
         topic = self._topic(name)
-        topic.sent.record(records, now)
-        topic.bytes.record(size, now)
-        topic.compression.record_many(ratio, int(count), 0.0, now)
+        topic.sent.record(sums.records, now)
+        topic.bytes.record(sums.size, now)
+        topic.compression.record_many(sums.ratios, len(sums.sizes), 0.0, now)
 
     def on_response(self, latency: float, throttle_ms: int, now: float) -> None:
         """An answer came, so many seconds after its request."""

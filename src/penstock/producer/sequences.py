@@ -100,9 +100,9 @@ class SequenceBook:
 
     def may_number(self, queue: PartitionQueue, identity: ProducerIdentity) -> bool:
         """Whether a new batch of the partition may be numbered now, with the producer's identity."""
-        numbers = self.of(queue)
         if queue in self.unresolved:
             return False
+        numbers = self.of(queue)
         return not numbers.in_flight or (
             numbers.identity == identity and numbers.last_acked_sequence != _NONE
         )
@@ -124,17 +124,19 @@ class SequenceBook:
     def acknowledge(self, batch: Batch, base_offset: int) -> None:
         """A batch was written, also when that became known too late for its caller."""
         numbers = self.of(batch.queue)
-        if numbers.in_flight and numbers.in_flight[0] is batch:
-            del numbers.in_flight[0]  # nearly always: answers come in the order of requests
-        elif batch in numbers.in_flight:
-            numbers.in_flight.remove(batch)
+        in_flight = numbers.in_flight
+        if in_flight and in_flight[0] is batch:
+            del in_flight[0]  # nearly always: answers come in the order of requests
+        elif batch in in_flight:
+            in_flight.remove(batch)
         if numbers.identity != batch.identity[:2]:
             return
         sequence = last_sequence_of(batch)
         if _is_later(sequence, numbers.last_acked_sequence):
             numbers.last_acked_sequence = sequence
-        if base_offset >= 0:
-            numbers.last_acked_offset = max(numbers.last_acked_offset, base_offset + batch.record_count - 1)
+        last_offset = base_offset + batch.record_count - 1
+        if base_offset >= 0 and last_offset > numbers.last_acked_offset:
+            numbers.last_acked_offset = last_offset
 
     def drop(self, batch: Batch) -> None:
         """A batch ended without being acknowledged."""

@@ -79,7 +79,7 @@ class ProduceRequest:
             raise ValueError(f"acks must be -1, 0 or 1, not {acks}")
         if not batches:
             raise ValueError("a produce request needs at least one batch")
-        codecs = {_codec_of_one_batch(batch) for batch in batches}
+        codecs = set(map(_codec_of_one_batch, batches))
         self.acks = acks
         self._timeout_ms = timeout_ms
         self._transactional_id = None if transactional_id is None else _utf8(transactional_id)
@@ -155,9 +155,9 @@ class ProduceRequest:
         for topic in self._topics:
             piece += _INT16.pack(len(topic.utf8_name)) + topic.utf8_name
             piece += _INT32.pack(len(topic.batches))
-            for batch in topic.batches:
-                piece += _INDEX_AND_SIZE.pack(batch.partition, byte_length(batch.records))
-                buffers += (piece, batch.records)
+            for partition, records in topic.batches.items():
+                piece += _INDEX_AND_SIZE.pack(partition, byte_length(records))
+                buffers += (piece, records)
                 piece = bytearray()
         return buffers
 
@@ -178,10 +178,10 @@ class ProduceRequest:
                 append_uvarint(piece, len(topic.utf8_name) + 1)
                 piece += topic.utf8_name
             append_uvarint(piece, len(topic.batches) + 1)
-            for batch in topic.batches:
-                piece += _INT32.pack(batch.partition)
-                append_uvarint(piece, byte_length(batch.records) + 1)
-                buffers += (piece, batch.records)
+            for partition, records in topic.batches.items():
+                piece += _INT32.pack(partition)
+                append_uvarint(piece, byte_length(records) + 1)
+                buffers += (piece, records)
                 piece = bytearray(1)  # no tagged fields in the partition
             piece.append(0)  # nor in the topic
         piece.append(0)  # nor in the request
@@ -197,25 +197,23 @@ class _TopicBatches(NamedTuple):
     name: str
     utf8_name: bytes
     topic_id: bytes
-    batches: list[PartitionBatch]
+    batches: dict[int, Buffer]  # by partition, in the order given
 
 
 def _by_topic(batches: Sequence[PartitionBatch]) -> list[_TopicBatches]:
     topics: dict[str, _TopicBatches] = {}
-    seen: set[tuple[str, int]] = set()
     for batch in batches:
-        where = (batch.topic, batch.partition)
-        if where in seen:
-            raise ValueError(f"two batches for partition {batch.partition} of topic {batch.topic!r}")
-        seen.add(where)
-        topic = topics.get(batch.topic)
+        name, topic_id, partition, records = batch
+        topic = topics.get(name)
         if topic is None:
-            if len(batch.topic_id) != len(ZERO_UUID):
-                raise ValueError(f"the id of topic {batch.topic!r} is not 16 bytes long")
-            topic = topics[batch.topic] = _TopicBatches(batch.topic, _utf8(batch.topic), batch.topic_id, [])
-        elif topic.topic_id != batch.topic_id:
-            raise ValueError(f"two ids for topic {batch.topic!r}")
-        topic.batches.append(batch)
+            if len(topic_id) != len(ZERO_UUID):
+                raise ValueError(f"the id of topic {name!r} is not 16 bytes long")
+            topic = topics[name] = _TopicBatches(name, _utf8(name), topic_id, {})
+        elif partition in topic.batches:
+            raise ValueError(f"two batches for {_where(batch)}")
+        elif topic.topic_id != topic_id:
+            raise ValueError(f"two ids for topic {name!r}")
+        topic.batches[partition] = records
     known_ids = [topic.topic_id for topic in topics.values() if topic.topic_id != ZERO_UUID]
     if len(set(known_ids)) != len(known_ids):
         raise ValueError("two topics with the same id")
