@@ -451,6 +451,48 @@ def test_the_fast_path_wakes_the_sender_when_the_batch_is_full():
     assert core.wakeups == 1
 
 
+def with_new_batches(core: Core) -> Core:
+    """Let the fast path of a core open batches, as a producer's does."""
+    core.fast_path = FastPath(
+        core.accumulator.topics, 1024 * 1024, True, lambda: TIME, core._woken, core.accumulator.append_now
+    )
+    core.fast_path.enabled = True
+    return core
+
+
+def test_a_batch_behind_full_ones_wakes_nobody():
+    core = with_new_batches(Core(linger_ms=1000))
+    core.topic()
+    half = value_for((1024 - HEADER_SIZE) // 2)
+    for _ in range(4):
+        core.fast(half)
+    assert core.queue().depth() == 2
+    core.wakeups = 0
+    for _ in range(4):
+        core.fast(half)
+    assert core.queue().depth() == 4
+    assert core.wakeups == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_becomes_ready_wakes_the_sender(seed):
+    """Requirement 20: a full batch need not linger, in whichever partition it is, and wherever records go next."""
+    core = with_new_batches(Core([1, 2, 3], linger_ms=1000, seed=seed))
+    core.topic()
+    core.append(b"first", None)
+    rng = random.Random(seed)
+    for _ in range(300):
+        before = set(core.ready_ids())
+        core.wakeups = 0
+        size = rng.choice([20, 90, 300, 700])
+        assert core.fast(bytes(size), rng.choice([None, None, None, 0, 1, 2])) is not None
+        if set(core.ready_ids()) - before:
+            assert core.wakeups
+        if rng.random() < 0.2:
+            for batch in core.drain():
+                core.acknowledge(batch)
+
+
 def test_keys_choose_the_partition():
     core = Core([1, 1, 1])
     for partition in range(3):

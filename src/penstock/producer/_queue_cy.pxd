@@ -49,4 +49,5 @@ cdef class PartitionQueue:
     ) except? -2
     cdef _open_locked(self, fresh)
     cdef _shut_locked(self)
+    cdef bint maybe_shut_locked(self, TopicState sticky) except -1
     cdef object _pop_locked(self)

@@ -281,6 +281,7 @@ class PartitionQueue:
             raise ValueError(f"a new batch of {self.topic}-{self.partition} has no room for its first record")
         self.active.add(self)
         self.batches.append(fresh)
+        fresh.queued_as = len(self.batches)
         self.incomplete.add(fresh)
         self._writer = writer
         self._result = fresh.result
@@ -289,6 +290,29 @@ class PartitionQueue:
         """Let the open batch take no more records."""
         self._writer = None
         self._result = None
+
+    def maybe_shut_locked(self, sticky: TopicState | None) -> cython.bint:
+        """Close the open batch, which has just refused a record, unless it may grow.
+
+        Args:
+            sticky: the topic, when the record goes wherever records without key go.
+
+        Returns:
+            Whether the batch was closed and the record goes elsewhere now: no later one will tell that this one is
+            ready.
+        """
+        was_open: cython.bint = self._writer is not None
+        if was_open:
+            if self._refusal == _WRITER_NEEDS_SEGMENT:
+                return False
+            self._shut_locked()
+        if sticky is None or not sticky.maybe_switch_locked():
+            return False
+        return was_open and sticky.sticky_partition != self.partition
+
+    def needs_batch(self) -> bool:
+        """Whether no batch is open for records."""
+        return self._writer is None
 
     def head(self) -> tuple[Batch | None, bool]:
         """The oldest batch, and whether it is full or closed (later ones make it so)."""

@@ -2,7 +2,7 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 """The fast path of send(): from the call to a record in the open batch, without the interpreter. Compiled if possible.
 
-`FastPath.try_send` either appends and returns a Delivery, or has changed nothing and returns None; whatever is unusual
+`FastPath.try_send` either appends and returns a Delivery, or has appended nothing and returns None; whatever is unusual
 is left to the general path. It works on the fields of queue and topic under the partition's lock, by the rules of
 `_queue_cy`.
 """
@@ -74,7 +74,7 @@ class FastPath:
         max_record_size: what one record may take, the size check's overhead included.
         hash_keys: whether keys choose the partition.
         wall_ms: the clock for timestamps, or None for the system's.
-        wake: wakes the I/O thread; called when a batch became full.
+        wake: wakes the I/O thread; called when the batch that is to leave next became full.
         append_now: appends where no open batch has room, see Appender; None: the general path does.
     """
 
@@ -106,7 +106,7 @@ class FastPath:
         timestamp_ms: Any,
         on_delivery: Any,
     ) -> Delivery | None:
-        """Append the record and return its Delivery, or return None having changed nothing."""
+        """Append the record and return its Delivery, or return None having appended nothing."""
         state: TopicState | None
         queue: PartitionQueue
         delivery: Delivery | None
@@ -159,12 +159,18 @@ class FastPath:
             delivery = None
             if queue._admission.open and (not sticky or state.sticky_partition == chosen):
                 delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
+                if delivery is None and self._append_now is not None:
+                    full = queue.maybe_shut_locked(state if sticky else None)
             if delivery is not None:
                 if on_delivery is not None:
                     queue._result.callbacks.append((delivery, on_delivery))
                 full = queue._writer.is_full()
                 if sticky:
                     state.count_locked(queue._size, full)
+            # Behind another batch it is no news: that one made the queue ready, and the I/O thread knows.
+            full = full and len(queue.batches) == 1
+        if full:
+            self._wake()
         if delivery is None:
             if self._append_now is None:
                 return None
@@ -174,8 +180,6 @@ class FastPath:
             )
             if delivery is None:
                 return None
-        elif full:
-            self._wake()
         state.used = True
         return delivery
 

@@ -39,6 +39,10 @@ PROGRESS = "progress"
 # at once it would send requests of one batch, at the cost of a turn each, where one can take a batch of each partition.
 _UNTOLD_BYTES = 1024 * 1024
 
+# A batch that is queued as the first one lets a queue be looked at, and as the second one makes the first ready. With
+# two before it, the I/O thread has been woken for this queue, and whatever it waits for since tells it by itself.
+_NEWS = 2
+
 
 def _always() -> None:
     """Records are accepted, whatever happens."""
@@ -52,6 +56,10 @@ class TimeIsUp(Exception):
         self.waited_ms = waited_ms
 
 
+# What an EncodedRecord has, which is one of these.
+RecordFields = tuple[int, bytes | None, bytes | None, Any, int]
+
+
 class EncodedRecord(NamedTuple):
     """A record as bytes, with the most it can take in a batch of its own."""
 
@@ -60,13 +68,6 @@ class EncodedRecord(NamedTuple):
     value: bytes | None
     headers: tuple[Header, ...] | None
     size_bound: int
-
-
-class Appended(NamedTuple):
-    """Outcome of an append that did not wait: the Delivery if any, and whether the caller's new batch is needed."""
-
-    delivery: Delivery | None
-    moved: bool
 
 
 class BulkWake:
@@ -120,7 +121,7 @@ class Appender:
         self._lock = threading.Lock()
 
     def try_append(
-        self, topic: TopicState, partition: int | None, record: EncodedRecord, on_delivery: Any
+        self, topic: TopicState, partition: int | None, record: RecordFields, on_delivery: Any
     ) -> Delivery | None:
         """Append to an open batch, letting a compressed one grow; None when a new batch is needed.
 
@@ -128,15 +129,17 @@ class Appender:
             partition: the partition, or None: wherever records without key of this topic go now.
         """
         while True:
-            appended = self._append(topic, partition, record, on_delivery, None)
-            if not appended.moved:
-                return appended.delivery
+            outcome = self._append(topic, partition, record, on_delivery, None)
+            if not isinstance(outcome, int):
+                return outcome
+            if outcome != MOVED:
+                return None
 
     def append_now(
         self,
         topic: TopicState,
         partition: int | None,
-        fields: tuple[int, bytes | None, bytes | None, Any, int],
+        record: RecordFields,
         on_delivery: Any,
     ) -> Delivery | None:
         """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
@@ -144,22 +147,22 @@ class Appender:
         More is waiting for memory or metadata, or memory for a batch larger than usual: see `append_steps`.
 
         Args:
-            fields: those of an EncodedRecord.
+            record: as an EncodedRecord has it.
         """
-        record = EncodedRecord._make(fields)
-        if record.size_bound > self.batch_size or not topic.known:
+        if record[-1] > self.batch_size or not topic.known:
             return None
         try:
             while True:
-                delivery = self.try_append(topic, partition, record, on_delivery)
-                if delivery is not None:
-                    return delivery
+                if not self._queue(topic, partition)[0].needs_batch():
+                    delivery = self.try_append(topic, partition, record, on_delivery)
+                    if delivery is not None:
+                        return delivery
                 buffer = self.pool.try_take(self.batch_size)
                 if buffer is None:
                     return None
-                delivery = self._append(topic, partition, record, on_delivery, buffer).delivery
-                if delivery is not None:
-                    return delivery
+                outcome = self._append(topic, partition, record, on_delivery, buffer)
+                if not isinstance(outcome, int):
+                    return outcome
         except (ProducerClosedError, NotAdmitted):
             return None  # the general path says so
 
@@ -194,36 +197,39 @@ class Appender:
             except BaseException:
                 self.pool.give_back((buffer,))
                 raise
-            appended = self._append(topic, partition, record, on_delivery, buffer)
-            if appended.delivery is not None:
-                return appended.delivery
+            outcome = self._append(topic, partition, record, on_delivery, buffer)
+            if not isinstance(outcome, int):
+                return outcome
 
     def _append(
         self,
         topic: TopicState,
         partition: int | None,
-        record: EncodedRecord,
+        record: RecordFields,
         on_delivery: Any,
         buffer: bytearray | None,
-    ) -> Appended:
-        """One append; an unused `buffer` goes back to the pool, whatever happens."""
+    ) -> Delivery | int:
+        """One append, as `PartitionQueue.append` says; an unused `buffer` goes back to the pool, whatever happens."""
         fresh: Batch | None = None
         spares: list[bytearray] | None = None
         try:
             queue, sticky = self._queue(topic, partition)
             fresh = None if buffer is None else self._new_batch(queue, buffer)
-            outcome = queue.append(*record[:4], on_delivery, sticky, None, fresh)
+            timestamp, key, value, headers, _ = record
+            outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, None, fresh)
             if outcome is NEEDS_SEGMENT:
                 spare = self.pool.try_take(self.batch_size)
                 spares = [] if spare is None else [spare]
-                outcome = queue.append(*record[:4], on_delivery, sticky, spares, fresh)
+                outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, spares, fresh)
         finally:
-            self._return_unused(buffer, fresh, spares)
-        if isinstance(outcome, int):
-            return Appended(None, outcome is MOVED)
-        if (fresh is not None and fresh.record_count) or queue.head()[1]:
-            self._wake()  # a first batch was made, or one became full
-        return Appended(outcome, False)
+            if buffer is not None or spares:
+                self._return_unused(buffer, fresh, spares)
+        if fresh is not None and fresh.queued_as:
+            if fresh.queued_as <= _NEWS:
+                self._wake()
+        elif outcome != NO_BATCH and queue.depth() < _NEWS and queue.head()[1]:
+            self._wake()  # the batch became full, or was closed because records go elsewhere now
+        return outcome
 
     def _return_unused(
         self, buffer: bytearray | None, fresh: Batch | None, spares: list[bytearray] | None

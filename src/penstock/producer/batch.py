@@ -92,6 +92,7 @@ class Batch:
         "is_piece",
         "leader_epoch",
         "queue",
+        "queued_as",
         "renumbered",
         "request_pending",
         "result",
@@ -109,6 +110,7 @@ class Batch:
         self.writer = writer
         self.created = created
         self.buffers = buffers
+        self.queued_as = 0  # the how-manieth of its queue it was, when it was opened there
         self.counted = 0  # bytes charged to the pool beyond `buffers`
         self.result = BatchResult(queue.topic, queue.partition, queue.active)
         self.state = BatchState.QUEUED

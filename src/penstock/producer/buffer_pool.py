@@ -60,7 +60,8 @@ class BufferPool:
             ValueError: more than the pool will ever have.
             ProducerClosedError: the pool is closed.
         """
-        self._check(size)
+        if size > self.total:
+            raise ValueError(f"{size} bytes were asked for, but buffer.memory is {self.total} in all")
         with self._lock:
             if self._closed:
                 raise _closed()
@@ -149,10 +150,6 @@ class BufferPool:
             self._free.clear()
         for one in waiting:
             one.ticket.fail(_closed())
-
-    def _check(self, size: int) -> None:
-        if size > self.total:
-            raise ValueError(f"{size} bytes were asked for, but buffer.memory is {self.total} in all")
 
     def _make_room_locked(self, size: int) -> bool:
         """Break up free buffers until `size` bytes are unused; whether that was enough."""

@@ -37,6 +37,21 @@ _NO_ERRORS: Mapping[int, KafkaError] = {}
 E = TypeVar("E")
 
 
+class _Process:
+    """The process that this is: asked of the system once, and not for every batch."""
+
+    def __init__(self) -> None:
+        self.id = os.getpid()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.id = os.getpid()
+
+
+_process = _Process()
+
+
 def mark_io_thread(owner: object = None) -> None:
     """Say that the calling thread is the I/O thread of `owner`: what waits for that one would wait for itself."""
     _thread.works_for = _EVERYBODY if owner is None else owner
@@ -85,7 +100,7 @@ class BatchResult:
         self.owner = owner  # whose I/O thread settles it
         self.topic = topic
         self.partition = partition
-        self.pid = os.getpid()  # a fork's copy will never be settled
+        self.pid = _process.id  # a fork's copy will never be settled
         # Set once by the I/O thread.
         self.base_offset = -1
         self.log_append_time_ms = -1
@@ -169,7 +184,7 @@ class BatchResult:
             result, index_there = self.resolve(index)
             if result.done or (result.settled and on_io_thread(result.owner)):
                 return result, index_there
-            if result.pid != os.getpid():
+            if result.pid != _process.id:
                 raise ForkedProducerError(
                     f"the outcome of a record of {self.topic_partition} goes to the process that sent it; this is a "
                     "child of it, forked before the outcome was known"

@@ -109,6 +109,7 @@ class Drainer:
         self._led = _Led(None)
         self._homes = _Homes(None)
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
+        self.spoiled = False  # the last drain failed a batch: what is behind it was not looked at
 
     def ready(self, snapshot: ClusterSnapshot, now: float) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
@@ -206,6 +207,7 @@ class Drainer:
         self._led = _Led(None)  # its batches leave now: it serves once
         drained = {}
         self._left_behind.clear()
+        self.spoiled = False
         for node in nodes:
             batches = self._drain_node(node.id, led.by_node.get(node.id, []), now)
             if batches:
@@ -265,6 +267,7 @@ class Drainer:
                 f"the batch of {batch.topic_partition} could not be put into wire format: {error!r}"
             )
             failure.__cause__ = error
+            self.spoiled = True
             batch.fail(failure)
             self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
             self._accumulator.finish(batch)

@@ -204,6 +204,8 @@ class Sender:
         for node in nodes:
             if node.id in drained:
                 delay = min(delay, self._send_or_fail(node, drained[node.id], now))
+        if self._drainer.spoiled:
+            return 0.0
         expiry = min(check.next_expiry, self._next_in_flight_expiry)
         return max(0.0, min(check.next_delay, delay, expiry - now))
 
