@@ -217,21 +217,24 @@ class NetworkClient:
         more of it. But only the first look waits: a wake-up that comes with one of the others must not be slept on.
         """
         for _ in range(_PARTS):
-            events = self._select(wait)
-            now = self._clock.now()
+            events, now = self._select(wait)
+            if not events:
+                break
             self._pool.on_events(events, now)
-            if not events or not all(map(_wrote_a_part, events)):
+            if not all(map(_wrote_a_part, events)):
                 break
             wait = 0.0
         return now
 
-    def _select(self, wait: float) -> list[tuple[Any, int]]:
+    def _select(self, wait: float) -> tuple[list[tuple[Any, int]], float]:
+        """What has happened, and when that was known."""
         metrics = self.metrics
         before = self._clock.now()
         events = self._backend.selector.poll(wait)
+        now = self._clock.now()
         metrics.select_count += 1
-        metrics.io_wait_ns += int((self._clock.now() - before) * _NANOSECONDS)
-        return events
+        metrics.io_wait_ns += int((now - before) * _NANOSECONDS)
+        return events, now
 
     def _tell_fatal_error(self) -> None:
         error, self._pool.fatal_error = self._pool.fatal_error, None

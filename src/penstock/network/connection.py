@@ -22,7 +22,7 @@ from penstock.network.metrics import NetworkMetrics
 from penstock.network.states import NodeState
 from penstock.network.transport import Address, Transport
 from penstock.protocol.api_versions import NodeApiVersions
-from penstock.protocol.framing import FrameReader, parse_response_header
+from penstock.protocol.framing import FrameReader, frame_size, parse_response_header
 from penstock.protocol.requests import Request
 from penstock.protocol.schema import Buffer
 
@@ -113,16 +113,17 @@ class Connection:
 
     def start_request(self, exchange: Exchange, buffers: Sequence[Buffer], now: float) -> None:
         """Take a framed request; `write_some` sends it."""
+        size = frame_size(buffers)
         self.in_flight.add(exchange)
         self._unsent = buffers
-        self._unsent_bytes = sum(map(_size, buffers))
+        self._unsent_bytes = size
         self._unsent_has_answer = exchange.request.expects_response
         self.last_used_at = now
         self._metrics.requests += 1
         self._node_metrics.requests += 1
-        if self._unsent_bytes > self._node_metrics.request_max:
-            self._node_metrics.request_max = self._unsent_bytes
-            self._metrics.request_max = max(self._metrics.request_max, self._unsent_bytes)
+        if size > self._node_metrics.request_max:
+            self._node_metrics.request_max = size
+            self._metrics.request_max = max(self._metrics.request_max, size)
 
     def write_some(self) -> Exchange | None:
         """Write what the transport takes now.

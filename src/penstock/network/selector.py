@@ -48,6 +48,8 @@ class SocketSelector:
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
         self._selector.register(self._wakeup, selectors.EVENT_READ, None)
+        # The bytes of a wake-up are taken out before the next wait: what it was for is more urgent.
+        self._woken = False
 
     def watch(self, transport: Transport, owner: Any, interest: int) -> None:
         """See Selector."""
@@ -65,6 +67,9 @@ class SocketSelector:
 
     def poll(self, timeout: float) -> list[tuple[Any, int]]:
         """See Selector."""
+        if self._woken:
+            self._woken = False
+            self._wakeup.drain()
         may_wait = self._wakeup.before_wait()
         try:
             events = self._selector.select(min(timeout, LONGEST_WAIT) if may_wait else 0)
@@ -73,7 +78,7 @@ class SocketSelector:
         ready = []
         for key, mask in events:
             if key.data is None:
-                self._wakeup.drain()
+                self._woken = True
             else:
                 ready.append((key.data, mask))
         return ready

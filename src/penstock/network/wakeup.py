@@ -15,6 +15,9 @@ had set it, and then the I/O thread reads `wanted` as True, because that was wri
 the socket until it is read, so it also ends a wait that begins after it was written. A waker that sets `wanted` just
 before it is cleared loses nothing: its work was published before, and the I/O thread looks for work after clearing.
 
+The bytes are taken out just before the next wait is announced. Whoever wrote one of them had read `sleeping` as set by
+an earlier wait, so that its work was published before that wait ended, and has been looked for since.
+
 Two wakers may both write a byte, and a byte may arrive after the wait has ended by itself: the next wait then ends at
 once, for nothing. That is cheap and rare; a lock here would be neither. A waker does not skip the byte because another
 has set `wanted` already: that other one may have been interrupted by Ctrl-C before it wrote its own.

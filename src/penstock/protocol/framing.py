@@ -63,6 +63,12 @@ def frame_request(
     return [first, *body]
 
 
+def frame_size(buffers: Sequence[Buffer]) -> int:
+    """The bytes of a framed request, its length included: it says so itself."""
+    (size,) = _PREFIX.unpack_from(buffers[0])
+    return _PREFIX_SIZE + int(size)
+
+
 def parse_response_header(api: ApiSchema, version: int, frame: Buffer) -> tuple[int, memoryview]:
     """Split a frame into correlation id and body; the body refers to the frame.
 
