@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import KafkaError, KafkaTimeoutError
-from penstock.producer.delivery import follow
+from penstock.producer.delivery import follow, until_done
 from penstock.types import RecordMetadata
 
 try:
@@ -117,17 +117,7 @@ class Delivery:
         )
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def finish() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        self.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
-        yield from done
+        yield from until_done(self)
         return self.result(0)
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.errors import BulkDeliveryError, KafkaError, KafkaTimeoutError
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer.delivery import BatchResult, Countdown
+from penstock.producer.delivery import BatchResult, Countdown, until_done
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
 
 log = logging.getLogger("penstock.producer")
@@ -124,17 +124,7 @@ class BulkDelivery:
         countdown.one_less()
 
     def __await__(self) -> Generator[Any, None, BulkReport]:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def finish() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        self.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
-        yield from done
+        yield from until_done(self)
         return self.result(0)
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ import os
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError
@@ -245,6 +245,21 @@ class BatchResult:
 def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
     """Call `callback(delivery)` once the record is done, on the I/O thread; at once when it is done already."""
     delivery.answered_by().add_follower(_Follower(delivery, callback))
+
+
+def until_done(delivery: Any) -> Generator[Any, None, None]:
+    """Let a coroutine wait for a delivery of either kind: what its `__await__` does before it gives the result."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    delivery.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
+    yield from done
 
 
 class Countdown:
