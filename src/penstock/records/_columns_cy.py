@@ -11,7 +11,6 @@ In plain Python a pointer is a memoryview of the same memory.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 try:
@@ -23,7 +22,10 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+    from cython.cimports.penstock.records._memory_cy import bytes_at, ints_at, is_null, longs_at
     from cython.cimports.penstock.records._prefetch_cy import prefetch_line
+else:
+    from penstock.records._memory import bytes_at, ints_at, is_null, longs_at, memory_at
 
 # Layouts of columns of bytes, and of lists.
 NULLS, OFFSETS_32, OFFSETS_64, VIEWS, FIXED, POINTERS, DICTIONARY, SIZES_32, SIZES_64 = range(9)
@@ -38,7 +40,7 @@ _VIEWS = cython.declare(cython.int, VIEWS)
 _FIXED = cython.declare(cython.int, FIXED)
 _POINTERS = cython.declare(cython.int, POINTERS)
 _DICTIONARY = cython.declare(cython.int, DICTIONARY)
-_NULL = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF - 1)
+_NULL = cython.declare(cython.longlong, NULL)  # by name: C has no literal for the smallest number
 _LARGEST = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 _FORMATS = {1: "b", -1: "B", 2: "h", -2: "H", 4: "i", -4: "I", 8: "q", -8: "Q"}
 
@@ -46,42 +48,6 @@ _FORMATS = {1: "b", -1: "B", 2: "h", -2: "H", 4: "i", -4: "I", 8: "q", -8: "Q"}
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
-
-
-def memory_at(address: int, size: int, form: Any) -> memoryview:
-    """The memory at an address, for plain Python."""
-    if size <= 0 or not address:
-        return memoryview(b"").cast(form)
-    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B").cast(form)
-
-
-@cython.cfunc
-def _bytes_at(address: cython.size_t, size: cython.Py_ssize_t) -> cython.p_const_uchar:
-    if cython.compiled:
-        return cython.cast(cython.p_const_uchar, address)
-    return memory_at(address, size, "B")
-
-
-@cython.cfunc
-def _ints_at(address: cython.size_t, count: cython.Py_ssize_t) -> cython.p_const_int:
-    if cython.compiled:
-        return cython.cast(cython.p_const_int, address)
-    return memory_at(address, 4 * count, "i")
-
-
-@cython.cfunc
-def _longs_at(address: cython.size_t, count: cython.Py_ssize_t) -> cython.p_const_longlong:
-    if cython.compiled:
-        return cython.cast(cython.p_const_longlong, address)
-    return memory_at(address, 8 * count, "q")
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_null(valid: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
-    return not (valid[at >> 3] >> (at & 7)) & 1
 
 
 @cython.final
@@ -104,9 +70,9 @@ class IntColumn:
         self._times = times
         self._keep = keep
         self._has_nulls = bool(layout.validity)
-        self._valid = _bytes_at(layout.validity, (end + 7) // 8)
+        self._valid = bytes_at(layout.validity, (end + 7) // 8)
         size: cython.Py_ssize_t = abs(width) * end
-        self._items = _bytes_at(layout.buffers[0] if width else 0, size)
+        self._items = bytes_at(layout.buffers[0] if width else 0, size)
         if not cython.compiled and width:
             self._items = self._items.cast(_FORMATS[width])
 
@@ -114,7 +80,7 @@ class IntColumn:
         """A row's number, or NULL; -1 for what a signed number cannot hold: nothing that is good is negative."""
         at: cython.Py_ssize_t = row + self._offset
         value: cython.longlong
-        if self._width == 0 or (self._has_nulls and _is_null(self._valid, at)):
+        if self._width == 0 or (self._has_nulls and is_null(self._valid, at)):
             return _NULL
         if not cython.compiled:
             value = self._items[at]
@@ -193,19 +159,19 @@ class BytesColumn:
         end: cython.Py_ssize_t = layout.offset + layout.length
         self._offset = layout.offset
         self._has_nulls = bool(layout.validity)
-        self._valid = _bytes_at(layout.validity, (end + 7) // 8)
+        self._valid = bytes_at(layout.validity, (end + 7) // 8)
         buffers: tuple = layout.buffers
         if kind == _OFFSETS_32:
-            self._ints = _ints_at(buffers[0], end + 1)
-            self._data = _bytes_at(buffers[1], self._ints[end])
+            self._ints = ints_at(buffers[0], end + 1)
+            self._data = bytes_at(buffers[1], self._ints[end])
         elif kind == _OFFSETS_64:
-            self._longs = _longs_at(buffers[0], end + 1)
-            self._data = _bytes_at(buffers[1], self._longs[end])
+            self._longs = longs_at(buffers[0], end + 1)
+            self._data = bytes_at(buffers[1], self._longs[end])
         elif kind == _FIXED:
-            self._data = _bytes_at(buffers[0], end * width)
+            self._data = bytes_at(buffers[0], end * width)
         else:
-            self._ints = _ints_at(buffers[0], 4 * end)
-            self._data = _bytes_at(buffers[0], 16 * end)
+            self._ints = ints_at(buffers[0], 4 * end)
+            self._data = bytes_at(buffers[0], 16 * end)
             self._look_into(layout)
 
     def _look_into(self, layout: Any) -> None:
@@ -248,7 +214,7 @@ class BytesColumn:
         at: cython.Py_ssize_t = row + self._offset
         start: cython.Py_ssize_t
         size: cython.Py_ssize_t
-        if self._has_nulls and _is_null(self._valid, at):
+        if self._has_nulls and is_null(self._valid, at):
             return -1
         if self._kind == _OFFSETS_32:
             start = self._ints[at]
@@ -287,7 +253,7 @@ class BytesColumn:
         at: cython.Py_ssize_t = row + self._offset
         if not cython.compiled:
             return
-        if self._has_nulls and _is_null(self._valid, at):
+        if self._has_nulls and is_null(self._valid, at):
             return  # where it would point is undefined
         if self._kind == _OFFSETS_32:
             prefetch_line(self._data + self._ints[at])

@@ -20,9 +20,11 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock._primitives_cy import partition_at, put_varint, varint_size
     from cython.cimports.penstock.records._columns_cy import BytesColumn
+    from cython.cimports.penstock.records._memory_cy import bytes_at, ints_at, is_null, longs_at
 else:
     from penstock._primitives_cy import partition_at, put_varint, varint_size
     from penstock.records._columns_cy import BytesColumn
+    from penstock.records._memory import bytes_at, ints_at, is_null, longs_at
 
 from penstock.records._columns_cy import (
     FIXED,
@@ -33,7 +35,6 @@ from penstock.records._columns_cy import (
     POINTERS,
     SIZES_32,
     SIZES_64,
-    memory_at,
 )
 
 # What `Rows.place` says of a row without a partition: it goes wherever records without key go, or it cannot be sent.
@@ -64,35 +65,6 @@ _RECORD_OVERHEAD = cython.declare(cython.Py_ssize_t, 21)
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
-
-
-@cython.cfunc
-def _bytes_at(address: cython.size_t, size: cython.Py_ssize_t) -> cython.p_const_uchar:
-    if cython.compiled:
-        return cython.cast(cython.p_const_uchar, address)
-    return memory_at(address, size, "B")
-
-
-@cython.cfunc
-def _ints_at(address: cython.size_t, count: cython.Py_ssize_t) -> cython.p_const_int:
-    if cython.compiled:
-        return cython.cast(cython.p_const_int, address)
-    return memory_at(address, 4 * count, "i")
-
-
-@cython.cfunc
-def _longs_at(address: cython.size_t, count: cython.Py_ssize_t) -> cython.p_const_longlong:
-    if cython.compiled:
-        return cython.cast(cython.p_const_longlong, address)
-    return memory_at(address, 8 * count, "q")
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_null(valid: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
-    return not (valid[at >> 3] >> (at & 7)) & 1
 
 
 @cython.cfunc
@@ -197,30 +169,30 @@ class HeadersColumn:
         end: cython.Py_ssize_t = layout.offset + layout.length
         self._offset = layout.offset
         self._has_nulls = bool(layout.validity)
-        self._valid = _bytes_at(layout.validity, (end + 7) // 8)
+        self._valid = bytes_at(layout.validity, (end + 7) // 8)
         buffers: tuple = layout.buffers
         if kind == _OFFSETS_32:
-            self._ints = _ints_at(buffers[0], end + 1)
+            self._ints = ints_at(buffers[0], end + 1)
         elif kind == _OFFSETS_64:
-            self._longs = _longs_at(buffers[0], end + 1)
+            self._longs = longs_at(buffers[0], end + 1)
         elif kind == _SIZES_32:
-            self._ints = _ints_at(buffers[0], end)
-            self._int_sizes = _ints_at(buffers[1], end)
+            self._ints = ints_at(buffers[0], end)
+            self._int_sizes = ints_at(buffers[1], end)
         elif kind == _SIZES_64:
-            self._longs = _longs_at(buffers[0], end)
-            self._long_sizes = _longs_at(buffers[1], end)
+            self._longs = longs_at(buffers[0], end)
+            self._long_sizes = longs_at(buffers[1], end)
         else:
             self._width = layout.width
         self._entries_have_nulls = bool(entries.validity)
         self._entries_offset = entries.offset
-        self._entries_valid = _bytes_at(entries.validity, (entries.offset + entries.length + 7) // 8)
+        self._entries_valid = bytes_at(entries.validity, (entries.offset + entries.length + 7) // 8)
 
     def _look(self, row: cython.Py_ssize_t) -> None:
         """Set the range of a row's entries."""
         at: cython.Py_ssize_t = row + self._offset
         self._first = 0
         self._last = 0
-        if self._kind == _NULLS or (self._has_nulls and _is_null(self._valid, at)):
+        if self._kind == _NULLS or (self._has_nulls and is_null(self._valid, at)):
             return
         if self._kind == _OFFSETS_32:
             self._first = self._ints[at]
@@ -248,7 +220,7 @@ class HeadersColumn:
         self._look(row)
         size: cython.Py_ssize_t = _size_of(self._last - self._first)
         for entry in range(self._first, self._last):
-            if self._entries_have_nulls and _is_null(self._entries_valid, entry + self._entries_offset):
+            if self._entries_have_nulls and is_null(self._entries_valid, entry + self._entries_offset):
                 return -1
             name_size = self._names.find(entry)
             if name_size < 0 or not self._names.is_text(name_size):

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of columns, by its address, for plain Python: a pointer is a memoryview of the same memory.
+
+Compiled modules use `_memory_cy.pxd`, where the same functions are inline and cost nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+
+def memory_at(address: int, size: int, form: Any) -> memoryview:
+    """So many bytes at an address, as items of a format."""
+    if size <= 0 or not address:
+        return memoryview(b"").cast(form)
+    return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B").cast(form)
+
+
+def bytes_at(address: int, size: int) -> memoryview:
+    """Bytes."""
+    return memory_at(address, size, "B")
+
+
+def ints_at(address: int, count: int) -> memoryview:
+    """Whole numbers of 32 bits."""
+    return memory_at(address, 4 * count, "i")
+
+
+def longs_at(address: int, count: int) -> memoryview:
+    """Whole numbers of 64 bits."""
+    return memory_at(address, 8 * count, "q")
+
+
+def is_null(valid: memoryview, at: int) -> bool:
+    """Whether a bitmap of valid rows says that one is null."""
+    return not (valid[at >> 3] >> (at & 7)) & 1
