@@ -476,7 +476,7 @@ def test_a_batch_behind_full_ones_wakes_nobody():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_becomes_ready_wakes_the_sender(seed):
-    """Requirement 20: a full batch need not linger, in whichever partition it is, and wherever records go next."""
+    """A full batch need not linger, in whichever partition it is, and wherever records go next."""
     core = with_new_batches(Core([1, 2, 3], linger_ms=1000, seed=seed))
     core.topic()
     core.append(b"first", None)

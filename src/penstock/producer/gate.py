@@ -93,7 +93,7 @@ class Gate(Protocol):
         ...
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
-        """What to do with a batch whose request ended with that code."""
+        """What to do with a batch whose request ended with that code; not asked when it was simply written."""
         ...
 
     def on_success(self, batch: Batch, base_offset: int) -> None:
