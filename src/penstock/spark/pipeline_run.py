@@ -227,14 +227,20 @@ class _BatchWrite:
 
     def _write(self) -> None:
         try:
-            if not is_remote(self._spark):
-                # Spark looks for Python data sources in the session that is active on the thread, and this is the
-                # public call that makes one so.
-                self._spark.createDataFrame([], "nothing INT")
-            self._spark.addTag(self._tag)
+            self._prepare_thread()
             self._writer.save()
         except BaseException as error:  # noqa: BLE001  # raised again by finish(), on the thread that waits
             self._error = error
+
+    def _prepare_thread(self) -> None:
+        """Make what this thread starts Spark's to find and ours to stop."""
+        if is_remote(self._spark):
+            self._spark.addTag(self._tag)
+            return
+        # Spark looks for Python data sources in the session that is active on the thread; this call makes it so.
+        self._spark.createDataFrame([], "nothing INT")
+        # A tag would not do: tasks that wait for a slow source end only when their threads are interrupted.
+        self._spark.sparkContext.setJobGroup(self._tag, self._run.pipeline.name, interruptOnCancel=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -247,7 +253,10 @@ class _BatchWrite:
         return False
 
     def interrupt(self) -> None:
-        self._spark.interruptTag(self._tag)
+        if is_remote(self._spark):
+            self._spark.interruptTag(self._tag)
+        else:
+            self._spark.sparkContext.cancelJobGroup(self._tag)
 
     def finish(self) -> None:
         """Wait for the end, and raise what the write raised."""
