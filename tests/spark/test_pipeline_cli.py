@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,3 +180,56 @@ def test_a_failed_expectation_is_exit_code_3(
     assert last.startswith("penstock run: numbers: the expectation 'below' is not met by a row: {\"id\":")
     assert done.stdout.startswith("numbers: failed after ")
     assert read_back(name) == []
+
+
+OVER_CONNECT = """\
+import sys
+from pyspark.sql import SparkSession
+from penstock.spark import run_pipeline
+
+servers, topic, dead, folder = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+sink = {
+    "topic": topic, "dead_letter_topic": dead, "key": "id", "options": {"kafka.bootstrap.servers": servers},
+}
+definition = {
+    "source": {"sql": "SELECT id FROM range(100)"},
+    "steps": [{"name": "first", "sql": "SELECT * FROM input WHERE id < 60"}, {"sql": "SELECT * FROM first"}],
+    "expectations": [{"name": "below", "condition": "id < 50", "action": "dead-letter"}],
+    "sink": sink,
+}
+for each in (definition, definition | {
+    "source": {"format": "rate-micro-batch", "streaming": True, "options": {"rowsPerBatch": 10}},
+    "steps": [{"sql": "SELECT value AS id FROM input"}],
+    "sink": sink | {"checkpoint": folder, "trigger": "available-now"},
+}):
+    stats = run_pipeline(each, spark)
+    print("counted", stats.outcome, stats.rows_in, stats.rows_out, stats.dead_letters, stats.bytes)
+spark.stop()
+"""
+
+
+def test_pipelines_run_over_spark_connect(
+    dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack, tmp_path: Path
+) -> None:
+    """The driver may be far away there, so bytes and offsets, and rows in of a batch with steps, are not known."""
+    name, dead = topic(1), topic(1)
+    program = tmp_path / "program.py"
+    program.write_text(OVER_CONNECT)
+    done = subprocess.run(
+        [sys.executable, program, dev_cluster.bootstrap_servers, name, dead, tmp_path / "checkpoint"],
+        env={**environment(), "PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    batch, stream = re.findall(r"^counted (.*)$", done.stdout, re.MULTILINE)
+    assert batch == "done None 50 10 None"
+    outcome, rows_in, rows_out, dead_letters, _ = stream.split()
+    assert outcome == "done"
+    assert int(rows_in) == int(rows_out) + int(dead_letters) > 0
+    assert len(read_back(name)) == 50 + int(rows_out)
+    assert len(read_back(dead)) == 10 + int(dead_letters)
