@@ -110,6 +110,16 @@ def test_idle_reports_are_no_batches(stats: RunStats) -> None:
     assert [batch.rows for batch in stats.batches] == [5, 8]
 
 
+def test_spark_connect_gives_names_and_values_apart(stats: RunStats) -> None:
+    progress = Progress(0, 7)
+    said = json.loads(progress.json)
+    fields = [{"name": "rows", "type": "long"}, {"name": "dead", "type": "long"}]
+    said["observedMetrics"] = {"penstock_rows": {"values": [7, 2], "schema": {"fields": fields}}}
+    progress.json = json.dumps(said)
+    ProgressReader(stats).read(Query(progress), 101.0)
+    assert (stats.rows_in, stats.rows_out, stats.dead_letters) == (7, 5, 2)
+
+
 def test_rows_in_are_unknown_where_nobody_counted(stats: RunStats) -> None:
     stats.add_batch(0, 1.0, 1.0, BatchCounts(None, {"rows": 4}))
     assert stats.rows_in is None

@@ -177,8 +177,16 @@ class ProgressReader:
         if metrics is None:  # Spark reports at times that there was nothing to do
             return
         seconds = (progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000
-        counts = BatchCounts(rows_in=int(progress.get("numInputRows") or 0), metrics=metrics)
+        counts = BatchCounts(rows_in=int(progress.get("numInputRows") or 0), metrics=_by_name(metrics))
         self._stats.add_batch(int(progress["batchId"]), now - self._stats.started, seconds, counts)
+
+
+def _by_name(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Counts by their names; Spark Connect gives values and names apart."""
+    if "values" not in metrics:
+        return metrics
+    names = [field["name"] for field in metrics["schema"]["fields"]]
+    return dict(zip(names, metrics["values"], strict=True))
 
 
 # ---- what the sink says
