@@ -70,7 +70,6 @@ def test_a_declarative_pipeline_writes_through_the_sink(
     (tmp_path / "readings.yml").write_text(
         f"name: readings\nstorage: file://{tmp_path}/storage\n"
         "libraries:\n  - glob:\n      include: declarative_sink.py\n"
-        'configuration:\n  spark.ui.enabled: "false"\n'
     )
     command = Path(sysconfig.get_path("scripts")) / "spark-pipelines"
     settings = {"SERVERS": dev_cluster.bootstrap_servers, "TOPIC": target, "PYSPARK_PYTHON": sys.executable}
