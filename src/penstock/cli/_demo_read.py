@@ -17,7 +17,7 @@ from penstock.cli.options import CommandError
 from penstock.devbroker import DevCluster
 
 _CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-_IDLE_MS = 30_000  # a consumer that finds no more records for so long gives up: then something holds it back
+_IDLE_MS = 60_000  # a consumer that finds no more records for so long gives up: then something holds it back
 _REPORT_EVERY = 5000  # lines
 _PRINTED = ("timestamp", "partition", "headers", "key", "value")
 _END = "the end of the demo"
