@@ -214,18 +214,39 @@ def test_a_driver_takes_all_that_it_started_with_it(tmp_path: Path) -> None:
             select.select([], [], [], 0.02)
         grandchild = int(log.read_text())
         assert driver.try_wait(0.01) is None
-        os.kill(grandchild, 0)
+        assert _alive(grandchild)
     assert driver.try_wait(0) == -signal.SIGKILL
-    with pytest.raises(ProcessLookupError):
-        # It may be a zombie of the system's first process for a moment; then the state says so.
-        _signal_if_alive(grandchild)
+    assert not _alive(grandchild)
 
 
-def _signal_if_alive(pid: int) -> None:
-    os.kill(pid, 0)
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    if stat.rpartition(") ")[2].startswith("Z"):
-        raise ProcessLookupError(pid)
+def test_a_driver_does_not_outlive_a_demo_that_was_killed(tmp_path: Path) -> None:
+    program = textwrap.dedent("""
+        import pathlib, sys, time
+        from penstock.cli._demo_driver import DriverProcess
+        log = pathlib.Path(sys.argv[1]) / "log"
+        command = [sys.executable, "-c", "import os, signal; print(os.getpid(), flush=True); signal.pause()"]
+        with DriverProcess(command, {}, log.parent, log) as driver:
+            while not log.read_text().strip():
+                driver.try_wait(0.02)
+            print(driver.pid, flush=True)
+            driver.try_wait(60)
+    """)
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        driver = int(demo.stdout.readline())
+        demo.kill()
+    deadline = time.monotonic() + 10
+    while _alive(driver) and time.monotonic() < deadline:
+        select.select([], [], [], 0.02)
+    assert not _alive(driver)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return not stat.rpartition(") ")[2].startswith("Z")  # ended, and waiting for its parent to take notice
 
 
 def test_a_checkpoint_shows_whole_files_only(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ PENSTOCK = [sys.executable, "-m", "penstock"]
 
 def with_spark(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test that runs the whole demo."""
-    for mark in (pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)):
+    for mark in (pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)):
         test = mark(test)
     return test
 
@@ -114,7 +114,7 @@ def test_a_transaction_that_was_left_open_is_told(
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [*PENSTOCK, "demo", "--records", "20000", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=580)
 
 
 @with_spark

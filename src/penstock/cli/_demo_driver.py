@@ -7,6 +7,7 @@ done when its file is in `commits`. That holds whatever becomes of the process.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import Self
 
 LOOK_SECONDS = 0.1  # between two looks at the checkpoint
 _FOLLOW_SECONDS = 10.0  # that Java and its Python processes have to follow the pipeline
+_PR_SET_PDEATHSIG = 1
 _MARK_VARIABLE = "PENSTOCK_DEMO_DRIVER"
 
 
@@ -74,6 +76,7 @@ class DriverProcess:
             env={**os.environ, **_temporary_files_in(folder), **environment, name: value},
             # A session of its own: Ctrl-C at the terminal reaches the demo alone, which then ends all of this.
             start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 -- the demo has one thread
         )
 
     def __enter__(self) -> Self:
@@ -112,12 +115,20 @@ class DriverProcess:
             self._log.close()
 
 
+def _die_with_parent() -> None:
+    """Let the system kill this process when its parent is killed, where it can; Java ends when its Python has."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        pass  # not Linux: then the pipeline goes on until it finds that there is no Kafka any more
+
+
 def _temporary_files_in(folder: Path) -> dict[str, str]:
     """Variables that make Python, Java and Spark keep their temporary files there."""
     return {
         "TMPDIR": str(folder),
         "SPARK_LOCAL_DIRS": str(folder),
-        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
+        "JAVA_TOOL_OPTIONS": f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={folder} -XX:-UsePerfData",
     }
 
 
