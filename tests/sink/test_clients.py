@@ -64,9 +64,9 @@ def test_a_fork_does_not_use_its_parents(
     with idle.borrow(config) as parents:
         pass
     monkeypatch.setattr(module.os, "getpid", lambda: -5)
-    with idle.borrow(config) as childs:
-        assert childs is not parents
+    with idle.borrow(config) as of_child:
+        assert of_child is not parents
     idle.close()
-    assert "closed" in repr(childs)
+    assert "closed" in repr(of_child)
     assert "closed" not in repr(parents)
     parents.close()

@@ -140,12 +140,12 @@ def test_it_is_a_config_error() -> None:
 
 # what stands in the file, what stands there instead, the error
 CASES = [
-    ("[pipeline]", "[pipelin]", "p.toml:1: [pipelin]: there is no such table; a pipeline has pipeline, variables, source, steps, expectations, sink and spark; did you mean pipeline?"),
-    ('name = "orders"', 'nmae = "orders"', "p.toml:2: [pipeline] nmae: there is no such key; did you mean name?"),
+    ("[pipeline]", "[pipelines]", "p.toml:1: [pipelines]: there is no such table; a pipeline has pipeline, variables, source, steps, expectations, sink and spark; did you mean pipeline?"),
+    ('name = "orders"', 'nname = "orders"', "p.toml:2: [pipeline] nname: there is no such key; did you mean name?"),
     ('name = "orders"', "name = 3", "p.toml:2: [pipeline] name: must be a string, but is an integer: put it in quotes"),
     ('name = "orders"', 'name = " "', "p.toml:2: [pipeline] name: is empty: give it a value, or take the key out"),
     ("[source]", "[sauce]", "p.toml:3: [sauce]: there is no such table; a pipeline has pipeline, variables, source, steps, expectations, sink and spark; did you mean source?"),
-    ('format = "csv"', 'fromat = "csv"', "p.toml:4: [source] fromat: there is no such key; did you mean format?"),
+    ('format = "csv"', 'formats = "csv"', "p.toml:4: [source] formats: there is no such key; did you mean format?"),
     ('format = "csv"', 'xyz = "csv"', "p.toml:4: [source] xyz: there is no such key; there are format, path, sql, table, schema, streaming, count_rows, options"),
     ('format = "csv"', "", "p.toml:3: [source]: has no origin: give one of format (like \"csv\"), sql and table"),
     ('format = "csv"', 'format = "csv"\ntable = "t"', "p.toml:5: [source] table: has format and table: give one of format (like \"csv\"), sql and table"),

@@ -9,9 +9,9 @@ from penstock.errors import ExpectationFailedError, PipelineError
 from penstock.spark.pipeline_failure import is_lost, pipeline_failure, spark_words
 
 UNRESOLVED = """\
-[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amout` cannot be resolved. Did you mean `amount`? \
+[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amnt` cannot be resolved. Did you mean `amount`? \
 SQLSTATE: 42703; line 1 pos 0;
-'Project ['amout]
+'Project ['amnt]
 +- Range (0, 10, step=1)
 """
 SYNTAX = """
@@ -39,7 +39,7 @@ penstock.errors.RecordTooLargeError: a record of 5 MB is larger than max.request
     [
         (
             UNRESOLVED,
-            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amout` cannot be resolved. Did you mean `amount`?",
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amnt` cannot be resolved. Did you mean `amount`?",
         ),
         (SYNTAX, "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FORM'."),
         (IN_A_TASK, "RecordTooLargeError: a record of 5 MB is larger than max.request.size"),
