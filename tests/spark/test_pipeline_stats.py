@@ -110,9 +110,11 @@ def test_idle_reports_are_no_batches(stats: RunStats) -> None:
     assert [batch.rows for batch in stats.batches] == [5, 8]
 
 
-def test_spark_connect_gives_names_and_values_apart(stats: RunStats) -> None:
+def test_spark_connect_gives_parts_instead_of_sums(stats: RunStats) -> None:
     progress = Progress(0, 7)
     said = json.loads(progress.json)
+    del said["numInputRows"]
+    said["sources"] = [{"numInputRows": 4}, {"numInputRows": 3}]
     fields = [{"name": "rows", "type": "long"}, {"name": "dead", "type": "long"}]
     said["observedMetrics"] = {"penstock_rows": {"values": [7, 2], "schema": {"fields": fields}}}
     progress.json = json.dumps(said)

@@ -177,8 +177,15 @@ class ProgressReader:
         if metrics is None:  # Spark reports at times that there was nothing to do
             return
         seconds = (progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000
-        counts = BatchCounts(rows_in=int(progress.get("numInputRows") or 0), metrics=_by_name(metrics))
+        counts = BatchCounts(rows_in=_rows_in(progress), metrics=_by_name(metrics))
         self._stats.add_batch(int(progress["batchId"]), now - self._stats.started, seconds, counts)
+
+
+def _rows_in(progress: Mapping[str, Any]) -> int:
+    """What the sources gave; Spark Connect leaves the sum to the reader."""
+    if "numInputRows" in progress:
+        return int(progress["numInputRows"])
+    return sum(int(source.get("numInputRows") or 0) for source in progress.get("sources") or ())
 
 
 def _by_name(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
