@@ -74,7 +74,7 @@ def but_one(change: Callable[[str], str]) -> list[str]:
             "is in the wrong partition: Partition:1",
         ),
         (but_one(lambda text: text.replace("CreateTime:1", "CreateTime:2")), "changed", "not as it was made"),
-        (but_one(lambda text: text.replace("origin:till", "origin:shop")), "changed", "not as it was made"),
+        (but_one(lambda text: text.replace("trace:", "trace:f")), "changed", "not as it was made"),
         (but_one(lambda text: text.replace("\tcustomer-", "\tCustomer-")), "changed", "not as it was made"),
         (but_one(lambda text: text.replace('"cents":', '"cents":1')), "changed", "not as it was made"),
         (but_one(lambda text: text + " "), "changed", "not as it was made"),

@@ -151,7 +151,7 @@ def _is_rejected(found: Order) -> bool:
 
 def headers_of(found: Order) -> str:
     """The headers of an event's record, as the console consumer prints them."""
-    return f"trace:{found.trace},origin:till"
+    return f"trace:{found.trace}"
 
 
 def headers_of_rejected(found: Order) -> str:
