@@ -63,6 +63,23 @@ def test_an_answer_that_cannot_be_handled_fails_its_batch_and_no_other(monkeypat
     assert "could not be handled" in caplog.text
 
 
+def test_records_are_told_of_their_outcome_although_their_memory_could_not_be_given_back(monkeypatch, caplog):
+    rig = Rig()
+    rig.know("t", partitions=2)
+    deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
+    rig.await_request()
+
+    def fail(*_: Any) -> None:
+        raise MemoryError("no room to give room back")
+
+    monkeypatch.setattr(rig.parts.accumulator.pool, "give_back", fail)
+    rig.answer()
+    rig.run_until(deliveries[1].done)
+    assert "no room to give room back" in caplog.text
+    assert [delivery.result(0).partition for delivery in deliveries] == [0, 1]
+    assert not rig.parts.accumulator.has_incomplete()
+
+
 def test_a_producer_may_be_closed_flushed_and_waited_for_in_a_callback_of_another(make):
     first, second = make(), make(linger_ms=50)
     second.partitions_for("t")

@@ -373,26 +373,35 @@ class Sender:
         Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
         and a callback that sends finds what its own record has left.
         """
-        settled = []
+        settled: list[tuple[Batch, PartitionResponse]] = []
+        unhandled: list[tuple[Batch, Exception]] = []
         for batch, answer in written:
             try:
                 self._gate.on_success(batch, answer.base_offset)
                 batch.move_to(BatchState.SUCCEEDED)
             except Exception as cause:
                 log.exception(_NOT_HANDLED, batch.topic_partition)
-                self._fail_unhandled(batch, cause, now)
+                unhandled.append((batch, cause))
             else:
                 settled.append((batch, answer))
             if self._one_at_a_time:
                 batch.queue.muted = False
-        self._accumulator.release_all([batch for batch, _ in settled])
-        for batch, answer in settled:
-            try:
-                batch.result.settle(answer.base_offset, answer.log_append_time_ms)
-            except Exception:
-                log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
-            finally:
-                self._accumulator.forget(batch)
+        try:
+            self._accumulator.release_all([batch for batch, _ in settled])
+        finally:
+            # They are in no queue and not in flight any more: who is not told now is never told.
+            for batch, answer in settled:
+                self._tell(batch, answer)
+        for batch, trouble in unhandled:
+            self._fail_unhandled(batch, trouble, now)
+
+    def _tell(self, batch: Batch, answer: PartitionResponse) -> None:
+        try:
+            batch.result.settle(answer.base_offset, answer.log_append_time_ms)
+        except Exception:
+            log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
+        finally:
+            self._accumulator.forget(batch)
 
     def _take_hints(self, body: ProduceResponse) -> None:
         """Use what the answer says of partitions that have another leader now."""
