@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
+# What takes longest is where the next minute is to be had.
+SLOWEST := --durations 12 --durations-min 3
 
 SETUP_STAMP := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-done
@@ -54,23 +56,25 @@ test-compiled: build need-java ## the whole suite on the compiled modules
 .PHONY: test-broker
 test-broker: build need-java ## of it, what needs a real Kafka, but no Spark
 	@echo '==> tests with a real Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-spark
 test-spark: build need-java ## of it, what needs a real Spark
 	@echo '==> tests with a real Spark, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-units
 test-units: build ## of it, what needs neither
 	@echo '==> tests without Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(SLOWEST) $(PYTEST_ARGS)
 
-# The broker's behaviour does not depend on our implementation, so the pure run repeats only the core of those tests.
+# Neither the broker's behaviour nor the sink's protocol depends on our implementation: the pure run repeats only the
+# core of the tests with a broker, and leaves out those of the sink.
 .PHONY: test-pure
 test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
-	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m '(not broker or core) and not spark' $(PYTEST_ARGS)
+	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m '(not broker or core) and not spark' \
+	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink $(PYTEST_ARGS)
 
 # Each older Spark is a download of about 450 MB, once; that of .venv is tested by `make test` too.
 .PHONY: test-spark-matrix
