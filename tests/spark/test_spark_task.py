@@ -50,6 +50,16 @@ def test_without_that_nothing_is_written(properties: dict[str, str]) -> None:
         task_of(Context(**properties), streaming=True)
 
 
+@pytest.mark.parametrize("properties", [{}, {"sql__streaming__queryId": "q"}])
+def test_at_least_once_it_need_not_be_known(properties: dict[str, str]) -> None:
+    assert task_of(Context(**properties), streaming=True, exactly_once=False).partition_id == 3
+
+
+def test_at_least_once_it_is_told_where_it_is_known() -> None:
+    context = Context(sql__streaming__queryId="q", streaming__sql__batchId="17")
+    assert task_of(context, streaming=True, exactly_once=False) == SparkTask(3, "q", 17)
+
+
 def test_a_continuous_trigger_has_no_batches() -> None:
     context = Context(
         sql__streaming__queryId="q", streaming__sql__batchId="1", is_continuous_processing="true"

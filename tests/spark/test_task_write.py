@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.taskcontext import TaskContext
 
-from penstock.errors import BadRowsError, SinkSupersededError
+from penstock.errors import BadRowsError, KafkaError, SinkSupersededError
 from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, prepare
 from penstock.spark import cluster_check, producer_cache
 from penstock.spark.commit_message import TaskMessage
@@ -161,6 +162,23 @@ def test_at_least_once_rows_are_visible_when_the_task_returns(kafka: FakeKafka) 
     message = write_at_least_once(settings, SparkTask(0), [batch("a"), batch("b")])
     assert visible(kafka) == [b"a", b"b"]
     assert (message.outcome, message.report.rows) == (None, 2)
+
+
+def test_at_least_once_spark_need_not_tell_the_batch(
+    kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SilentContext:
+        def partitionId(self) -> int:
+            return 0
+
+        def getLocalProperty(self, name: str) -> None:
+            return None
+
+    monkeypatch.setattr(TaskContext, "get", SilentContext)
+    Write(options(kafka, delivery="at-least-once")).write(iter([batch("a")]))
+    assert visible(kafka) == [b"a"]
+    with pytest.raises(KafkaError, match="set the option delivery to at-least-once"):
+        Write(options(kafka)).write(iter([batch("b")]))
 
 
 def test_a_writer_is_planned_once_however_often_it_is_pickled(kafka: FakeKafka) -> None:

@@ -103,7 +103,7 @@ class Write:
         from penstock.spark.task_write import write_at_least_once, write_exactly_once
 
         with plain_errors():
-            task = current_task(streaming=self._options.streaming)
+            task = current_task(streaming=self._options.streaming, exactly_once=self._options.exactly_once)
             if self._plan is None:
                 return write_at_least_once(self._options, task, batches)
             return write_exactly_once(self._options, self._plan, task, batches)
