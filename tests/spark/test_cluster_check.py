@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from penstock.errors import ConfigError, KafkaError, TopicAuthorizationError
+from penstock.control.client import ControlClient
+from penstock.errors import AuthenticationError, ConfigError, KafkaError, TopicAuthorizationError
 from penstock.spark import cluster_check
 from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import SinkOptions
@@ -68,6 +69,17 @@ def test_what_was_found_in_order_is_not_asked_again_so_soon() -> None:
         found = options(kafka.bootstrap_servers)
         check_cluster(found)
     check_cluster(found, patience=0.1)  # nobody is there any more
+
+
+def test_a_client_that_is_not_let_in_is_told_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AuthenticationError("node 1 refused the connection: wrong password")
+
+    monkeypatch.setattr(ControlClient, "run", refuse)
+    with pytest.raises(
+        AuthenticationError, match=r"wrong password\. Check the options kafka\.sasl\.\* and kafka"
+    ):
+        check_cluster(options("127.0.0.1:1"))
 
 
 def test_a_right_that_is_missing_is_named() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from penstock.control.client import ControlClient
 from penstock.control.steps import ANY, ask_until_answered
 from penstock.errors import (
+    AuthenticationError,
     ConfigError,
     KafkaError,
     KafkaTimeoutError,
@@ -37,6 +38,7 @@ def check_cluster(options: SinkOptions, patience: float = PATIENCE_SECONDS) -> N
 
     Raises:
         KafkaError: no broker answers; names the address and the cause.
+        AuthenticationError: a broker answers, and refuses this client's identity.
         ConfigError: a topic does not exist.
         TopicAuthorizationError: a topic may not be written to.
     """
@@ -51,6 +53,11 @@ def check_cluster(options: SinkOptions, patience: float = PATIENCE_SECONDS) -> N
             client.run(ask_until_answered(ANY, look.request(), look.trouble), patience)
     except (TopicAuthorizationError, ConfigError):
         raise
+    except AuthenticationError as error:
+        raise AuthenticationError(
+            f"Kafka at {options.servers} does not let this client in: {error}. Check the options kafka.sasl.* and "
+            "kafka.ssl.*, and kafka.security.protocol"
+        ) from None
     except KafkaTimeoutError as error:
         if look.missing is not None:
             raise _no_topic(look.missing, options) from None
