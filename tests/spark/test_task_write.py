@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -179,6 +180,44 @@ def test_at_least_once_spark_need_not_tell_the_batch(
     assert visible(kafka) == [b"a"]
     with pytest.raises(KafkaError, match="set the option delivery to at-least-once"):
         Write(options(kafka)).write(iter([batch("b")]))
+
+
+def test_a_run_that_is_skipped_says_so_with_its_rows(
+    kafka: FakeKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = options(kafka, streaming=False, runId="monday")
+    for rows in (batch("a"), batch("b", "c")):
+        assert not caplog.records
+        with caplog.at_level(logging.WARNING, "penstock.spark"):
+            message = write_exactly_once(settings, plan(settings), SparkTask(0), [rows])
+            Write(settings).commit([message], 0)
+    (record,) = caplog.records
+    assert (
+        "sink 'batch', run 'monday' was written before: 2 rows were read and none written" in record.message
+    )
+    assert visible(kafka) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [
+        ("/checkpoints/orders", "/checkpoints/orders"),
+        ("/checkpoints/orders/", "/checkpoints/orders"),
+        ("//checkpoints//./orders", "/checkpoints/orders"),
+        ("file:/checkpoints/orders", "/checkpoints/orders"),
+        ("file:///checkpoints/orders/", "/checkpoints/orders"),
+        ("/", "/"),
+        ("file:///", "/"),
+        ("checkpoints/orders/", "checkpoints/orders"),
+        ("s3://bucket/orders/", "s3://bucket/orders"),
+        ("file://host/orders", "file://host/orders"),
+    ],
+)
+def test_a_local_checkpoint_has_one_name_however_it_is_spelt(location: str, name: str) -> None:
+    given = SinkOptions(
+        streaming=True, topic="orders", checkpoint_location=location, producer={"bootstrap.servers": "a:1"}
+    )
+    assert sink_settings(given).sink_id == name
 
 
 def test_a_writer_is_planned_once_however_often_it_is_pickled(kafka: FakeKafka) -> None:

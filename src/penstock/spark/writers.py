@@ -12,6 +12,9 @@ of them needs is imported where it is used.
 
 from __future__ import annotations
 
+import logging
+import posixpath
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,6 +36,8 @@ from penstock.spark.task_report import summed
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import Row, StructType
+
+_logger = logging.getLogger(__name__)
 
 Messages = Sequence[WriterCommitMessage | None]
 
@@ -117,13 +122,19 @@ class Write:
                 from penstock.sink import commit
 
                 commit(self._settings, [message.outcome for message in done], batch_id)
-            if self._options.progress_file is not None:
-                append_progress(
-                    self._options.progress_file,
-                    batch_id,
-                    summed(message.report for message in done),
-                    skipped=any(message.skipped for message in done),
+            report, skipped = (
+                summed(message.report for message in done),
+                any(message.skipped for message in done),
+            )
+            if skipped and self._options.run_id is not None:
+                _logger.warning(
+                    "%s was written before: %d rows were read and none written. Jobs without the option sinkId share "
+                    "the names of their runs: if this is another job, give it a sinkId, or the run another runId",
+                    self._settings.name if self._settings is not None else "this run",
+                    report.rows,
                 )
+            if self._options.progress_file is not None:
+                append_progress(self._options.progress_file, batch_id, report, skipped=skipped)
 
     def abort(self, messages: Messages, batch_id: int) -> None:
         """Give the batch up, on the driver."""
@@ -194,7 +205,7 @@ def sink_settings(options: SinkOptions) -> SinkSettings:
         run_id = secrets.token_hex(16)
     sink_id = options.sink_id
     if sink_id is None and options.streaming and options.checkpoint_location is not None:
-        sink_id = options.checkpoint_location.rstrip("/") or "/"
+        sink_id = checkpoint_name(options.checkpoint_location)
     return SinkSettings(
         sink_id=sink_id or "batch",
         config=options.producer,
@@ -207,6 +218,18 @@ def sink_settings(options: SinkOptions) -> SinkSettings:
         on_lost=options.on_lost,
         log_topic=options.decision_topic,
     )
+
+
+def checkpoint_name(location: str) -> str:
+    """The name of a sink that has none but its checkpoint's: one for all spellings of a local path.
+
+    A relative path stays as it is, because the folder it starts from is the driver's, and this may be another process.
+    """
+    local = re.fullmatch(r"file:(?://(?=/)|(?!//))(/.*)", location, re.IGNORECASE)
+    path = local.group(1) if local else location
+    if not path.startswith("/"):
+        return path.rstrip("/")
+    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def _task_messages(messages: Messages) -> list[TaskMessage]:
