@@ -117,6 +117,39 @@ def test_what_cannot_be_is_refused_on_the_driver(option: dict[str, str], said: s
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("onRestoredCheckpoint", "rewrite"),
+        ("onLost", "repair"),
+        ("recoveryTime", "1 min"),
+        ("transactionTimeout", "10 min"),
+        ("decisionTopic", "decisions"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_means_nothing_at_least_once_is_refused(name: str, value: str, streaming: bool) -> None:
+    given = SERVERS | {"delivery": "at-least-once", "sinkId": "orders"}
+    parse_options(given, streaming=streaming)
+    with pytest.raises(ConfigError, match=f"{name} means nothing with delivery=at-least-once"):
+        parse_options(given | {name: value}, streaming=streaming)
+
+
+def test_a_batch_job_has_no_checkpoint_to_restore() -> None:
+    with pytest.raises(ConfigError, match="onRestoredCheckpoint is for streaming queries"):
+        parse(onRestoredCheckpoint="rewrite", runId="7")
+    assert (
+        parse(onRestoredCheckpoint="rewrite", sinkId="a", streaming=True).on_restored_checkpoint == "rewrite"
+    )
+
+
+def test_only_a_run_with_a_name_can_repair_what_it_lost() -> None:
+    with pytest.raises(ConfigError, match="set the option runId"):
+        parse(onLost="repair")
+    assert parse(onLost="repair", runId="7").on_lost == "repair"
+    assert parse(onLost="repair", sinkId="a", streaming=True).on_lost == "repair"
+
+
 def test_the_servers_are_required() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers is missing"):
         parse_options({"topic": "orders"}, streaming=False)

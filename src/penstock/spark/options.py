@@ -49,6 +49,15 @@ NAMES: Final = (
 )
 _SPELLING: Final = MappingProxyType({name.lower(): name for name in NAMES})
 
+# Those that say how decisions are made and kept. Not sinkId: a name does no harm where nobody asks for it.
+_EXACTLY_ONCE_ONLY: Final = (
+    "onRestoredCheckpoint",
+    "onLost",
+    "recoveryTime",
+    "transactionTimeout",
+    "decisionTopic",
+)
+
 # Options of the producer that the sink sets by itself, with what to use instead.
 _OWN_BUSINESS: Final = MappingProxyType(
     {
@@ -191,6 +200,7 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
         raise ConfigError(
             "runId keeps a run from being written twice, which needs delivery=exactly-once; leave one of them out"
         )
+    _refuse_without_effect(options, text)
     if not (options.streaming and options.exactly_once):
         return
     if _switch(text, "asyncProgressTrackingEnabled"):
@@ -203,6 +213,25 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
             "an exactly-once streaming query needs a name that outlives it: set .option('checkpointLocation', ...) on "
             "the query itself (one from spark.sql.streaming.checkpointLocation is not shown to sinks), or "
             ".option('sinkId', 'a name of your own')"
+        )
+
+
+def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> None:
+    """Refuse what would do nothing: whoever sets it relies on it."""
+    if not options.exactly_once:
+        for name in _EXACTLY_ONCE_ONLY:
+            if name in text:
+                raise ConfigError(f"{name} means nothing with delivery=at-least-once; leave one of them out")
+    if options.streaming:
+        return
+    if "onRestoredCheckpoint" in text:
+        raise ConfigError(
+            "onRestoredCheckpoint is for streaming queries; a batch job has no checkpoint: leave it out"
+        )
+    if "onLost" in text and options.run_id is None:
+        raise ConfigError(
+            "onLost says what a repeated run does, and a run without a name cannot be repeated: set the option runId, "
+            "too, or leave onLost out"
         )
 
 
