@@ -53,4 +53,35 @@ def test_it_tells_other_rows_apart() -> None:
 def test_keys_may_be_missing_and_columns_empty() -> None:
     without = pa.RecordBatch.from_pydict({"value": pa.array([b"x"])})
     assert checksum(without) == checksum(batch([None], [b"x"]))
-    assert checksum() == checksum(batch([], [])) == checksum(batch([None], [None])) == 0
+    assert checksum() == checksum(batch([], []))
+    assert checksum(batch([None], [None])) != checksum()
+
+
+def test_it_tells_where_a_row_ends_and_the_next_begins() -> None:
+    assert checksum(batch([b"k"] * 2, [b"ab", b"c"])) != checksum(batch([b"k"] * 2, [b"a", b"bc"]))
+    assert checksum(batch([b"ab", b"c"], [b"v"] * 2)) != checksum(batch([b"a", b"bc"], [b"v"] * 2))
+
+
+def test_it_tells_nothing_from_an_empty_text() -> None:
+    assert checksum(batch([None], [b"v"])) != checksum(batch([b""], [b"v"]))
+    assert checksum(batch([b"k"], [None])) != checksum(batch([b"k"], [b""]))
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "others"),
+    [
+        ("topic", ["a", "b", None], ["b", "a", None]),
+        ("topic", ["a", "b", None], ["a", "b", ""]),
+        ("partition", [0, 1, None], [1, 0, None]),
+        ("partition", [0, 1, None], [0, 1, 0]),
+    ],
+)
+def test_it_tells_other_places_apart(
+    column: str, rows: list[str | int | None], others: list[str | int | None]
+) -> None:
+    def placed(places: list[str | int | None]) -> pa.RecordBatch:
+        kind = pa.string() if column == "topic" else pa.int32()
+        return pa.RecordBatch.from_pydict({"value": [b"v"] * len(places), column: pa.array(places, kind)})
+
+    assert checksum(placed(rows)) != checksum(placed(others))
+    assert checksum(placed(rows)) == checksum(*(placed(rows).slice(number, 1) for number in range(3)))

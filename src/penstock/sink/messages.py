@@ -32,7 +32,7 @@ class TaskHandle:
         transaction: enough to end it from anywhere.
         task: the index of the Spark partition that was written.
         rows: how many rows it took.
-        checksum: of their keys and values, so that a replay can be compared.
+        checksum: of their keys, values and places, so that a replay can be compared.
         counts: records by partition, named when the transaction turns out to be lost.
     """
 

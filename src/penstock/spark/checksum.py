@@ -1,39 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checksum of the keys and values of a partition: the same for the same rows, however they were cut into batches.
+"""A checksum of the rows of a partition: the same for the same rows, however they were cut into batches.
 
-It is taken over the bytes of the columns as they lie, without an object for a row.
+It is taken over keys, values, topics and partitions; of each text also over the lengths, with -1 for a null, so that
+"ab", "c" is not "a", "bc", and nothing is not "". The bytes are taken as they lie, without an object for a row.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NULL: Final = struct.pack("=i", -1)
+
 
 class RunningChecksum:
     """Takes up batch after batch, in order."""
 
     def __init__(self) -> None:
-        self._keys = 0
-        self._values = 0
+        self._keys = _TextChecksum()
+        self._values = _TextChecksum()
+        self._topics = _TextChecksum()
+        self._partitions = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take up the columns `key`, if there is one, and `value`."""
-        if "key" in batch.schema.names:
-            self._keys = _extended(self._keys, batch.column("key"))
-        self._values = _extended(self._values, batch.column("value"))
+        """Take up the column `value`, and of `key`, `topic` and `partition` those that there are."""
+        names = batch.schema.names
+        if "key" in names:
+            self._keys.add(batch.column("key"))
+        else:
+            self._keys.add_nulls(batch.num_rows)
+        self._values.add(batch.column("value"))
+        if "topic" in names:
+            self._topics.add(batch.column("topic"))
+        if "partition" in names:
+            self._partitions = _with_numbers(self._partitions, batch.column("partition"))
 
     @property
     def value(self) -> int:
-        """The checksum so far, 64 bits: that of the keys above that of the values."""
-        return self._keys << 32 | self._values
+        """The checksum so far, 64 bits: that of keys and places above that of the values."""
+        places = (*self._keys.parts, *self._topics.parts, self._partitions)
+        return crc32c(struct.pack("<5I", *places)) << 32 | crc32c(struct.pack("<2I", *self._values.parts))
 
 
-def _extended(checksum: int, column: pa.Array) -> int:
+class _TextChecksum:
+    """The checksum of one column of texts or bytes.
+
+    Attributes:
+        parts: of the bytes, and of the lengths.
+    """
+
+    def __init__(self) -> None:
+        self.parts = (0, 0)
+
+    def add(self, column: pa.Array) -> None:
+        import pyarrow.compute as pc
+
+        content, lengths = self.parts
+        self.parts = (_with_bytes(content, column), _with_numbers(lengths, pc.binary_length(column)))
+
+    def add_nulls(self, count: int) -> None:
+        content, lengths = self.parts
+        self.parts = (content, crc32c(_NULL * count, lengths))
+
+
+def _with_bytes(checksum: int, column: pa.Array) -> int:
     """The checksum with the bytes of one more array. Spark leaves no bytes below a null, so nulls add none."""
     _, offsets, data = column.buffers()
     if data is None or not len(column):
@@ -42,3 +77,13 @@ def _extended(checksum: int, column: pa.Array) -> int:
     places = memoryview(offsets).cast("B").cast("q" if str(column.type).startswith("large_") else "i")
     start, end = places[column.offset], places[column.offset + len(column)]
     return crc32c(memoryview(data)[start:end], checksum)
+
+
+def _with_numbers(checksum: int, column: pa.Array) -> int:
+    """The checksum with one more array of numbers, as 32 bits each."""
+    if not len(column):
+        return checksum
+    numbers = column.cast("int32").fill_null(-1)
+    _, data = numbers.buffers()
+    start = 4 * numbers.offset
+    return crc32c(memoryview(data).cast("B")[start : start + 4 * len(numbers)], checksum)
