@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -215,6 +215,40 @@ def test_many_bad_rows_are_all_dead_letters(kafka: FakeKafka, producer: Producer
     assert task.finish().dead_letters == 1200
     rows = [headers(letter)[ROW_HEADER] for letter in kafka.records("bad")]
     assert rows == [str(number).encode() for number in range(1200)]
+
+
+class Watched:
+    """A producer that notes how large the tables for a topic are."""
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self.sizes: list[int] = []
+
+    def send_arrow(self, topic: str | None, rows: pa.RecordBatch, **more: Any) -> Any:
+        if topic == self._topic:
+            self.sizes.append(rows.nbytes)
+        return self._producer.send_arrow(topic, rows, **more)
+
+    def flush(self) -> None:
+        self._producer.flush()
+
+
+def test_large_bad_rows_are_copied_a_few_at_a_time(kafka: FakeKafka, producer: Producer) -> None:
+    watched = Watched(producer, "bad")
+    task = sender(cast("Producer", watched), dead_letters=True)
+    task.send(batch(value=[bytes(8000)] * 300, partition=pa.array([5] * 300, pa.int32())))
+    assert task.finish().dead_letters == len(kafka.records("bad")) == 300
+    assert max(watched.sizes) < 1_500_000
+
+
+def test_what_is_too_large_is_not_copied(kafka: FakeKafka, producer: Producer) -> None:
+    watched = Watched(producer, "bad")
+    task = sender(cast("Producer", watched), dead_letters=True)
+    task.send(batch(key=["k"] * 3, value=[b"fine", bytes(3_000_000), bytes(20_000)]))
+    assert task.finish().dead_letters == 2
+    assert [headers(letter)[VALUE_SIZE_HEADER] for letter in kafka.records("bad")] == [b"3000000", b"20000"]
+    assert max(watched.sizes) < 10_000
 
 
 def test_rows_that_are_not_delivered_fail_the_task(kafka: FakeKafka, producer: Producer) -> None:

@@ -9,10 +9,9 @@ a transaction, they become visible with the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.errors import KafkaError
+from penstock.errors import KafkaError, RecordTooLargeError
 from penstock.types import RowErrors
 
 if TYPE_CHECKING:
@@ -29,7 +28,9 @@ VALUE_SIZE_HEADER: Final = "penstock.value.size"
 KEY_SIZE_HEADER: Final = "penstock.key.size"
 HEADERS_LEFT_OUT_HEADER: Final = "penstock.headers.left.out"
 
-_AT_ONCE = 500  # a table may have many bad rows, and these are Python objects
+# A table may have many bad rows, and large ones: so many are copied at a time, whichever is reached first.
+_AT_ONCE = 500
+_BYTES_AT_ONCE = 1 << 20
 _LONGEST_ERROR = 1000
 
 Header = tuple[str, bytes | None]
@@ -69,8 +70,15 @@ class DeadLetters:
         rows = (
             (number, entry.error) for entry in errors for number in range(entry.first_row, entry.last_row + 1)
         )
-        while some := list(islice(rows, _AT_ONCE)):
-            letters = [self._letter(batch, number, error, first_row) for number, error in some]
+        letters: list[_Letter] = []
+        size = 0
+        for number, error in rows:
+            letters.append(self._letter(batch, number, error, first_row))
+            size += letters[-1].size
+            if len(letters) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+                yield from self._send_letters(letters)
+                letters, size = [], 0
+        if letters:
             yield from self._send_letters(letters)
 
     def _send_letters(self, letters: list[_Letter]) -> Iterator[BulkDelivery]:
@@ -93,7 +101,7 @@ class DeadLetters:
 
     def _letter(self, batch: pa.RecordBatch, number: int, error: Exception, first_row: int) -> _Letter:
         headers, left_out = _headers(batch, number)
-        topic = self._topic.encode() if self._topic is not None else _bytes(batch, "topic", number)
+        topic = self._topic.encode() if self._topic is not None else _topic(batch, number)
         about: list[Header] = [
             (ERROR_HEADER, str(error).encode()[:_LONGEST_ERROR]),
             (TOPIC_HEADER, topic),
@@ -102,19 +110,36 @@ class DeadLetters:
         ]
         if left_out:
             about.append((HEADERS_LEFT_OUT_HEADER, str(left_out).encode()))
-        return _Letter(_bytes(batch, "key", number), _bytes(batch, "value", number), headers, about)
+        letter = _Letter(_view(batch, "key", number), _view(batch, "value", number), headers, about)
+        # With more headers it fits even less: its value need not be copied to find that out.
+        return _without_value(letter) if isinstance(error, RecordTooLargeError) else letter
 
 
 class _Letter:
-    """A dead letter: what the row had, and what is to be said about it."""
+    """A dead letter: what the row had, and what is to be said about it. Key and value still lie in the batch.
+
+    Attributes:
+        value_size: of the row's value, also where the letter goes without it.
+    """
 
     def __init__(
-        self, key: bytes | None, value: bytes | None, headers: list[Header], about: list[Header]
+        self, key: memoryview | None, value: memoryview | None, headers: list[Header], about: list[Header]
     ) -> None:
         self.key = key
         self.value = value
         self.headers = headers
         self.about = about
+        self.value_size = _length(value)
+
+    @property
+    def size(self) -> int:
+        """The bytes of key, value and headers."""
+        texts = sum(len(name) + _length(value) for name, value in self.headers)
+        return _length(self.key) + _length(self.value) + texts
+
+
+def _length(content: bytes | memoryview | None) -> int:
+    return 0 if content is None else len(content)
 
 
 def _whole(letter: _Letter) -> _Letter:
@@ -122,18 +147,28 @@ def _whole(letter: _Letter) -> _Letter:
 
 
 def _without_value(letter: _Letter) -> _Letter:
-    size = (VALUE_SIZE_HEADER, str(len(letter.value or b"")).encode())
-    return _Letter(letter.key, None, letter.headers, [*letter.about, size])
+    smaller = _Letter(letter.key, None, letter.headers, [*_kept(letter), _size_header(letter)])
+    smaller.value_size = letter.value_size
+    return smaller
 
 
 def _without_anything(letter: _Letter) -> _Letter:
     sizes = [
-        (VALUE_SIZE_HEADER, str(len(letter.value or b"")).encode()),
-        (KEY_SIZE_HEADER, str(len(letter.key or b"")).encode()),
+        _size_header(letter),
+        (KEY_SIZE_HEADER, str(_length(letter.key)).encode()),
         (HEADERS_LEFT_OUT_HEADER, str(len(letter.headers)).encode()),
     ]
-    about = [header for header in letter.about if header[0] != HEADERS_LEFT_OUT_HEADER]
+    about = [header for header in _kept(letter) if header[0] != HEADERS_LEFT_OUT_HEADER]
     return _Letter(None, None, [], [*about, *sizes])
+
+
+def _kept(letter: _Letter) -> list[Header]:
+    """What was said so far, but for the value's size."""
+    return [header for header in letter.about if header[0] != VALUE_SIZE_HEADER]
+
+
+def _size_header(letter: _Letter) -> Header:
+    return VALUE_SIZE_HEADER, str(letter.value_size).encode()
 
 
 def _table(letters: list[_Letter]) -> pa.RecordBatch:
@@ -154,19 +189,17 @@ def _table(letters: list[_Letter]) -> pa.RecordBatch:
     )
 
 
-def _bytes(batch: pa.RecordBatch, column: str, number: int) -> bytes | None:
-    """A field as bytes; strings may hold bytes that are no UTF-8, so they are not decoded."""
-    import pyarrow as pa
-
+def _view(batch: pa.RecordBatch, column: str, number: int) -> memoryview | None:
+    """The bytes of a field, where they lie; strings may hold bytes that are no UTF-8, so they are not decoded."""
     if column not in batch.schema.names:
         return None
-    cell = batch.column(column).slice(number, 1)
-    if pa.types.is_string(cell.type):
-        cell = cell.view(pa.binary())
-    elif pa.types.is_large_string(cell.type):
-        cell = cell.view(pa.large_binary())
-    value: bytes | None = cell[0].as_py()
-    return value
+    buffer = batch.column(column)[number].as_buffer()
+    return None if buffer is None else memoryview(buffer).cast("B")
+
+
+def _topic(batch: pa.RecordBatch, number: int) -> bytes | None:
+    view = _view(batch, "topic", number)
+    return None if view is None else bytes(view)
 
 
 def _headers(batch: pa.RecordBatch, number: int) -> tuple[list[Header], int]:
