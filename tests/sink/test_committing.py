@@ -115,6 +115,26 @@ def test_a_repeated_commit_never_uses_the_identity_twice(world: World) -> None:
     assert world.visible() == ["0.0", "0.1"]
 
 
+@pytest.mark.parametrize("stop", [{}, {"before": AppendFacts}], ids=["done", "not done"])
+@pytest.mark.parametrize(("batch_id", "rows"), [(1, ["x", "y"]), (0, ["x"])])
+def test_a_decision_of_another_batch_never_passes_for_ones_own(
+    world: World, stop: dict[str, type], batch_id: int, rows: list[str]
+) -> None:
+    driver = world.driver()
+    plan = driver.prepare()
+    first = driver.task(plan, 0, 0, ["a", "b"])
+    if stop:
+        with pytest.raises(Crash):
+            driver.commit([first], 0, **stop)
+    else:
+        driver.commit([first], 0)
+    other = driver.task(plan, batch_id, 1, rows)
+    with pytest.raises(SinkError, match="decision of other transactions"):
+        driver.commit([other], batch_id)
+    driver.prepare()
+    assert world.visible() == ["a", "b"]
+
+
 # ---- handles that are dead, or too old
 
 

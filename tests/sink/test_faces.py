@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from sink.support import Driver, World
@@ -12,6 +13,7 @@ from penstock.control import ControlClient
 from penstock.errors import SinkSupersededError
 from penstock.protocol.messages import API_VERSIONS
 from penstock.sink import DriverIdentity, SinkSettings, abort, commit, prepare
+from penstock.sink import faces as module
 from penstock.sink.driver_identity import Jvm
 from penstock.sink.faces import close_clients
 
@@ -31,7 +33,7 @@ def test_a_batch_from_beginning_to_end(world: World, settings: SinkSettings) -> 
     worker = Driver(world, settings)
     for number in range(3):
         plan = prepare(settings)
-        assert plan.execution == (1, number + 1)
+        assert plan.execution.generation == 1
         messages = [worker.task(plan, number, 0, [str(number)])]
         assert commit(settings, messages, number).decided
     assert world.visible() == ["0", "1", "2"]
@@ -46,7 +48,7 @@ def test_a_batch_that_is_given_up(world: World, settings: SinkSettings) -> None:
 
 def test_another_driver_takes_over(world: World, settings: SinkSettings) -> None:
     prepare(settings)
-    assert prepare(settings, DriverIdentity(Jvm("elsewhere", 1, "now"), 2, "token")).execution == (2, 1)
+    assert prepare(settings, DriverIdentity(Jvm("elsewhere", 1, "now"), 2, "token")).execution.generation == 2
     with pytest.raises(SinkSupersededError):
         prepare(settings)
 
@@ -76,3 +78,27 @@ def test_brokers_that_have_closed_the_connections_meanwhile(world: World, settin
         cluster.drop_connections()
     assert commit(settings, messages, 0).decided
     assert world.visible() == ["a"]
+
+
+def test_a_cluster_that_is_named_in_another_way_has_no_execution_twice(
+    world: World, settings: SinkSettings
+) -> None:
+    """Otherwise a new batch would pass for one that was decided, and its rows be lost without a word."""
+    servers = settings.config["bootstrap.servers"].split(",")
+    other = replace(settings, config={"bootstrap.servers": ",".join(reversed(servers))})
+    assert other.cluster != settings.cluster
+    worker = Driver(world, settings)
+    for number, used in enumerate((settings, other, settings)):
+        message = worker.task(prepare(used), number, 0, [str(number)])
+        assert commit(used, [message], number).decided
+    assert world.visible() == ["0", "1", "2"]
+
+
+def test_what_is_remembered_of_sinks_is_bounded(
+    world: World, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_MEMORIES", 2)
+    monkeypatch.setattr(module, "_memories", {})
+    seen = [prepare(replace(settings, sink_id=f"sink-{name}")).execution for name in "abcab"]
+    assert len(module._memories) == 2
+    assert len(set(seen)) == 5

@@ -110,6 +110,26 @@ def test_clusters_do_not_share_slots() -> None:
         slots.note(replace(plan(1, 1), cluster="a"))
 
 
+def test_no_id_is_given_out_twice_however_the_cluster_is_named() -> None:
+    slots = Slots()
+    one, other = replace(plan(), cluster="a:9092"), replace(plan(), cluster="a:9092,b:9092")
+    given = [slots.take(each) for each in (one, other, one, other)]
+    slots.give_back(given[0], one)
+    later = replace(plan(1, 2), cluster="a:9092,b:9092")
+    assert len({*given, slots.take(later)}) == 5
+
+
+def test_what_is_remembered_of_sinks_is_bounded_and_no_id_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_SINKS", 2)
+    slots = Slots()
+    given = []
+    for digit in "abcab":
+        stamp = ExecutionStamp(digit * 16, Execution(1, 1), ProducerIdentity("c", 1, 0, 5))
+        given.append(slots.take(replace(plan(), stamp=stamp)))
+    assert len(set(given)) == 5
+    assert len(slots._sinks) == 2
+
+
 def test_a_fork_makes_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     slots = Slots()
     parent = parse_task_id(slots.take(plan()))

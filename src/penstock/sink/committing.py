@@ -109,9 +109,15 @@ def _is_decided(stamp: ExecutionStamp, batch: BatchMessages, view: SinkView) -> 
     Raises:
         SinkError: neither.
     """
-    if view.decision is not None and view.decision.execution == stamp.execution:
-        return True
     name = _name(batch)
+    if view.decision is not None and view.decision.execution == stamp.execution:
+        if not _is_same(view.decision, batch, done=view.done):
+            raise SinkError(
+                f"{name} was not decided: under its execution, {stamp.execution}, the log has a decision of other "
+                f"transactions (batch {view.decision.batch_id} of query {view.decision.query_id!r}). Nothing of it is "
+                "visible or will be: run the batch again"
+            )
+        return True
     if view.owner is None or view.owner.generation != stamp.execution.generation:
         raise _superseded(name, "another driver, or another process of this one, has taken the sink over")
     identity = stamp.coordinator
@@ -125,6 +131,20 @@ def _is_decided(stamp: ExecutionStamp, batch: BatchMessages, view: SinkView) -> 
             f"{found.state}). Nothing was touched: run the batch again, the next start finds out what became of it"
         )
     return False
+
+
+def _is_same(decision: Decision, batch: BatchMessages, *, done: bool) -> bool:
+    """Whether a decision of the same execution is that of this batch; once it is done its handles are forgotten."""
+    if (decision.query_id, decision.batch_id) != (batch.query_id, batch.batch_id):
+        return False
+    if decision.rows != sum(handle.rows for handle in batch.handles):
+        return False
+    return done or _ids(decision.handles) == _ids(batch.handles)
+
+
+def _ids(handles: Iterable[TaskHandle]) -> set[tuple[str, int, int]]:
+    transactions = [handle.transaction for handle in handles]
+    return {(each.transactional_id, each.producer_id, each.producer_epoch) for each in transactions}
 
 
 def _decide(

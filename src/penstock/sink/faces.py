@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,11 @@ from penstock.sink.settings import SinkSettings
 # Of this process; a child made by a fork starts anew.
 _clients = IdleClients()
 _readers = LogReaders()
+# Last used last. What is forgotten is found out again at the brokers; only the numbers of executions must never be had
+# twice, so that they are counted for the whole process.
 _memories: dict[tuple[int, str, str, str], PlannerMemory] = {}
+_numbers = itertools.count(1)
+_MAX_MEMORIES = 256  # a process that writes one batch job after the other meets a new sink each time
 
 
 def prepare(
@@ -107,8 +112,12 @@ def _cluster(settings: SinkSettings, client: ControlClient | None) -> Iterator[C
 def _memory(settings: SinkSettings, driver: DriverIdentity) -> PlannerMemory:
     pid = os.getpid()
     place = (pid, driver.token, settings.cluster, settings.sink_key)
-    if place not in _memories:
+    memory = _memories.pop(place, None)
+    if memory is None:
         for stale in [each for each in _memories if each[0] != pid]:
             del _memories[stale]
-        _memories[place] = PlannerMemory()
-    return _memories[place]
+        memory = PlannerMemory(numbers=_numbers)
+    _memories[place] = memory
+    while len(_memories) > _MAX_MEMORIES:
+        del _memories[next(iter(_memories))]
+    return memory

@@ -13,6 +13,8 @@ Rules:
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.errors import (
@@ -68,6 +70,8 @@ class PlannerMemory:
         cleaned_at: when it last cleaned up, monotonic seconds.
         timeout_ms: the tasks' transaction time-out that brokers have accepted; 0 while it is not known.
         log_checked: the log's topic was looked at.
+        numbers: those of the process, for all of its sinks. Two memories may be of one sink, whose cluster was named in
+            two ways: they must not count apart.
     """
 
     generation: int = 0
@@ -75,12 +79,11 @@ class PlannerMemory:
     cleaned_at: float = field(default=-CLEAN_UP_SECONDS)
     timeout_ms: int = 0
     log_checked: bool = False
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def next_execution(self, generation: int) -> Execution:
         """A number that no execution of this process has had."""
-        if generation != self.generation:
-            self.generation, self.number = generation, 0
-        self.number += 1
+        self.generation, self.number = generation, next(self.numbers)
         return Execution(generation, self.number)
 
 
@@ -121,7 +124,8 @@ def prepare_steps(
     previous = Execution(memory.generation, memory.number)
     execution = memory.next_execution(view.owner.generation)
     # An execution that was not decided has failed, and has left transactions open.
-    failed = execution.number > 1 and (view.decision is None or view.decision.execution != previous)
+    repeated = previous.generation == execution.generation
+    failed = repeated and (view.decision is None or view.decision.execution != previous)
     if took_over or failed or now - memory.cleaned_at >= CLEAN_UP_SECONDS:
         memory.cleaned_at = now
         yield from clean_up(key, execution.generation, coordinator.end_txn_version)

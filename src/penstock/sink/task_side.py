@@ -31,6 +31,8 @@ from penstock.transaction_handle import TransactionHandle
 
 # Ids that may be lost to answers that did not come, before a task gives up.
 _MAX_BURNT = 10
+# Sinks that a worker remembers: one that runs one batch job after the other meets a new one each time.
+_MAX_SINKS = 256
 
 
 class Admission(enum.Enum):
@@ -109,7 +111,6 @@ class _SinkSlots:
     free: dict[Execution, list[int]] = field(
         default_factory=dict
     )  # given back, by the execution that used them
-    made: int = 0
 
 
 class Slots:
@@ -122,7 +123,10 @@ class Slots:
         self._lock = threading.Lock()
         self._pid = -1
         self._worker = ""
-        self._sinks: dict[tuple[str, str], _SinkSlots] = {}  # by cluster and sink
+        # By cluster, as it was named, and sink; last used last. What is forgotten costs new ids, and no more: they are
+        # counted for the whole process, so that none is given out twice however a cluster is named.
+        self._sinks: dict[tuple[str, str], _SinkSlots] = {}
+        self._made = 0
 
     def note(self, plan: BatchPlan) -> None:
         """Take notice of an execution.
@@ -148,8 +152,8 @@ class Slots:
                 if not slots.free[oldest]:
                     del slots.free[oldest]
             else:
-                slot = slots.made
-                slots.made += 1
+                slot = self._made
+                self._made += 1
             return str(TaskId(plan.sink_key, plan.execution.generation, self._worker, slot))
 
     def give_back(self, transactional_id: str, plan: BatchPlan) -> None:
@@ -169,9 +173,10 @@ class Slots:
     def _slots_of_locked(self, plan: BatchPlan) -> _SinkSlots:
         self._enter_process_locked()
         place = (plan.cluster, plan.sink_key)
-        slots = self._sinks.get(place)
-        if slots is None:
-            slots = self._sinks[place] = _SinkSlots(plan.execution)
+        slots = self._sinks.pop(place, None) or _SinkSlots(plan.execution)
+        self._sinks[place] = slots
+        while len(self._sinks) > _MAX_SINKS:
+            del self._sinks[next(iter(self._sinks))]
         if plan.execution < slots.newest:
             raise SinkSupersededError(
                 f"this task belongs to execution {plan.execution} of its batch, but execution {slots.newest} has begun "
@@ -179,7 +184,6 @@ class Slots:
             )
         if plan.execution.generation > slots.newest.generation:
             slots.free.clear()  # ids of another generation are not ours to initialise any more
-            slots.made = 0
         slots.newest = plan.execution
         return slots
 
@@ -189,6 +193,7 @@ class Slots:
             self._pid = os.getpid()
             self._worker = secrets.token_hex(6)
             self._sinks = {}
+            self._made = 0
 
 
 _slots = Slots()
