@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import pytest
-from sink.support import QUERY, TOPIC, Crash, World, abort_from_elsewhere, open_task
+from sink.support import QUERY, TOPIC, Crash, World, abort_from_elsewhere, handles_of, open_task
 
-from penstock.errors import DecidedDataLostError, SinkError, SinkLogLostError
+from penstock.errors import DecidedDataLostError, DecisionInDoubtError, SinkError, SinkLogLostError
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.sink import Slots, inspect_sinks, roll_forward
 from penstock.sink.effects import AppendInTransaction, EndTransaction
@@ -86,6 +86,24 @@ def test_a_loss_is_told_and_may_be_accepted(world: World) -> None:
     assert not inspect_sinks(world.config)[0].needs_roll_forward
     driver.batch(1, {0: ["d"]})
     assert world.visible() == ["a", "d"]
+
+
+def test_only_what_is_lost_for_good_is_accepted_as_a_loss(world: World) -> None:
+    """A transaction that we may not ask about is perhaps committed, or still open: it must not be written off."""
+    driver = world.driver()
+    plan = driver.prepare()
+    message = driver.task(plan, 0, 0, ["a"])
+    with pytest.raises(Crash):
+        driver.commit([message], 0, after=EndTransaction)
+    (handle,) = handles_of([message])
+    with world.kafka.locked() as cluster:
+        cluster.denied_transactional_ids.add(handle.transaction.transactional_id)
+    with pytest.raises(DecisionInDoubtError, match="Nothing was taken down"):
+        roll_forward(world.config, driver.settings.sink_key, accept_loss=True)
+    with world.kafka.locked() as cluster:
+        cluster.denied_transactional_ids.clear()
+    assert roll_forward(world.config, driver.settings.sink_key).rows == 1
+    assert world.visible() == ["a"]
 
 
 def test_rolling_forward_disturbs_no_running_job(world: World) -> None:

@@ -11,7 +11,12 @@ from penstock.control.client import ControlClient, ControlSource, control_client
 from penstock.control.configs import describe_topic
 from penstock.control.pool import Completion
 from penstock.control.transactions import TransactionListing, describe_transactions, list_transactions
-from penstock.errors import DecisionInDoubtError, SinkError
+from penstock.errors import (
+    DecisionInDoubtError,
+    SinkError,
+    TransactionAbortedError,
+    TransactionUnknownError,
+)
 from penstock.sink.carrying_out import Cluster
 from penstock.sink.effects import AppendFacts, Effects, EndAll, ReadLog
 from penstock.sink.log_reader import LogReader
@@ -25,6 +30,8 @@ from penstock.sink.writing import complain_of, counted, lost_error, lost_handles
 
 _ANY_TASK = r"ps\.[0-9a-f]{16}\.[0-9]+\.[0-9a-zA-Z-]+\.[0-9]+"
 _ONGOING = "Ongoing"
+# Only after these is a transaction lost. After anything else (a missing permission, say) it may well be committed.
+_FOR_GOOD = (TransactionAbortedError, TransactionUnknownError)
 
 
 def inspect_sinks(
@@ -165,18 +172,18 @@ def _roll_forward(sink_key: str, *, accept_loss: bool) -> Effects[CommitReport]:
 def _sorted_by_end(
     decision: Decision, completions: list[Completion]
 ) -> tuple[list[TaskHandle], list[TaskHandle]]:
-    """What is committed, and what is lost or cannot be found out.
+    """What is committed, and what is lost or nobody can tell any more.
 
     Raises:
-        DecisionInDoubtError: it can be found out, but not yet.
+        DecisionInDoubtError: it can be found out, but was not: not yet, or not by us.
     """
     committed: list[TaskHandle] = []
     lost: list[TaskHandle] = []
     for handle, completion in zip(decision.handles, completions, strict=True):
-        if completion.error is not None and completion.error.retriable:
+        if completion.error is not None and not isinstance(completion.error, _FOR_GOOD):
             raise DecisionInDoubtError(
-                f"how the transaction of task {handle.task} ended is not known yet: {completion.error}. Nothing was "
-                "taken down: try again"
+                f"how the transaction of task {handle.task} ended is not known: {completion.error}. Nothing was "
+                "taken down: try again when the cause is gone"
             ) from completion.error
         (committed if completion.error is None else lost).append(handle)
     return committed, lost
