@@ -10,10 +10,12 @@ from sink.support import World
 
 from penstock.control import ControlClient
 from penstock.errors import KafkaError, KafkaTimeoutError
+from penstock.protocol.messages import LIST_TRANSACTIONS
 from penstock.sink import carrying_out
 from penstock.sink.carrying_out import Cluster, LogReaders
-from penstock.sink.effects import Effect, EndAll, Note, Reached, ReadLog
+from penstock.sink.effects import Effect, Effects, EndAll, ListOngoing, Note, Reached, ReadLog
 from penstock.sink.seam import Step
+from penstock.testing import Fault
 from penstock.types import TopicPartition
 
 KEY = "0123456789abcdef"
@@ -87,3 +89,23 @@ def test_readers_are_kept_by_cluster_and_place(monkeypatch: pytest.MonkeyPatch) 
     assert readers.reader("a", TopicPartition("log", 1)) is not first
     monkeypatch.setattr(carrying_out.os, "getpid", lambda: -3)
     assert readers.reader("a", place) is not first  # a child does not share its parent's
+
+
+def test_a_broker_that_does_not_answer_hides_only_its_own_open_transactions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying_out, "LIST_SECONDS", 1.0)
+    driver = world.driver()
+    plan = driver.prepare()
+    for number in range(6):
+        driver.task(plan, 0, number % 2, ["x"])
+    key = driver.settings.sink_key
+    everything = driver.run(_one(ListOngoing(key)))
+    world.kafka.add_fault(Fault(api=LIST_TRANSACTIONS, broker=0, delay=30.0, times=None))
+    some = driver.run(_one(ListOngoing(key)))
+    assert set(some) < set(everything) or some == everything
+    assert some
+
+
+def _one(effect: Effect) -> Effects[Any]:
+    return (yield effect)

@@ -65,6 +65,16 @@ def test_the_order_is_decision_description_commit_ends_done(world: World) -> Non
     ]
 
 
+def test_left_overs_are_looked_for_before_the_decision_has_begun(world: World) -> None:
+    """From its first record on the decision has thirty seconds, and a broker that is down would use them up."""
+    driver = world.driver()
+    _, messages = two_tasks(driver)
+    driver.seen.clear()
+    driver.commit(messages, 0)
+    kinds = [type(effect) for effect in driver.seen if isinstance(effect, ListOngoing | AppendInTransaction)]
+    assert ListOngoing not in kinds[kinds.index(AppendInTransaction) :]
+
+
 def test_no_rows_no_decision(world: World) -> None:
     driver = world.driver()
     plan = driver.prepare()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
+from penstock.control.client import DEFAULT_TIMEOUT, ControlClient, ControlSource, control_client
 from penstock.control.steps import OnNode, Rest, Steps, ask_once, ask_until_answered
 from penstock.errors import KafkaError, UnsupportedVersionError, broker_error
 from penstock.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
@@ -85,6 +85,29 @@ def list_transactions(
         (listing for ticket in tickets for listing in ticket.result),
         key=lambda listing: listing.transactional_id,
     )
+
+
+def list_where_answered(
+    client: ControlClient, pattern: str, states: Sequence[str], timeout: float
+) -> tuple[list[TransactionListing], list[KafkaError]]:
+    """The same of those brokers that answer, and what went wrong with the others.
+
+    Raises:
+        KafkaError: none answered.
+    """
+    compiled = _compile(pattern)
+    left = client.deadline(timeout)
+    brokers = client.brokers(left())
+    listings: list[TransactionListing] = []
+    failures: list[KafkaError] = []
+    for ticket in client.run_all([_list_at(node, compiled, list(states)) for node in brokers], left()):
+        try:
+            listings += ticket.result
+        except KafkaError as error:
+            failures.append(error)
+    if failures and len(failures) == len(brokers):
+        raise failures[0]
+    return sorted(listings, key=lambda listing: listing.transactional_id), failures
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

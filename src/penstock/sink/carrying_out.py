@@ -21,7 +21,7 @@ from penstock.control.producing import (
     write_batch,
 )
 from penstock.control.steps import CoordinatorOf, Steps, ask_until_answered
-from penstock.control.transactions import TransactionDescription, describe_transactions, list_transactions
+from penstock.control.transactions import TransactionDescription, describe_transactions, list_where_answered
 from penstock.errors import KafkaError, SinkLogLostError, TopicAuthorizationError
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.protocol.requests import SchemaRequest
@@ -41,6 +41,8 @@ log = logging.getLogger("penstock.sink")
 
 T = TypeVar("T")
 
+# For asking all brokers what is open. It is asked for the readers' sake only, and a batch waits meanwhile.
+LIST_SECONDS = 5.0
 # How much longer than its time-out a transaction is waited for: until coordinators have looked, and markers are there.
 _EXPIRY_GRACE_SECONDS = 40.0
 
@@ -210,7 +212,12 @@ class Cluster:
 
     def _list_ongoing(self, effect: effects.ListOngoing) -> list[str]:
         pattern = task_id_pattern(effect.sink_key)
-        found = list_transactions(self._client, pattern=pattern, states=["Ongoing"], timeout=self._timeout)
+        timeout = min(self._timeout, LIST_SECONDS)
+        found, failures = list_where_answered(self._client, pattern, ["Ongoing"], timeout)
+        for failure in failures:
+            log.warning(
+                "a broker did not tell its open transactions, which are left to the next time: %s", failure
+            )
         return [listing.transactional_id for listing in found]
 
     def _fence_all(self, effect: effects.FenceAll) -> list[KafkaError | None]:

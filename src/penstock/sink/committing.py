@@ -163,9 +163,10 @@ def _decide(
     decision, records = decision_records(key, decision, None if before is None else before.execution)
     if view.undone is not None:
         records = [*chunk_tombstones(key, view.undone), *records]
+    # From its first record on the decision has little time: what can be done before is.
+    left_over = yield from _find_left_over(settings, stamp, batch)
     try:
         yield from write_in_transaction(identity, key, records)
-        left_over = yield from _find_left_over(settings, stamp, batch)
         ids = (identity.transactional_id, *(handle.transaction.transactional_id for handle in batch.handles))
         described: Described = yield Describe(ids)
     except KafkaError as error:
