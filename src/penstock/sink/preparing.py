@@ -246,14 +246,20 @@ def _find_timeout(settings: SinkSettings) -> Effects[int]:
         except BrokerError as error:
             if error.code != _INVALID_TRANSACTION_TIMEOUT:
                 raise
-            if timeout_ms // 2 < settings.shortest_timeout_ms:
+            if timeout_ms <= settings.shortest_timeout_ms:
                 raise ConfigError(
                     f"the brokers do not allow a transaction time-out of {timeout_ms} ms, and less than "
                     f"{settings.shortest_timeout_ms} ms leaves no time to finish a batch after a crash. Raise the "
-                    "brokers' transaction.max.timeout.ms, or lower recoveryTime. Nothing was written"
+                    "brokers' transaction.max.timeout.ms; or lower recoveryTime, and set transactionTimeout to what "
+                    "the brokers allow. Nothing was written"
                 ) from error
-            timeout_ms //= 2
+            timeout_ms = max(timeout_ms // 2, settings.shortest_timeout_ms)
         else:
+            if timeout_ms < settings.transaction_timeout_ms:
+                yield Note(
+                    f"the brokers do not allow transactionTimeout={settings.transaction_timeout_ms}ms, so that it is "
+                    f"{timeout_ms} ms. If batches need longer, set it to the brokers' transaction.max.timeout.ms"
+                )
             return timeout_ms
 
 
@@ -265,8 +271,8 @@ def _refuse_if_replaced(settings: SinkSettings, view: SinkView, driver: DriverId
 def _superseded(settings: SinkSettings, owner: Owner) -> SinkSupersededError:
     return SinkSupersededError(
         f"{settings.name} belongs to another driver now ({owner.jvm}, generation {owner.generation}), which has taken "
-        "over from this one. Nothing was written: stop this job. Two jobs that are meant to run side by side need a "
-        "sinkId each"
+        "over from this one. Nothing was written: stop this job. If it is this one that should go on, stop the other "
+        "and start this Spark application anew. Two jobs that are meant to run side by side need a sinkId each"
     )
 
 
