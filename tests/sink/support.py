@@ -121,8 +121,8 @@ class Driver:
         report: CommitReport = self.run(commit_steps(self.settings, messages, batch_id), **stop)
         return report
 
-    def abort(self, messages: list[Message | None], batch_id: int = 0) -> bool:
-        aborted: bool = self.run(abort_steps(self.settings, messages, batch_id))
+    def abort(self, messages: list[Message | None], batch_id: int = 0, plan: BatchPlan | None = None) -> bool:
+        aborted: bool = self.run(abort_steps(self.settings, messages, batch_id, plan))
         return aborted
 
     def batch(

@@ -54,13 +54,23 @@ def _clean_up(sink_key: str, generation: int, end_txn_version: int, *, is_over: 
             older.append(name)
         elif parts.generation == generation:
             own.append(name)
-    if older:
-        failures: list[KafkaError | None] = yield FenceAll(tuple(older), FENCE_TIMEOUT_MS)
-        for name, failure in zip(older, failures, strict=True):
-            if failure is not None:
-                yield Note(f"the open transaction of {name} could not be aborted now: {failure}")
+    yield from _fence(older)
     if own:
         yield from _end_own(own, end_txn_version)
+
+
+def _fence(names: list[str]) -> Effects[None]:
+    if not names:
+        return
+    failures: list[KafkaError | None] = yield FenceAll(tuple(names), FENCE_TIMEOUT_MS)
+    for name, failure in zip(names, failures, strict=True):
+        if failure is not None:
+            yield Note(f"the open transaction of {name} could not be aborted now: {failure}")
+
+
+def fence_left_over(handles: tuple[TransactionHandle, ...]) -> Effects[None]:
+    """Take over ids that nobody will use again, which also shuts out whoever still writes."""
+    yield from _fence([handle.transactional_id for handle in handles])
 
 
 def find_left_over(

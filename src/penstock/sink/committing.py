@@ -42,7 +42,7 @@ from penstock.sink.log_records import (
 )
 from penstock.sink.log_view import SinkView
 from penstock.sink.messages import BatchMessages, Message, TaskHandle, sort_out
-from penstock.sink.plan import ExecutionStamp, ProducerIdentity
+from penstock.sink.plan import Execution, ExecutionStamp, ProducerIdentity
 from penstock.sink.repairing import check_repair, is_repair
 from penstock.sink.reports import CommitReport
 from penstock.sink.seam import Step
@@ -72,6 +72,8 @@ def commit_steps(
     batch = sort_out(messages, settings.sink_key, batch_id)
     batch = batch._replace(handles=tuple(each for each in batch.handles if not each.transaction.empty))
     if batch.stamp is None or not (batch.handles or batch.skipped):
+        if settings.one_off:
+            yield from forget(settings.sink_key)
         return CommitReport(decided=False)
     view: SinkView = yield ReadLog(settings.sink_key)
     if batch.skipped and not batch.handles:
@@ -99,7 +101,7 @@ def commit_steps(
         version = batch.stamp.coordinator.end_txn_version
         yield from clean_up(settings.sink_key, generation, version, is_over=True)
     if settings.one_off:
-        yield from _forget(settings.sink_key, decision)
+        yield from forget(settings.sink_key, decision.execution)
     return _report(batch, decided=True)
 
 
@@ -261,9 +263,10 @@ def is_ours(found: TransactionDescription | None, identity: ProducerIdentity) ->
     )
 
 
-def _forget(sink_key: str, decision: Decision) -> Effects[None]:
+def forget(sink_key: str, execution: Execution | None = None) -> Effects[None]:
+    """Let the log forget a run that nobody will ask for again; `execution` is the one that was decided, if any."""
     try:
-        yield AppendFacts(sink_key, tuple(forget_records(sink_key, decision.execution)))
+        yield AppendFacts(sink_key, tuple(forget_records(sink_key, execution)))
     except KafkaError as error:
         yield Note(f"the log keeps the records of a run that nobody will ask for again: {error}")
 

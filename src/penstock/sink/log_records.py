@@ -221,14 +221,11 @@ def done_records(sink_key: str, decision: Decision, lost: Sequence[TaskHandle] =
     return [done, *chunk_tombstones(sink_key, decision)]
 
 
-def forget_records(sink_key: str, execution: Execution) -> list[KeyValue]:
+def forget_records(sink_key: str, execution: Execution | None = None) -> list[KeyValue]:
     """Tombstones for all that a sink has, when its last decision is done and nobody will ask for it again."""
-    keys = [
-        Key("done", sink_key, execution),
-        Key("decision", sink_key),
-        Key("owner", sink_key),
-        Key("sink", sink_key),
-    ]
+    keys = [Key("decision", sink_key), Key("owner", sink_key), Key("sink", sink_key)]
+    if execution is not None:
+        keys.insert(0, Key("done", sink_key, execution))
     return [KeyValue(key.encode(), None) for key in keys]
 
 

@@ -143,7 +143,7 @@ class Write:
                 from penstock.sink import abort
 
                 outcomes = [message.outcome for message in _task_messages(messages)]
-                abort(self._settings, outcomes, batch_id)
+                abort(self._settings, outcomes, batch_id, self._plan)
 
 
 class BatchWriter(DataSourceArrowWriter):
