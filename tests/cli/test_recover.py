@@ -106,7 +106,9 @@ def test_without_a_sink_all_are_shown_and_nothing_is_changed(
     assert "process 4711 on host-1, generation 3" in shown
 
 
-@pytest.mark.parametrize("which", [["--sink-id", "orders"], ["--sink-key", KEY.upper()], ["--all"]])
+@pytest.mark.parametrize(
+    "which", [["--sink-id", "orders"], ["--sink-id", "orders/"], ["--sink-key", KEY.upper()], ["--all"]]
+)
 def test_a_named_sink_is_rolled_forward(
     sinks: FakeSinks, capsys: pytest.CaptureFixture[str], which: list[str]
 ) -> None:
@@ -115,6 +117,19 @@ def test_a_named_sink_is_rolled_forward(
     said = capsys.readouterr()
     assert ": done" in said.out
     assert "1 transaction with 10 rows committed" in said.err
+
+
+def test_a_sink_whose_log_cannot_be_read_is_shown_with_the_reason(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = "0" * 16
+    broken = SinkState(other, None, None, None, -1, 0, unreadable="part 1 of 2 is missing")
+    sinks.states = {KEY: FINISHED, other: broken}
+    assert main(["recover", "--all"]) == 1
+    shown = capsys.readouterr().out
+    assert "UNREADABLE   part 1 of 2 is missing" in shown
+    assert "sink 'orders'" in shown
+    assert sinks.rolled == []
 
 
 def test_a_finished_sink_is_left_alone(sinks: FakeSinks) -> None:

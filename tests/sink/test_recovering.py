@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sink.support import QUERY, TOPIC, Crash, World, abort_from_elsewhere, handles_of, open_task
 
+from penstock.control.producing import KeyValue
 from penstock.errors import DecidedDataLostError, DecisionInDoubtError, SinkError, SinkLogLostError
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.sink import Slots, inspect_sinks, roll_forward
-from penstock.sink.effects import AppendInTransaction, EndTransaction
+from penstock.sink.effects import AppendFacts, AppendInTransaction, Effect, Effects, EndTransaction
+from penstock.sink.log_records import Key
+from penstock.sink.plan import Execution
 
 
 def test_without_a_log_there_are_no_sinks(world: World) -> None:
@@ -104,6 +109,26 @@ def test_only_what_is_lost_for_good_is_accepted_as_a_loss(world: World) -> None:
         cluster.denied_transactional_ids.clear()
     assert roll_forward(world.config, driver.settings.sink_key).rows == 1
     assert world.visible() == ["a"]
+
+
+def test_a_sink_that_cannot_be_read_does_not_hide_the_others(world: World) -> None:
+    broken, well = world.driver(), world.driver(sink_id="well")
+    well.batch(0, {1: ["b"]})
+    with pytest.raises(Crash):
+        broken.batch(0, {0: ["a"]}, after=EndTransaction)
+    key = broken.settings.sink_key
+    chunk = KeyValue(Key("chunk", key, Execution(1, 1), 0).encode(), None)
+    broken.run(_one(AppendFacts(key, (chunk,))))
+    states = {state.sink_key: state for state in inspect_sinks(world.config)}
+    assert "part 1 of 1" in (states[key].unreadable or "")
+    assert states[well.settings.sink_key].unreadable is None
+    assert len(states) == 2
+    with pytest.raises(SinkLogLostError, match="part 1 of 1"):
+        roll_forward(world.config, key)
+
+
+def _one(effect: Effect) -> Effects[Any]:
+    return (yield effect)
 
 
 def test_rolling_forward_disturbs_no_running_job(world: World) -> None:

@@ -33,7 +33,8 @@ Without a sink, all of them are shown and nothing is changed. With --sink-id, --
 rolled forward: their transactions are committed, so that readers see the whole batch. That is safe at any time and from
 anywhere, also while the sink's own driver runs or another `penstock recover` does the same.
 
-The exit code is 0 when no decided batch is left unfinished, and 1 when one is, or when something went wrong.
+The exit code is 0 when no decided batch is left unfinished, and 1 when one is, when the log of a sink
+cannot be read, or when something went wrong.
 """
 _EPILOG = """\
 examples:
@@ -87,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
     key = _chosen_key(args)
     with ControlClient(producer_config(args)) as client:
         states = inspect_sinks(client, key, log_topic=args.decision_topic)
+        if not states and args.sink_id is not None and args.sink_id.endswith("/"):
+            # The slash at the end of a checkpoint location is no part of the sink's name.
+            key = sink_key(args.sink_id.rstrip("/") or "/", args.run_id)
+            states = inspect_sinks(client, key, log_topic=args.decision_topic)
         if key is not None and not states:
             raise CommandError(_not_found(args, key))
         changes = not args.show and (key is not None or args.all)
@@ -101,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         print(describe(states) if states else f"No sink has written to {args.decision_topic} yet.")
     for error in failed.values():
         print(f"penstock: {error}", file=sys.stderr)
-    return 1 if failed or any(state.needs_roll_forward for state in states) else 0
+    return 1 if failed or any(state.needs_roll_forward or state.unreadable for state in states) else 0
 
 
 def _chosen_key(args: argparse.Namespace) -> str | None:
@@ -164,6 +169,8 @@ def describe(states: Sequence[SinkState]) -> str:
 
 def _lines(state: SinkState) -> list[str]:
     lines = [_title(state)]
+    if state.unreadable is not None:
+        return [*lines, f"  UNREADABLE   {state.unreadable}"]
     if state.owner is None:
         lines.append("  owner        none")
     else:
@@ -222,6 +229,7 @@ def as_json(state: SinkState) -> Mapping[str, Any]:
         "runId": state.run_id,
         "owner": None if state.owner is None else str(state.owner),
         "generation": state.generation,
+        "unreadable": state.unreadable,
         "needsRollForward": state.needs_roll_forward,
         "deciding": state.deciding,
         "lastDecided": dict(state.last_decided),

@@ -14,6 +14,7 @@ from penstock.control.transactions import TransactionListing, describe_transacti
 from penstock.errors import (
     DecisionInDoubtError,
     SinkError,
+    SinkLogLostError,
     TransactionAbortedError,
     TransactionUnknownError,
 )
@@ -57,12 +58,21 @@ def inspect_sinks(
             for view in _views(client, LogReader(log_topic, partition), sink_key)
         ]
         ongoing = list_transactions(client, pattern=_ANY_TASK, states=[_ONGOING])
-        return [_state(client, view, ongoing) for view in views]
+        return [view if isinstance(view, SinkState) else _state(client, view, ongoing) for view in views]
 
 
-def _views(client: ControlClient, reader: LogReader, only: str | None) -> list[SinkView]:
+def _views(client: ControlClient, reader: LogReader, only: str | None) -> list[SinkView | SinkState]:
+    """The sinks of a partition; one whose records cannot be read does not hide the others."""
     contents = reader.read(client)
-    return [contents.view(key) for key in contents.sink_keys() if only in (None, key)]
+    views: list[SinkView | SinkState] = []
+    for key in contents.sink_keys():
+        if only not in (None, key):
+            continue
+        try:
+            views.append(contents.view(key))
+        except SinkLogLostError as error:
+            views.append(SinkState(key, None, None, None, -1, 0, unreadable=str(error)))
+    return views
 
 
 def _state(client: ControlClient, view: SinkView, ongoing: list[TransactionListing]) -> SinkState:

@@ -84,6 +84,7 @@ class SinkState:
         decision: the last one.
         deciding: a decision is being written at this moment, or its driver died over it.
         left_over: transactions that wait for the next start or their time-out.
+        unreadable: why the log does not tell how it stands; None when it does.
     """
 
     sink_key: str
@@ -96,6 +97,7 @@ class SinkState:
     decision: DecisionState | None = None
     deciding: bool = False
     left_over: tuple[OpenTransaction, ...] = ()
+    unreadable: str | None = None
 
     @property
     def needs_roll_forward(self) -> bool:
