@@ -13,6 +13,7 @@ import pytest
 from pyspark.taskcontext import TaskContext
 
 from penstock.errors import BadRowsError, KafkaError, SinkSupersededError
+from penstock.protocol.messages import PRODUCE
 from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, prepare
 from penstock.spark import cluster_check, producer_cache
 from penstock.spark.commit_message import TaskMessage
@@ -20,7 +21,7 @@ from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.spark_task import SparkTask
 from penstock.spark.task_write import write_at_least_once, write_exactly_once
 from penstock.spark.writers import BatchWriter, Write, sink_settings
-from penstock.testing import FakeKafka
+from penstock.testing import FakeKafka, Fault
 from penstock.testing.transaction_state import TxnState
 
 QUERY = "0b4d"
@@ -134,6 +135,18 @@ def test_after_a_bad_row_the_transaction_is_aborted_at_once(kafka: FakeKafka) ->
             entry.transactional_id for entry in cluster.transactions if entry.state is TxnState.ONGOING
         ]
     assert open_ids == []
+    assert producer_cache._producers == {}
+
+
+def test_after_a_record_was_refused_the_transaction_is_aborted_at_once(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    made = plan(settings)
+    kafka.add_fault(Fault(api=PRODUCE, error=87, times=None))  # an invalid record, says the broker
+
+    with pytest.raises(KafkaError):
+        write_exactly_once(settings, made, SparkTask(0, QUERY, 0), [batch("a"), batch("b")])
+    with kafka.locked() as cluster:
+        assert [entry for entry in cluster.transactions if entry.state is TxnState.ONGOING] == []
     assert producer_cache._producers == {}
 
 

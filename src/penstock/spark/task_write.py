@@ -11,10 +11,11 @@ Rules:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadRowsError, KafkaError
+from penstock.errors import KafkaError
 from penstock.sink import (
     Admission,
     BatchPlan,
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.producer.producer import Producer
+
+
+# How long a task that has failed waits for its transaction to be aborted. Spark waits with it.
+_ABORT_SECONDS = 5.0
 
 
 def write_at_least_once(
@@ -130,14 +135,23 @@ def _send_all(sender: PartitionSender, batches: Iterable[pa.RecordBatch]) -> Tas
 
 
 def _give_up(producer: Producer, error: BaseException) -> None:
-    """Abort the transaction after an error, if the producer is fit to do so at once; then let it go."""
-    is_fit = isinstance(error, BadRowsError) or not isinstance(error, KafkaError)
-    if is_fit and isinstance(error, Exception):  # a process that is told to end must not be held up
-        try:
-            producer.abort_transaction()
-        except KafkaError as failure:  # whoever cleans up, or the time-out, will do it
-            error.add_note(f"the transaction could not be aborted at once: {failure}")
-    forget_producer(producer)
+    """Abort the transaction after an error, if that can be done quickly; then let the producer go."""
+    if isinstance(error, Exception):  # a process that is told to end must not be held up
+        aborting = threading.Thread(
+            target=_abort, args=(producer, error), name="penstock-spark-abort", daemon=True
+        )
+        aborting.start()
+        aborting.join(_ABORT_SECONDS)
+        if aborting.is_alive():
+            error.add_note(f"the transaction could not be aborted within {_ABORT_SECONDS:g} s")
+    forget_producer(producer)  # which ends an abort that has not come through
+
+
+def _abort(producer: Producer, error: Exception) -> None:
+    try:
+        producer.abort_transaction()
+    except KafkaError as failure:  # whoever cleans up, or the time-out, will do it
+        error.add_note(f"the transaction could not be aborted at once: {failure}")
 
 
 def _counts(report: TaskReport) -> tuple[PartitionCount, ...]:
