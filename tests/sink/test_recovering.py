@@ -131,6 +131,15 @@ def _one(effect: Effect) -> Effects[Any]:
     return (yield effect)
 
 
+def test_a_one_off_run_that_was_rolled_forward_is_forgotten(world: World) -> None:
+    driver = world.driver(sink_id="batch", run_id="random", one_off=True)
+    with pytest.raises(Crash):
+        driver.batch(0, {0: ["a"]}, after=EndTransaction)
+    roll_forward(world.config, driver.settings.sink_key)
+    assert world.visible() == ["a"]
+    assert inspect_sinks(world.config) == []
+
+
 def test_rolling_forward_disturbs_no_running_job(world: World) -> None:
     driver = world.driver()
     driver.batch(0, {0: ["a"]})

@@ -63,6 +63,7 @@ class Claim:
 
     sink_id: str
     run_id: str | None
+    one_off: bool = False  # nobody will ask for the run again
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,10 @@ def _owned_by(driver: DriverIdentity, generation: int, previous: tuple[Jvm, ...]
 
 def claim_record(sink_key: str, claim: Claim) -> KeyValue:
     """A sink's name in words."""
-    return KeyValue(Key("sink", sink_key).encode(), _value(sink_id=claim.sink_id, run_id=claim.run_id))
+    return KeyValue(
+        Key("sink", sink_key).encode(),
+        _value(sink_id=claim.sink_id, run_id=claim.run_id, one_off=claim.one_off),
+    )
 
 
 def owner_record(sink_key: str, owner: Owner) -> KeyValue:
@@ -256,7 +260,7 @@ def check_format(raw_key: bytes) -> None:
 def parse_claim(raw: bytes) -> Claim:
     """Read a sink's name."""
     values = _parse(raw)
-    return Claim(values["sink_id"], values["run_id"])
+    return Claim(values["sink_id"], values["run_id"], bool(values.get("one_off", False)))
 
 
 def parse_owner(raw: bytes) -> Owner:

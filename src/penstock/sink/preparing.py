@@ -156,7 +156,7 @@ def _introduce(settings: SinkSettings, driver: DriverIdentity) -> Effects[int]:
             raise _log_lost(settings)
         _refuse_if_replaced(settings, view, driver)
         return _generation(view)
-    yield AppendFacts(key, (claim_record(key, Claim(settings.sink_id, settings.run_id)),))
+    yield AppendFacts(key, (claim_record(key, Claim(settings.sink_id, settings.run_id, settings.one_off)),))
     return _generation(view)
 
 

@@ -19,6 +19,7 @@ from penstock.errors import (
     TransactionUnknownError,
 )
 from penstock.sink.carrying_out import Cluster
+from penstock.sink.committing import forget
 from penstock.sink.effects import AppendFacts, Effects, EndAll, ReadLog
 from penstock.sink.log_reader import LogReader
 from penstock.sink.log_records import Decision, done_records
@@ -175,6 +176,8 @@ def _roll_forward(sink_key: str, *, accept_loss: bool) -> Effects[CommitReport]:
         complain_of(decision, completions)
     committed, lost = _sorted_by_end(decision, completions)
     yield AppendFacts(sink_key, tuple(done_records(sink_key, decision, lost)))
+    if view.claim is not None and view.claim.one_off:
+        yield from forget(sink_key, decision.execution)
     rows = sum(handle.rows for handle in committed)
     return CommitReport(False, False, len(committed), rows, counted(committed))
 
