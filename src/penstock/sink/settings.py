@@ -74,7 +74,7 @@ class SinkSettings:
         if self.transaction_timeout_ms < self.shortest_timeout_ms:
             raise ConfigError(
                 f"transactionTimeout ({self.transaction_timeout_ms} ms) must be at least twice recoveryTime "
-                f"({self.recovery_time_ms} ms), and 100 s more than it: a decided batch must outlive its driver's "
+                f"({self.recovery_time_ms} ms), and a minute more than it: a decided batch must outlive its driver's "
                 f"restart. The least is {self.shortest_timeout_ms} ms"
             )
 
@@ -96,7 +96,7 @@ class SinkSettings:
     @property
     def shortest_timeout_ms(self) -> int:
         """What the tasks' transaction time-out may not fall below: 40 s are for the decision, the rest for tasks."""
-        return max(2 * self.recovery_time_ms, self.recovery_time_ms + 100_000)
+        return max(2 * self.recovery_time_ms, self.recovery_time_ms + 60_000)
 
     @property
     def name(self) -> str:

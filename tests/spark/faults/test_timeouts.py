@@ -9,12 +9,12 @@ from spark.faults.scene import Scene, long_list
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-# A decision wants 40 s and the recovery time left: with these, a transaction may be a minute old.
-SHORT = {"transactionTimeout": "200 s", "recoveryTime": "100 s"}
+# A decision wants 40 s and the recovery time left: with these, a transaction may be twenty seconds old.
+SHORT = {"transactionTimeout": "61 s", "recoveryTime": "1 s"}
 
 
 def test_no_decision_when_a_transaction_might_end_before_it_is_carried_out(scene: Scene) -> None:
-    scene.plan(Rule("TASK_DETACHED", ("pause 63",), batch=1, partition=0, attempt=0), **SHORT)
+    scene.plan(Rule("TASK_DETACHED", ("pause 23",), batch=1, partition=0, attempt=0), **SHORT)
     ending = scene.run()
     assert ending.error is not None
     assert not ending.killed
