@@ -7,6 +7,7 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 # What takes longest is where the next minute is to be had.
 SLOWEST := --durations 12 --durations-min 3
+DEMO_TESTS := tests/integration/test_demo.py
 
 SETUP_STAMP := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-done
@@ -38,12 +39,12 @@ demo: build need-java ## a Spark pipeline into a real Kafka, killed twice: is ev
 
 ##@ Verify
 
-# Tests with a broker mostly wait, the others compute: side by side they take little more than the longer of the two.
+# Tests with a broker or Spark mostly wait, the others compute: side by side they take little more than the longest.
 .PHONY: test
 ifeq ($(PYTEST_ARGS),)
 test: build need-java ## the whole suite, compiled and without compiled modules
 	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker' \
-	  '$(MAKE) --no-print-directory test-units test-pure test-spark'
+	  '$(MAKE) --no-print-directory test-units test-pure test-demo' '$(MAKE) --no-print-directory test-spark'
 else
 test: test-compiled test-pure
 endif
@@ -59,9 +60,15 @@ test-broker: build need-java ## of it, what needs a real Kafka, but no Spark
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-spark
-test-spark: build need-java ## of it, what needs a real Spark
+test-spark: build need-java ## of it, what needs a real Spark, but for the demo
 	@echo '==> tests with a real Spark, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(SLOWEST) $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark --ignore $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
+
+# Apart from the others with Spark, so that all parts of `make test` take about as long.
+.PHONY: test-demo
+test-demo: build need-java ## of it, small runs of the demo
+	@echo '==> small runs of the demo'
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-units
 test-units: build ## of it, what needs neither
