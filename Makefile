@@ -95,7 +95,7 @@ chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producer
 
 .PHONY: test-spark-faults
 test-spark-faults: build need-java ## Spark jobs whose processes are killed, frozen and replaced; all cases, some minutes
-	PENSTOCK_SPARK_FAULTS=all PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/spark/faults $(PYTEST_ARGS)
+	PENSTOCK_SPARK_FAULTS=all PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/spark/faults $(DEMO_TESTS) $(PYTEST_ARGS)
 
 .PHONY: fuzz
 fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers, for longer than the tests do; FUZZ_SECONDS=60 of them guided by coverage

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from spark.faults.scene import long_list
 
 from penstock.cli import demo
 from penstock.cli._demo_compare import TopicTally
@@ -135,6 +136,7 @@ def test_through_both_kills_every_event_is_there_once(tmp_path: Path) -> None:
     assert "<title>exactly once: yes</title>" in page.read_text(encoding="utf-8")
 
 
+@long_list
 @with_spark
 def test_at_least_once_the_same_kills_leave_duplicates(tmp_path: Path) -> None:
     done = run_demo("--unsafe", "--report", str(tmp_path / "report.html"))
