@@ -191,7 +191,9 @@ def test_asynchronous_progress_cannot_be_exactly_once() -> None:
 
 
 def test_what_sparks_own_sink_takes_is_accepted() -> None:
-    parse(includeHeaders="true", topic="orders", kafka__compression__type="zstd")
+    options = parse(includeHeaders="true", topic="orders", kafka__compression__type="zstd")
+    assert options.topic == "orders"
+    assert options.producer["compression.type"] == "zstd"
 
 
 def test_options_travel_to_tasks_and_show_no_secret() -> None:

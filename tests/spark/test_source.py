@@ -49,5 +49,8 @@ def test_wrong_writes_are_refused_before_anything_is_asked_of_kafka() -> None:
 
 
 def test_writers_are_made_without_kafka() -> None:
-    DefaultSource(OPTIONS).writer(VALUE, overwrite=False)
-    DefaultSource(OPTIONS | {"sinkId": "a"}).streamWriter(schema=VALUE, overwrite=True)
+    batch = DefaultSource(OPTIONS).writer(VALUE, overwrite=False)
+    stream = DefaultSource(OPTIONS | {"sinkId": "a"}).streamWriter(schema=VALUE, overwrite=True)
+    # Spark asks for these by name.
+    assert [callable(getattr(batch, name)) for name in ("write", "commit", "abort")] == [True] * 3
+    assert [callable(getattr(stream, name)) for name in ("write", "commit", "abort")] == [True] * 3
