@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spark.faults.processes import is_alive, kill_session
-from spark.faults.rules import FOLDER_VARIABLE, Marks
+from spark.faults.rules import FOLDER_VARIABLE, Marks, killed_mark
 
 import penstock
 
@@ -71,7 +71,7 @@ class SparkDriver:
     def finish(self) -> Ending:
         """How the job ended."""
         answer = self._answer(JOB_SECONDS)
-        killed = answer is None or not is_alive(self._java)
+        killed = answer is None or self.marks.has(killed_mark(self._java)) or not is_alive(self._java)
         if killed:
             self.stop()
         return Ending(None if answer is None else answer["error"], killed)

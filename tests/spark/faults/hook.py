@@ -7,14 +7,18 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spark.faults.processes import java_above
-from spark.faults.rules import Marks, Rule
+from spark.faults.rules import Marks, Rule, killed_mark
 
 # The batch that this process was last told of.
 _last_batch: list[int | None] = [None]
+# The sink's own commit, in a process in which it was replaced.
+_real_commit: list[Callable[..., Any]] = []
+
+WITHOUT_DECISIONS = "without decisions"
 
 
 class PlannedFailure(Exception):
@@ -66,7 +70,9 @@ def _carry_out(action: str, rule: Rule, marks: Marks) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "kill jvm":
         # A machine that fails takes both: what this process would still do must not happen.
-        os.kill(java_above(os.getpid()), signal.SIGKILL)
+        java = java_above(os.getpid())
+        marks.touch(killed_mark(java))
+        os.kill(java, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "freeze jvm":
         os.kill(java_above(os.getpid()), signal.SIGSTOP)
@@ -74,19 +80,30 @@ def _carry_out(action: str, rule: Rule, marks: Marks) -> None:
         # Spark may have ended it for good in the meantime.
         with contextlib.suppress(LookupError, ProcessLookupError):
             os.kill(java_above(os.getpid()), signal.SIGCONT)
-    elif action == "without decisions":
+    elif action == WITHOUT_DECISIONS:
         _switch_off_decisions()
     else:
         raise ValueError(f"no such action: {action}")
 
 
 def _switch_off_decisions() -> None:
-    """Replace the sink's commit, in this process, by one that ends what the tasks wrote without having decided it."""
+    """Replace the sink's commit, in this process, by one that decides nothing as long as a rule says so."""
     from penstock import sink
 
     if "commit" not in sink.__all__:  # or the control would control nothing
         raise RuntimeError("the sink's commit is not where it was")
-    sink.commit = _end_without_decision
+    if _real_commit:
+        return
+    _real_commit.append(sink.commit)
+    sink.commit = _commit_by_rule
+
+
+def _commit_by_rule(settings: Any, messages: Sequence[Any], batch_id: int) -> None:
+    # Spark hands its Python processes on: this one may serve the next scenario, whose rules say nothing of it.
+    if any(WITHOUT_DECISIONS in rule.do for rule in Marks.of_this_process().rules()):
+        _end_without_decision(settings, messages, batch_id)
+    else:
+        _real_commit[0](settings, messages, batch_id)
 
 
 def _end_without_decision(settings: Any, messages: Sequence[Any], batch_id: int) -> None:

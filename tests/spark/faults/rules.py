@@ -111,6 +111,11 @@ class Marks:
         return True
 
 
+def killed_mark(java: int) -> str:
+    """The mark that a Java process was killed: it is made first, for a process takes a while to be gone."""
+    return f"killed-{java}"
+
+
 def wait_until(
     condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS, pause: float = 0.02
 ) -> None:
