@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import quick_spark
 
 from penstock.devbroker import DevCluster
 
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 _READ_SECONDS = 60.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where tests with a Spark run, all that is started here starts quicker."""
+    if not any(item.get_closest_marker("spark") for item in request.session.items):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(quick_spark.VARIABLE, quick_spark.submit_options())
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +67,13 @@ def spark() -> Iterator[SparkSession]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def shell_environment() -> dict[str, str]:
+    """As in a shell where the package is installed; no Spark of the tests is in it."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    more = {"PYTHONPATH": str(SOURCES), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return mine | more | {quick_spark.VARIABLE: os.environ[quick_spark.VARIABLE]}
 
 
 def _end_gateway() -> None:

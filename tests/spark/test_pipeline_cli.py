@@ -16,7 +16,7 @@ from typing import IO
 import psutil
 import pytest
 from fix_broker import MakeTopic
-from fix_spark import SOURCES, ReadBack
+from fix_spark import ReadBack, shell_environment
 
 from penstock.devbroker import DevCluster
 
@@ -57,12 +57,6 @@ spark.ui.enabled = false
 """
 
 
-def environment() -> dict[str, str]:
-    """As in a shell where the package is installed; no Spark of the tests is in it."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    return {**mine, "PYTHONPATH": str(SOURCES), "SPARK_LOCAL_IP": "127.0.0.1"}
-
-
 def variables(cluster: DevCluster, topic: str, folder: Path | None = None, **more: object) -> list[str]:
     values = {"topic": topic, "servers": cluster.bootstrap_servers, **more}
     if folder is not None:
@@ -94,7 +88,7 @@ def test_ctrl_c_stops_cleanly(
     command = [sys.executable, "-m", "penstock", "run", str(definition), "--report", str(report)]
     process = subprocess.Popen(
         [*command, *variables(dev_cluster, name, tmp_path)],
-        env=environment(),
+        env=shell_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -130,7 +124,7 @@ def test_spark_submit_runs_the_program_that_is_printed(
     definition.write_text(BATCH + 'spark.app.name = "not this"\n')
     printed = subprocess.run(
         [sys.executable, "-m", "penstock", "run", "--print-app"],
-        env=environment(),
+        env=shell_environment(),
         capture_output=True,
         text=True,
         check=True,
@@ -142,7 +136,7 @@ def test_spark_submit_runs_the_program_that_is_printed(
             *(submit, "--master", "local[2]", "--conf", "spark.ui.enabled=false", printed.stdout.strip()),
             *(definition, *variables(dev_cluster, name, below=1000)),
         ],
-        env={**environment(), "PYSPARK_PYTHON": sys.executable},
+        env={**shell_environment(), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=False,
@@ -169,7 +163,7 @@ def test_a_failed_expectation_is_exit_code_3(
             *variables(dev_cluster, name, below=60),
             "--quiet",
         ],
-        env=environment(),
+        env=shell_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -218,7 +212,7 @@ def test_pipelines_run_over_spark_connect(
     program.write_text(OVER_CONNECT)
     done = subprocess.run(
         [sys.executable, program, dev_cluster.bootstrap_servers, name, dead, tmp_path / "checkpoint"],
-        env={**environment(), "PYSPARK_PYTHON": sys.executable},
+        env={**shell_environment(), "PYSPARK_PYTHON": sys.executable},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import MakeTopic
-from fix_spark import SOURCES, ReadBack
+from fix_spark import SOURCES, ReadBack, shell_environment
 
 from penstock.devbroker import DevCluster
 
@@ -24,11 +23,10 @@ LIMIT = 300.0  # seconds for an example; it takes fifteen when nothing else is g
 
 
 def run(*command: str, cwd: Path, **more: str) -> str:
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     done = subprocess.run(
         command,
         cwd=cwd,
-        env={**mine, "PYTHONPATH": str(SOURCES), "SPARK_LOCAL_IP": "127.0.0.1", "TMPDIR": str(cwd), **more},
+        env={**shell_environment(), "TMPDIR": str(cwd), **more},
         capture_output=True,
         text=True,
         check=False,

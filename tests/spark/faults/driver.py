@@ -19,8 +19,6 @@ import penstock
 
 TESTS = Path(__file__).parents[2]
 SOURCES = Path(penstock.__file__).parents[1]
-# Drivers that live for seconds: the optimising compiler would cost them more than it gives.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 # Seconds on a machine that is free; limits are for one that is not.
 START_SECONDS = 180.0
 JOB_SECONDS = 400.0
@@ -79,9 +77,7 @@ class SparkDriver:
     def start(self) -> subprocess.Popen[bytes]:
         """Start the program; returns when Spark is there."""
         env = os.environ | environment(self.marks) | {"SPARK_LOCAL_IP": "127.0.0.1"}
-        env["PYSPARK_SUBMIT_ARGS"] = (
-            f"--driver-memory 700m --conf 'spark.driver.extraJavaOptions={QUICK_JAVA}' pyspark-shell"
-        )
+        env["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 700m pyspark-shell"
         settings = {f"spark.executorEnv.{name}": value for name, value in environment(self.marks).items()}
         settings |= {"spark.sql.warehouse.dir": str(self.log.parent / "warehouse")} | self.settings
         with self.log.open("ab") as log:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from spark.faults.driver import QUICK_JAVA
+import quick_spark
 from spark.faults.processes import kill_session
 from spark.faults.rules import wait_until
 
@@ -71,7 +71,15 @@ class StandaloneCluster:
             "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(self.folder),
         }
-        command = ["java", *QUICK_JAVA.split(), "-Xmx256m", *_OPENED, "-cp", f"{home / 'jars'}/*", main]
+        command = [
+            "java",
+            *quick_spark.PLAIN.split(),
+            "-Xmx256m",
+            *_OPENED,
+            "-cp",
+            f"{home / 'jars'}/*",
+            main,
+        ]
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
