@@ -13,6 +13,7 @@ from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.delivery import BatchResult
 from penstock.producer.idempotence import IdempotentGate
+from penstock.producer.outcomes import Outcomes
 from penstock.producer.sender import Sender
 from simulation.plan import IDEMPOTENT, PLAIN, TRANSACTIONAL, Plan
 
@@ -32,14 +33,14 @@ def _around(owner: type, method: str, replacement: Callable[..., Any]) -> Patch:
 def sequence_not_rewound() -> Patch:
     """A batch that is sent again takes the next number instead of its own."""
 
-    def retry(original: Any, sender: Sender, batch: Batch, *args: Any) -> None:
-        original(sender, batch, *args)
-        numbering = getattr(sender._gate, "numbering", None) or getattr(sender._gate, "_numbering", None)
+    def retry(original: Any, outcomes: Outcomes, batch: Batch, *args: Any) -> None:
+        original(outcomes, batch, *args)
+        numbering = getattr(outcomes._gate, "numbering", None) or getattr(outcomes._gate, "_numbering", None)
         if numbering is not None:
             numbering.book.drop(batch)
             batch.identity = ANONYMOUS
 
-    return _around(Sender, "_retry", retry)
+    return _around(Outcomes, "_retry", retry)
 
 
 def batch_freed_in_flight() -> Patch:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The I/O thread's work: drain what is ready, send it, and do with each batch what its answer asks for.
+"""The I/O thread's work: drain what is ready, send it, and see to it that each batch gets its outcome.
 
 One turn is `run_once(now)`; the thread calls it until it is told to stop, tests and the simulator call it by hand.
 All of it belongs to the I/O thread, but for `initiate_close` and `force_close`, which only set a flag and wake it.
@@ -13,39 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock._time import FOREVER, Clock, ExponentialBackoff
-from penstock.errors import (
-    BrokerError,
-    DeliveryTimeoutError,
-    InvalidRecordError,
-    KafkaError,
-    ProducerClosedError,
-    broker_error,
-)
+from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
 from penstock.network.client import NetworkClient
 from penstock.network.exchange import ClientRequest, ClientResponse
 from penstock.producer.accumulator import RecordAccumulator
-from penstock.producer.batch import Batch, BatchState
-from penstock.producer.cluster import LeaderHint
+from penstock.producer.batch import Batch
 from penstock.producer.delivery import mark_io_thread
 from penstock.producer.drain import Drainer
 from penstock.producer.gate_requests import GateRequests
 from penstock.producer.metadata import ProducerMetadata
-from penstock.producer.response_policy import NONE, Action, BatchSituation, Decision
+from penstock.producer.outcomes import Outcomes, Retries
 from penstock.producer.sender_metrics import SenderMetrics
-from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest, ProduceResponse
+from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.types import Node
 
 log = logging.getLogger("penstock.producer")
-
-NETWORK_EXCEPTION = 13
-UNSUPPORTED_VERSION = 35
-# After these a batch may have been written: UNKNOWN_SERVER_ERROR, NOT_LEADER_OR_FOLLOWER (it lost the leadership while
-# it waited for followers), REQUEST_TIMED_OUT, NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
-_IN_DOUBT = frozenset({-1, 6, 7, NETWORK_EXCEPTION, 20, 56})
-_LEADER_MOVED = frozenset(
-    {6, 74}
-)  # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader
-_NOT_HANDLED = "the answer to a batch of %s could not be handled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +74,15 @@ class Sender:
         self._metadata = metadata
         self._client = client
         self._clock = clock
-        self._rng = rng
         self._metrics = metrics
         self._one_at_a_time = settings.max_in_flight == 1
-        self._backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        retries = Retries(settings.retries, backoff, rng)
+        self._outcomes = Outcomes(accumulator, drainer.gate, metadata, retries, metrics)
         # Ordered as drained, so that expiry finds the oldest first in each partition.
         self._in_flight: dict[Batch, None] = {}
         self._next_in_flight_expiry = FOREVER
         self._has_sent = False  # in this turn
-        self._split_topics: set[str] = set()  # whose batches were too large: told once each
         # Set by any thread, read by the I/O thread.
         self._running = True
         self._forced = False
@@ -182,7 +164,7 @@ class Sender:
         error = self._gate.before_turn(now)
         if error is not None:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
-                self._fail(batch, error, None, now)
+                self._outcomes.fail(batch, error, now)
         delay = self._gate_requests.maybe_send(now, self._accumulator.has_undrained())
         delay = min(delay, self._send_ready(now))
         self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
@@ -232,6 +214,17 @@ class Sender:
         expiry = min([batch.created for batch in batches]) + self._accumulator.delivery_timeout
         self._next_in_flight_expiry = min(self._next_in_flight_expiry, expiry)
 
+    def _leave_flight(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            batch.request_pending = False
+            self._in_flight.pop(batch, None)
+
+    def _let_go_on(self, batches: Sequence[Batch]) -> None:
+        """Their partitions may send the next batch."""
+        if self._one_at_a_time:
+            for batch in batches:
+                batch.queue.muted = False
+
     def _send_or_fail(self, node: Node, batches: list[Batch], now: float) -> float:
         """Send a request; seconds until the broker can take what was left behind."""
         try:
@@ -241,12 +234,11 @@ class Sender:
             log.exception("a produce request to %s could not be made", node)
             error = KafkaError(f"the records could not be sent to {node}: {cause!r}")
             error.__cause__ = cause
-            for batch in batches:
-                batch.request_pending = False
-                self._in_flight.pop(batch, None)
-                self._gate.on_failure(batch, error, Decision(Action.FAIL, bump_epoch=True))
-                self._fail(batch, error, None, now)
-                self._after_answer(batch)
+            self._leave_flight(batches)
+            try:
+                self._outcomes.on_unsent(error, batches, now)
+            finally:
+                self._let_go_on(batches)
             return 0.0  # the gate may have something to settle
         self._metrics.on_request(batches, now)  # afterwards: a lone record need not wait for it
         return self._client.connection_delay(node, now) if self._drainer.has_more(node.id) else FOREVER
@@ -301,7 +293,7 @@ class Sender:
         error = DeliveryTimeoutError(message)
         error.__cause__ = cause
         self._gate.on_expired(batch, error)
-        self._fail(batch, error, None, now)
+        self._outcomes.fail(batch, error, now)
 
     def _why_stuck(self, batch: Batch) -> KafkaError | None:
         topic, partition = batch.topic_partition
@@ -316,191 +308,14 @@ class Sender:
 
     def _on_response(self, response: ClientResponse, batches: list[Batch]) -> None:
         now = response.received_at
-        for batch in batches:
-            batch.request_pending = False
-            self._in_flight.pop(batch, None)
-        if response.error is not None:
-            self._on_failed_request(response.error, response.node, batches, now)
-        elif response.body is None:
-            for batch in batches:  # acks=0: written is all that will ever be known
-                self._complete(
-                    batch, PartitionResponse(*batch.topic_partition, 0, -1, -1, -1, [], None, -1, -1), now
-                )
-        else:
-            self._on_answer(response.body, response, batches, now)
-
-    def _after_answer(self, batch: Batch) -> None:
-        """The request no longer holds the batch: let its partition go on, and its memory go back."""
-        if self._one_at_a_time:
-            batch.queue.muted = False
-        if batch.wire is not None:  # else it was released with its outcome
-            self._accumulator.release(batch)
-
-    def _on_failed_request(self, error: KafkaError, node: Node, batches: list[Batch], now: float) -> None:
-        code = error.code if isinstance(error, BrokerError) else NETWORK_EXCEPTION
-        log.debug("a produce request to %s failed: %s", node, error)
-        text = (
-            error.args[0] if isinstance(error, BrokerError) else str(error)
-        )  # name and code are added again
-        for batch in batches:
-            answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], text, -1, -1)
-            self._complete(batch, answer, now, error)
-
-    def _on_answer(
-        self, body: ProduceResponse, response: ClientResponse, batches: list[Batch], now: float
-    ) -> None:
-        answers = {answer[:2]: answer for answer in body.partitions}  # by topic and partition
-        self._take_hints(body)
-        written: list[tuple[Batch, PartitionResponse]] = []
-        for batch in batches:
-            answer = answers.get(batch.queue.place)
-            if answer is None:
-                message = f"{response.node} did not say what became of the batch for {batch.topic_partition}"
-                answer = PartitionResponse(
-                    *batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
-                )
-            if answer.error_code == NONE and batch.state is BatchState.IN_FLIGHT:
-                written.append((batch, answer))
+        self._leave_flight(batches)
+        try:
+            if response.error is not None:
+                self._outcomes.on_failure(response.error, response.node, batches, now)
+            elif response.body is None:
+                self._outcomes.on_written(batches, now)
             else:
-                self._complete(batch, answer, now)
-        if written:
-            self._acknowledge(written, now)
-        self._metrics.on_response(response.latency, body.throttle_ms, now)
-
-    def _acknowledge(self, written: Sequence[tuple[Batch, PartitionResponse]], now: float) -> None:
-        """Complete the batches that a request has brought to the broker: nearly all, and so in one pass.
-
-        Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
-        and a callback that sends finds what its own record has left.
-        """
-        settled: list[tuple[Batch, PartitionResponse]] = []
-        unhandled: list[tuple[Batch, Exception]] = []
-        for batch, answer in written:
-            try:
-                self._gate.on_success(batch, answer.base_offset)
-                batch.move_to(BatchState.SUCCEEDED)
-            except Exception as cause:
-                log.exception(_NOT_HANDLED, batch.topic_partition)
-                unhandled.append((batch, cause))
-            else:
-                settled.append((batch, answer))
-            if self._one_at_a_time:
-                batch.queue.muted = False
-        try:
-            self._accumulator.release_all([batch for batch, _ in settled])
+                self._outcomes.on_answer(response.body, response.node, batches, now)
+                self._metrics.on_response(response.latency, response.body.throttle_ms, now)
         finally:
-            # They are in no queue and not in flight any more: who is not told now is never told.
-            for batch, answer in settled:
-                self._tell(batch, answer)
-        for batch, trouble in unhandled:
-            self._fail_unhandled(batch, trouble, now)
-
-    def _tell(self, batch: Batch, answer: PartitionResponse) -> None:
-        try:
-            batch.result.settle(answer.base_offset, answer.log_append_time_ms)
-        except Exception:
-            log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
-        finally:
-            self._accumulator.forget(batch)
-
-    def _take_hints(self, body: ProduceResponse) -> None:
-        """Use what the answer says of partitions that have another leader now."""
-        hints = [
-            LeaderHint(answer.topic, answer.partition, answer.leader_id, answer.leader_epoch)
-            for answer in body.partitions
-            if answer.error_code in _LEADER_MOVED and answer.leader_id >= 0 and answer.leader_epoch >= 0
-        ]
-        if hints:
-            self._metadata.update_leader_hints(hints, body.node_endpoints)
-
-    def _complete(
-        self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None = None
-    ) -> None:
-        """Do with a batch what its answer asks for; whatever goes wrong with it, the others get their turn."""
-        try:
-            self._apply(batch, answer, now, error)
-        except Exception as cause:
-            log.exception(_NOT_HANDLED, batch.topic_partition)
-            self._fail_unhandled(batch, cause, now)
-        finally:
-            self._after_answer(batch)
-
-    def _fail_unhandled(self, batch: Batch, cause: Exception, now: float) -> None:
-        if batch.state is BatchState.IN_FLIGHT:
-            failure = KafkaError(
-                f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
-            )
-            failure.__cause__ = cause
-            self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
-            self._fail(batch, failure, None, now)
-
-    def _apply(self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None) -> None:
-        code = answer.error_code
-        if code in _IN_DOUBT:
-            batch.in_doubt = True
-        expired = batch.reached_timeout(now, self._accumulator.delivery_timeout)
-        situation = BatchSituation(batch.record_count, batch.attempts, expired, batch.done)
-        decision = self._gate.decide(code, answer.log_start_offset, batch, situation)
-        if decision.refresh_metadata:
-            self._metadata.request_update(now)
-        if decision.action is Action.SUCCEED:
-            self._gate.on_success(batch, answer.base_offset)
-            if batch.succeed(answer.base_offset, answer.log_append_time_ms):
-                self._accumulator.finish(batch)
-        elif decision.action is Action.RETRY:
-            self._retry(batch, answer, now)
-        elif decision.action is Action.SPLIT:
-            count = self._accumulator.split(batch, self._gate.on_split)
-            log.log(
-                logging.DEBUG if batch.queue.topic in self._split_topics else logging.WARNING,
-                "a batch of %d records for %s was too large for the broker; it is sent again in %d pieces. A smaller "
-                "batch.size, or a larger message.max.bytes on the broker, avoids this.",
-                batch.record_count, batch.topic_partition, count,
-            )  # fmt: skip
-            self._split_topics.add(batch.queue.topic)
-            self._metrics.on_split(now)
-        elif not batch.done:
-            failure = error or self._error(batch, answer)
-            self._gate.on_failure(batch, failure, decision)
-            self._fail(batch, failure, self._record_errors(answer), now)
-
-    def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
-        batch.move_to(BatchState.QUEUED)
-        batch.attempts += 1
-        batch.retry_at = now + self._backoff.seconds(batch.attempts - 1, self._rng)
-        self._accumulator.requeue([batch])
-        self._metrics.on_retry(batch, now)
-        log.log(
-            logging.WARNING if batch.attempts == 1 else logging.DEBUG,
-            "a batch of %d records for %s is sent again (attempt %d of %d): %s",
-            batch.record_count, batch.topic_partition, batch.attempts, self._settings.retries,
-            self._error(batch, answer),
-        )  # fmt: skip
-
-    def _fail(
-        self, batch: Batch, error: KafkaError, record_errors: dict[int, KafkaError] | None, now: float
-    ) -> None:
-        if batch.fail(error, record_errors):
-            self._metrics.on_batch_error(batch, now)
-            self._accumulator.finish(batch)
-
-    @staticmethod
-    def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
-        if answer.record_errors:
-            return InvalidRecordError(
-                f"the record was not written because another record of its batch for {batch.topic_partition} was "
-                f"refused: {answer.error_message or 'no reason given'}",
-                code=answer.error_code,
-            )
-        described = broker_error(answer.error_code, answer.error_message)
-        return broker_error(answer.error_code, f"{batch.topic_partition}: {described.args[0]}")
-
-    @staticmethod
-    def _record_errors(answer: PartitionResponse) -> dict[int, KafkaError] | None:
-        """Errors of single records: those that the broker named; a lone one has the partition's own error."""
-        if not answer.record_errors:
-            return None
-        if len(answer.record_errors) == 1:
-            index, message = answer.record_errors[0]
-            return {index: broker_error(answer.error_code, message or answer.error_message)}
-        return {index: InvalidRecordError(message) for index, message in answer.record_errors}
+            self._let_go_on(batches)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the batches of a request once it has ended: they succeed, are sent again, are split, or fail.
+
+`response_policy` decides; here it is done, to the batch, its memory, its numbering and its callers. Whatever goes wrong
+with one batch, the others of its request get their outcome. All of it runs on the I/O thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock._time import ExponentialBackoff
+from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
+from penstock.producer.accumulator import RecordAccumulator
+from penstock.producer.batch import Batch, BatchState
+from penstock.producer.cluster import LeaderHint
+from penstock.producer.gate import Gate
+from penstock.producer.metadata import ProducerMetadata
+from penstock.producer.response_policy import NONE, Action, BatchSituation, Decision
+from penstock.producer.sender_metrics import SenderMetrics
+from penstock.protocol.produce import PartitionResponse, ProduceResponse
+from penstock.types import Node
+
+log = logging.getLogger("penstock.producer")
+
+NETWORK_EXCEPTION = 13
+# After these a batch may have been written: UNKNOWN_SERVER_ERROR, NOT_LEADER_OR_FOLLOWER (it lost the leadership while
+# it waited for followers), REQUEST_TIMED_OUT, NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
+_IN_DOUBT = frozenset({-1, 6, 7, NETWORK_EXCEPTION, 20, 56})
+# NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader.
+_LEADER_MOVED = frozenset({6, 74})
+_NOT_HANDLED = "the answer to a batch of %s could not be handled"
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a batch is sent again, and how long after."""
+
+    limit: int
+    backoff: ExponentialBackoff
+    rng: random.Random
+
+    def schedule(self, batch: Batch, now: float) -> None:
+        """Say when it is next."""
+        batch.attempts += 1
+        batch.retry_at = now + self.backoff.seconds(batch.attempts - 1, self.rng)
+
+
+class Outcomes:
+    """Gives the batches of a request that has ended what they are due.
+
+    Args:
+        accumulator: where batches go back to, and their memory.
+        gate: numbers batches, and is told what became of them.
+        metadata: hears of leaders that moved.
+        retries: of a batch.
+        metrics: what is counted.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        gate: Gate,
+        metadata: ProducerMetadata,
+        retries: Retries,
+        metrics: SenderMetrics,
+    ) -> None:
+        self._accumulator = accumulator
+        self._gate = gate
+        self._metadata = metadata
+        self._retries = retries
+        self._metrics = metrics
+        self._split_topics: set[str] = set()  # whose batches were too large: told once each
+
+    # ---- a request has ended
+
+    def on_answer(self, body: ProduceResponse, node: Node, batches: Sequence[Batch], now: float) -> None:
+        """The broker has answered."""
+        answers = {answer[:2]: answer for answer in body.partitions}  # by topic and partition
+        self._take_hints(body)
+        written: list[tuple[Batch, PartitionResponse]] = []
+        for batch in batches:
+            answer = answers.get(batch.queue.place)
+            if answer is None:
+                message = f"{node} did not say what became of the batch for {batch.topic_partition}"
+                answer = PartitionResponse(
+                    *batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
+                )
+            if answer.error_code == NONE and batch.state is BatchState.IN_FLIGHT:
+                written.append((batch, answer))
+            else:
+                self._complete(batch, answer, now)
+        if written:
+            self._acknowledge(written, now)
+
+    def on_failure(self, error: KafkaError, node: Node, batches: Sequence[Batch], now: float) -> None:
+        """There is no answer, and none will come."""
+        code = error.code if isinstance(error, BrokerError) else NETWORK_EXCEPTION
+        log.debug("a produce request to %s failed: %s", node, error)
+        # Of a broker's error only its text: name and code are added again.
+        text = error.args[0] if isinstance(error, BrokerError) else str(error)
+        for batch in batches:
+            answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], text, -1, -1)
+            self._complete(batch, answer, now, error)
+
+    def on_written(self, batches: Sequence[Batch], now: float) -> None:
+        """With acks=0 there is no answer: that they were written to the socket is all that will ever be known."""
+        for batch in batches:
+            answer = PartitionResponse(*batch.topic_partition, NONE, -1, -1, -1, [], None, -1, -1)
+            self._complete(batch, answer, now)
+
+    def on_unsent(self, error: KafkaError, batches: Sequence[Batch], now: float) -> None:
+        """The request could not be made: without an outcome now, they would never get one."""
+        for batch in batches:
+            self._gate.on_failure(batch, error, Decision(Action.FAIL, bump_epoch=True))
+            self.fail(batch, error, now)
+            self._release(batch)
+
+    # ---- batches that were written
+
+    def _acknowledge(self, written: Sequence[tuple[Batch, PartitionResponse]], now: float) -> None:
+        """Complete the batches that a request has brought to the broker: nearly all, and so in one pass.
+
+        Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
+        and a callback that sends finds what its own record has left.
+        """
+        settled: list[tuple[Batch, PartitionResponse]] = []
+        unhandled: list[tuple[Batch, Exception]] = []
+        for batch, answer in written:
+            try:
+                self._gate.on_success(batch, answer.base_offset)
+                batch.move_to(BatchState.SUCCEEDED)
+            except Exception as cause:
+                log.exception(_NOT_HANDLED, batch.topic_partition)
+                unhandled.append((batch, cause))
+            else:
+                settled.append((batch, answer))
+        try:
+            self._accumulator.release_all([batch for batch, _ in settled])
+        finally:
+            # They are in no queue and not in flight any more: who is not told now is never told.
+            for batch, answer in settled:
+                self._tell(batch, answer)
+        for batch, trouble in unhandled:
+            self._fail_unhandled(batch, trouble, now)
+
+    def _tell(self, batch: Batch, answer: PartitionResponse) -> None:
+        try:
+            batch.result.settle(answer.base_offset, answer.log_append_time_ms)
+        except Exception:
+            log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
+        finally:
+            self._accumulator.forget(batch)
+
+    # ---- one batch
+
+    def _complete(
+        self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None = None
+    ) -> None:
+        """Do with a batch what its answer asks for; whatever goes wrong with it, the others get their turn."""
+        try:
+            self._apply(batch, answer, now, error)
+        except Exception as cause:
+            log.exception(_NOT_HANDLED, batch.topic_partition)
+            self._fail_unhandled(batch, cause, now)
+        finally:
+            self._release(batch)
+
+    def _apply(self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None) -> None:
+        code = answer.error_code
+        if code in _IN_DOUBT:
+            batch.in_doubt = True
+        expired = batch.reached_timeout(now, self._accumulator.delivery_timeout)
+        situation = BatchSituation(batch.record_count, batch.attempts, expired, batch.done)
+        decision = self._gate.decide(code, answer.log_start_offset, batch, situation)
+        if decision.refresh_metadata:
+            self._metadata.request_update(now)
+        if decision.action is Action.SUCCEED:
+            self._gate.on_success(batch, answer.base_offset)
+            if batch.succeed(answer.base_offset, answer.log_append_time_ms):
+                self._accumulator.finish(batch)
+        elif decision.action is Action.RETRY:
+            self._retry(batch, answer, now)
+        elif decision.action is Action.SPLIT:
+            count = self._accumulator.split(batch, self._gate.on_split)
+            log.log(
+                logging.DEBUG if batch.queue.topic in self._split_topics else logging.WARNING,
+                "a batch of %d records for %s was too large for the broker; it is sent again in %d pieces. A smaller "
+                "batch.size, or a larger message.max.bytes on the broker, avoids this.",
+                batch.record_count, batch.topic_partition, count,
+            )  # fmt: skip
+            self._split_topics.add(batch.queue.topic)
+            self._metrics.on_split(now)
+        elif not batch.done:
+            failure = error or _error(batch, answer)
+            self._gate.on_failure(batch, failure, decision)
+            self.fail(batch, failure, now, _record_errors(answer))
+
+    def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
+        batch.move_to(BatchState.QUEUED)
+        self._retries.schedule(batch, now)
+        self._accumulator.requeue([batch])
+        self._metrics.on_retry(batch, now)
+        log.log(
+            logging.WARNING if batch.attempts == 1 else logging.DEBUG,
+            "a batch of %d records for %s is sent again (attempt %d of %d): %s",
+            batch.record_count, batch.topic_partition, batch.attempts, self._retries.limit,
+            _error(batch, answer),
+        )  # fmt: skip
+
+    def fail(
+        self,
+        batch: Batch,
+        error: KafkaError,
+        now: float,
+        record_errors: dict[int, KafkaError] | None = None,
+    ) -> None:
+        """Fail a batch, whoever found out why, unless it has its outcome."""
+        if batch.fail(error, record_errors):
+            self._metrics.on_batch_error(batch, now)
+            self._accumulator.finish(batch)
+
+    def _fail_unhandled(self, batch: Batch, cause: Exception, now: float) -> None:
+        if batch.state is BatchState.IN_FLIGHT:
+            failure = KafkaError(
+                f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
+            )
+            failure.__cause__ = cause
+            self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
+            self.fail(batch, failure, now)
+
+    def _release(self, batch: Batch) -> None:
+        """The request no longer holds the batch: its memory may go back."""
+        if batch.wire is not None:  # else it was released with its outcome
+            self._accumulator.release(batch)
+
+    def _take_hints(self, body: ProduceResponse) -> None:
+        """Use what the answer says of partitions that have another leader now."""
+        hints = [
+            LeaderHint(answer.topic, answer.partition, answer.leader_id, answer.leader_epoch)
+            for answer in body.partitions
+            if answer.error_code in _LEADER_MOVED and answer.leader_id >= 0 and answer.leader_epoch >= 0
+        ]
+        if hints:
+            self._metadata.update_leader_hints(hints, body.node_endpoints)
+
+
+def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
+    if answer.record_errors:
+        return InvalidRecordError(
+            f"the record was not written because another record of its batch for {batch.topic_partition} was "
+            f"refused: {answer.error_message or 'no reason given'}",
+            code=answer.error_code,
+        )
+    described = broker_error(answer.error_code, answer.error_message)
+    return broker_error(answer.error_code, f"{batch.topic_partition}: {described.args[0]}")
+
+
+def _record_errors(answer: PartitionResponse) -> dict[int, KafkaError] | None:
+    """Errors of single records: those that the broker named; a lone one has the partition's own error."""
+    if not answer.record_errors:
+        return None
+    if len(answer.record_errors) == 1:
+        index, message = answer.record_errors[0]
+        return {index: broker_error(answer.error_code, message or answer.error_message)}
+    return {index: InvalidRecordError(message) for index, message in answer.record_errors}
