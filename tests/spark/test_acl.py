@@ -28,8 +28,8 @@ def strict_cluster() -> Iterator[DevCluster]:
         yield cluster
 
 
-def deny(cluster: DevCluster, kind: str, prefix: str) -> None:
-    """Deny everything on the resources whose names begin with a prefix."""
+def deny(cluster: DevCluster, kind: str, prefix: str, operation: str = "ALL") -> None:
+    """Deny something, or everything, on the resources whose names begin with a prefix."""
     from confluent_kafka.admin import (
         AclBinding,
         AclOperation,
@@ -45,7 +45,7 @@ def deny(cluster: DevCluster, kind: str, prefix: str) -> None:
         ResourcePatternType.PREFIXED,
         "User:ANONYMOUS",
         "*",
-        AclOperation.ALL,
+        AclOperation[operation],
         AclPermissionType.DENY,
     )
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -75,3 +75,19 @@ def test_without_the_right_to_transactions_the_driver_says_so(
     assert read_committed(strict_cluster.bootstrap_servers, "orders") == []
     write.option("delivery", "at-least-once").save()  # which needs no transactions
     assert len(read_committed(strict_cluster.bootstrap_servers, "orders")) == 10
+
+
+def test_without_the_right_to_write_the_driver_says_so(
+    spark: SparkSession, strict_cluster: DevCluster
+) -> None:
+    """The topic is there to be seen, so only the rights tell."""
+    strict_cluster.create_topic("ledger", 1)
+    deny(strict_cluster, "TOPIC", "ledger", "WRITE")
+    write = spark.range(10).selectExpr("CAST(id AS STRING) AS value").write.format("penstock").mode("append")
+    servers = strict_cluster.bootstrap_servers
+    with pytest.raises(
+        Exception, match=r"may not write to topic 'ledger': ask for the right WRITE"
+    ) as caught:
+        write.option("kafka.bootstrap.servers", servers).option("topic", "ledger").save()
+    assert "Failed to initialize Python data source writer" in str(caught.value)
+    assert read_committed(servers, "ledger") == []

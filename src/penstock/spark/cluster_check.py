@@ -22,10 +22,13 @@ from penstock.errors import (
     broker_error,
 )
 from penstock.protocol.messages import METADATA
+from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
 from penstock.protocol.requests import SchemaRequest
 from penstock.spark.options import SinkOptions
 
 PATIENCE_SECONDS: Final = 8.0
+# Among the operations that a broker allows this client, each the bit of its number: write is 4.
+_MAY_WRITE: Final = 1 << 4
 # A streaming query is planned for each micro-batch: not each of them needs a look.
 _GOOD_FOR_SECONDS: Final = 60.0
 
@@ -80,7 +83,8 @@ class _Look:
 
     def request(self) -> SchemaRequest:
         rows = [{"name": topic} for topic in self._topics]
-        return SchemaRequest.of(METADATA, {"topics": rows, "allow_auto_topic_creation": True}, min_version=4)
+        wanted = {"allow_auto_topic_creation": True, "include_topic_authorized_operations": True}
+        return SchemaRequest.of(METADATA, {"topics": rows, **wanted}, min_version=4)
 
     def trouble(self, body: Mapping[str, Any]) -> KafkaError | None:
         self.missing = None
@@ -90,13 +94,21 @@ class _Look:
             if row["error_code"]:
                 error = broker_error(row["error_code"])
                 if isinstance(error, TopicAuthorizationError):
-                    return TopicAuthorizationError(
-                        f"this client may not write to topic {row['name']!r}: ask for the right WRITE on it"
-                    )
+                    return _may_not_write(row["name"])
                 if isinstance(error, UnknownTopicOrPartitionError):
                     self.missing = row["name"]
                 return error
+            # A topic may be visible without being writable. Brokers before 2.3 do not tell: a task finds out then.
+            allowed = row.get("topic_authorized_operations", OPERATIONS_NOT_ASKED)
+            if allowed != OPERATIONS_NOT_ASKED and not allowed & _MAY_WRITE:
+                return _may_not_write(row["name"])
         return None
+
+
+def _may_not_write(topic: str) -> TopicAuthorizationError:
+    return TopicAuthorizationError(
+        f"this client may not write to topic {topic!r}: ask for the right WRITE on it"
+    )
 
 
 def _no_topic(topic: str, options: SinkOptions) -> ConfigError:

@@ -132,6 +132,16 @@ def authorized_operations(raw: Raw, version: int) -> None:
     ask_metadata(raw, version, [{"name": raw.topic}], **fields)
 
 
+@CLUSTER.case("authorized operations, asked for", 8, 10, 13)
+def authorized_operations_asked_for(raw: Raw, version: int) -> None:
+    fields = {"include_topic_authorized_operations": True}
+    if version <= 10:
+        fields |= {"include_cluster_authorized_operations": True}
+    rows = [{"name": raw.topic}, {"name": f"{raw.topic}-missing"}, {"name": "a b"}]
+    with raw.expecting(Code.UNKNOWN_TOPIC_OR_PARTITION):
+        ask_metadata(raw, version, rows, **fields)
+
+
 # ------------------------------------------------------------------------------------------------ FindCoordinator
 
 

@@ -8,18 +8,26 @@ Behaviour:
 - A partition without a leader is LEADER_NOT_AVAILABLE, its replicas that are down are listed as offline.
 - An illegal name is INVALID_TOPIC_EXCEPTION, a denied topic TOPIC_AUTHORIZATION_FAILED, an id that is not there
   UNKNOWN_TOPIC_ID.
+- Whoever asks what it may do may do everything.
 
 Version notes:
-- 4: a flag for the making of topics. 5: offline replicas. 7: leader epochs. 9: flexible. 10: topic ids. 12: topics may
-  be asked for by id. 13: an error for the whole answer.
+- 4: a flag for the making of topics. 5: offline replicas. 7: leader epochs. 8: what the client may do. 9: flexible.
+  10: topic ids. 12: topics may be asked for by id. 13: an error for the whole answer.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
+from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
 from penstock.protocol.schema import ZERO_UUID
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.codes import Code, Refused
 from penstock.testing.topics import NO_LEADER, Partition, Topic, check_topic_name
+
+# All that can be done with a topic and with the cluster, each operation the bit of its number.
+_ALL_OF_A_TOPIC: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+_ALL_OF_THE_CLUSTER: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(request: ApiRequest) -> Body:
@@ -51,6 +59,7 @@ def _answer(request: ApiRequest, topics: list[Body]) -> Body:
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller_id,
         "topics": topics,
+        "cluster_authorized_operations": _allowed(request, "cluster", _ALL_OF_THE_CLUSTER),
     }
 
 
@@ -86,12 +95,17 @@ def _error(name: str | None, code: int, topic_id: bytes = ZERO_UUID) -> Body:
     return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
 
 
+def _allowed(request: ApiRequest, what: str, everything: int) -> int:
+    return everything if request.body[f"include_{what}_authorized_operations"] else OPERATIONS_NOT_ASKED
+
+
 def _describe(request: ApiRequest, topic: Topic) -> Body:
     return {
         "error_code": Code.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "partitions": [_partition(partition, request.cluster.live) for partition in topic.partitions],
+        "topic_authorized_operations": _allowed(request, "topic", _ALL_OF_A_TOPIC),
     }
 
 
