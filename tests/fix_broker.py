@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests that need a real Apache Kafka: a cluster, topics, and ways to read back what was written.
 
-What was written is read back with Kafka's own tools, so that a mistake in this package cannot hide itself.
+What was written is read back with Kafka's own tools or with librdkafka, so that a mistake in this package cannot hide
+itself.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from penstock.devbroker import DevCluster
 from penstock.devbroker.settings import QUICK_JVM
 
 _CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 _DUMP = "org.apache.kafka.tools.DumpLogSegments"
 # Only waited for in full when the last offsets of a partition hold no record for the reader: transaction markers, or
 # records of a transaction that was aborted.
 _IDLE_MS = 5000
+_OFFSETS_SECONDS = 60.0
 
 
 class MakeTopic(Protocol):
@@ -137,20 +138,21 @@ def dump_log(dev_cluster: DevCluster) -> DumpLog:
     return dump_partition
 
 
-def end_offsets(cluster: DevCluster, topic: str, *, time: str = "latest") -> dict[int, int]:
-    """Return the offset after the last record of each partition (``time="earliest"``: of the first record)."""
-    args = (
-        "--bootstrap-server",
-        cluster.bootstrap_servers,
-        "--topic-partitions",
-        f"{topic}:0-",
-        "--time",
-        time,
-    )
-    done = cluster.run_tool(_OFFSETS, *args, jvm=QUICK_JVM)
-    assert done.returncode == 0, done.stderr
-    rows = (line.rsplit(":", 2) for line in done.stdout.split())
-    return {int(partition): int(offset) for _topic, partition, offset in rows}
+def end_offsets(cluster: DevCluster, topic: str) -> dict[int, int]:
+    """Return the offset after the last record of each partition."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    # Without this, an open transaction would hide what was written after it.
+    isolation = {"isolation.level": "read_uncommitted"}
+    reader = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "ends", **isolation})
+    try:
+        partitions = reader.list_topics(topic, timeout=_OFFSETS_SECONDS).topics[topic].partitions
+        return {
+            number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=_OFFSETS_SECONDS)[1]
+            for number in sorted(partitions)
+        }
+    finally:
+        reader.close()
 
 
 def consume_from(

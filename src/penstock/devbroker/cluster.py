@@ -30,6 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from penstock.control.topics import create_topic
 from penstock.devbroker import settings
 from penstock.devbroker._errors import DevBrokerError, with_tail
 from penstock.devbroker.fetch import kafka_jars
@@ -37,6 +38,7 @@ from penstock.devbroker.java import find_java
 from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, JavaHome, Node, PortTakenError
 from penstock.devbroker.paths import KAFKA_VERSION
 from penstock.devbroker.ports import free_ports, is_free
+from penstock.errors import KafkaError
 
 START_TIMEOUT_SECONDS = 90.0
 _PORT_ATTEMPTS = 5
@@ -254,14 +256,11 @@ class DevCluster:
         self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
         """Create a topic."""
-        options = [word for key, value in (config or {}).items() for word in ("--config", f"{key}={value}")]
-        self._topic_command(
-            "--create",
-            *("--topic", name),
-            *("--partitions", str(partitions)),
-            *("--replication-factor", str(replication)),
-            *options,
-        )
+        servers = {"bootstrap.servers": self.bootstrap_servers}
+        try:
+            create_topic(name, partitions, replication, config, config=servers)
+        except KafkaError as error:
+            raise DevBrokerError(f"topic {name!r} could not be created: {error}") from error
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
