@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.control.markers import Found, Marker, SearchEnd
+from penstock.control.steps import is_soon_over
 from penstock.errors import (
     AuthenticationError,
     BrokerError,
@@ -45,7 +46,6 @@ EXPIRY_GRACE_SECONDS = 30.0
 
 _CLUSTER_AUTHORIZATION_FAILED = 31
 _INVALID_TXN_STATE = 48
-_CONCURRENT_TRANSACTIONS = 51
 _TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 
 
@@ -228,9 +228,9 @@ class Ending:
     @property
     def coordinator_doubtful(self) -> bool:
         """Whether the coordinator should be looked up anew before it is asked again."""
-        if isinstance(self.trouble, BrokerError) and self.trouble.code == _CONCURRENT_TRANSACTIONS:
-            return False  # it is the right one, and at work
-        return self.trouble is not None and classify(self.trouble) is Event.PASSING_TROUBLE
+        if self.trouble is None or is_soon_over(self.trouble):
+            return False
+        return classify(self.trouble) is Event.PASSING_TROUBLE
 
     def on_rested(self) -> None:
         """The rest is over."""

@@ -18,7 +18,7 @@ from penstock._ticket import Ticket
 from penstock._time import Clock, Deadline, ExponentialBackoff
 from penstock.control.coordinators import Coordinators
 from penstock.control.metadata import ControlMetadata
-from penstock.control.steps import ANY, Ask, CoordinatorOf, LeaderOf, OnNode, Reply, Step, Steps
+from penstock.control.steps import ANY, Ask, CoordinatorOf, LeaderOf, OnNode, Reply, Rest, Step, Steps
 from penstock.errors import KafkaError, KafkaTimeoutError
 from penstock.network import ClientRequest, ClientResponse, NetworkClient
 from penstock.protocol.requests import Request
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 # Where the next attempt cannot be told from any event, look again after this long.
 _GLANCE_SECONDS = 0.01
+# The first wait for something that takes milliseconds as a rule; the next ones double.
+_BRIEF_SECONDS = 0.01
 
 
 class Runner:
@@ -205,9 +207,14 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's outcome
             job.ticket.fail(error)
         else:
-            rest = 0.0 if isinstance(step, Ask) else self._backoff.seconds(step.attempts, self._rng)
-            job.take(step, now, rest)
+            job.take(step, now, 0.0 if isinstance(step, Ask) else self._seconds(step))
             job.answers_before = self._metadata.answers
+
+    def _seconds(self, rest: Rest) -> float:
+        seconds = self._backoff.seconds(rest.attempts, self._rng)
+        if rest.briefly:
+            return min(seconds, _BRIEF_SECONDS * 2.0 ** min(rest.attempts, 10))
+        return seconds
 
     def _end(self, job: _Job, error: Exception) -> None:
         job.steps.close()

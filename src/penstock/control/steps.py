@@ -19,12 +19,14 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from penstock.errors import KafkaError, KafkaTimeoutError, ProtocolError, broker_error
+from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, ProtocolError, broker_error
 from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.requests import Request
 from penstock.types import Node
 
 T = TypeVar("T")
+
+_CONCURRENT_TRANSACTIONS = 51
 
 
 class Somewhere(enum.Enum):
@@ -92,9 +94,15 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Wait as long as the backoff says after so many earlier waits."""
+    """Wait as long as the backoff says after so many earlier waits.
+
+    Attributes:
+        attempts: the earlier waits.
+        briefly: what is waited for takes milliseconds as a rule, so begin with a wait as short.
+    """
 
     attempts: int
+    briefly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +133,11 @@ def top_level_error(body: Mapping[str, Any]) -> KafkaError | None:
     """The error of an answer that has one code for all of it."""
     code = body["error_code"]
     return broker_error(code, body.get("error_message")) if code else None
+
+
+def is_soon_over(trouble: KafkaError | None) -> bool:
+    """Whether the right broker answered, and is only writing the markers of the id's last transaction."""
+    return isinstance(trouble, BrokerError) and trouble.code == _CONCURRENT_TRANSACTIONS
 
 
 def ask_once(target: Target, request: Request) -> Steps[Any]:
@@ -176,8 +189,9 @@ def _until_untroubled(
                 return reply
             if not trouble.retriable:
                 break
-            fresh = True
-            yield Rest(attempts)
+            soon_over = is_soon_over(trouble)
+            fresh = not soon_over
+            yield Rest(attempts, briefly=soon_over)
             attempts += 1
     except KafkaTimeoutError as up:
         raise with_last_trouble(up, trouble) from trouble

@@ -64,9 +64,13 @@ class _Call:
         self.queues: list[Sequence[PartitionQueue]] = []  # of the topics, as they were when rows were placed
         self.total: int | None = None  # rows in all, where that is known
         self.skipped: set[int] = set()  # bad rows of the window
+        self.is_placed = False  # the window holds all rows, and the check has placed them for good
 
     def windows(self, rows: Rows) -> Iterator[Window]:
         """Look at all rows of a chunk, a window at a time."""
+        if self.is_placed:
+            yield self.window
+            return
         size = min(WINDOW_ROWS, rows.length)
         if size > self.window.capacity:
             self.window = Window(size)
@@ -153,16 +157,19 @@ class ColumnSender:
 
     # ------------------------------------------------------------------------------------------ placing
 
-    def _check_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps:
+    def _check_all(self, call: _Call, chunks: deque[Rows]) -> Steps:
+        """See that no row is bad. Where one window holds all rows, they stay placed."""
         total = 0
+        fits = len(chunks) == 1 and 0 < chunks[0].length <= WINDOW_ROWS
         for rows in chunks:
             for window in call.windows(rows):
-                yield from self._place(call, hash_keys=False)
+                yield from self._place(call, fits and self._send_path.hash_keys)
                 _collect(window, total, call.bad)
             total += rows.length
         call.total = total
         if call.bad.count:
             raise call.bad.error(f"of {total} rows", "none was sent")
+        call.is_placed = fits
 
     def _place(self, call: _Call, hash_keys: bool) -> Steps:
         """Find the topics of the window's rows, and place the rows."""
@@ -204,9 +211,10 @@ class ColumnSender:
 
     def _send_window(self, call: _Call) -> Steps:
         window = call.window
-        if call.topic is None:
-            call.wake.now()  # to find a topic may take its time
-        yield from self._place(call, self._send_path.hash_keys)
+        if not call.is_placed:
+            if call.topic is None:
+                call.wake.now()  # to find a topic may take its time
+            yield from self._place(call, self._send_path.hash_keys)
         if window.bad:
             bad = _collect(window, call.bulk.base_row, call.bad)
             if not call.skip:

@@ -83,7 +83,9 @@ def _with_numbers(checksum: int, column: pa.Array) -> int:
     """The checksum with one more array of numbers, as 32 bits each."""
     if not len(column):
         return checksum
-    numbers = column.cast("int32").fill_null(-1)
+    numbers = column.cast("int32")
+    if numbers.null_count:
+        numbers = numbers.fill_null(-1)
     _, data = numbers.buffers()
     start = 4 * numbers.offset
     return crc32c(memoryview(data).cast("B")[start : start + 4 * len(numbers)], checksum)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.producer.producer import Producer
 
 _NAMED_ROWS = 3
+# Batches on their way before it is looked whether the first of them has arrived: most looks would be in vain.
+_LOOK_AT = 16
 
 
 class PartitionSender:
@@ -89,6 +91,8 @@ class PartitionSender:
         return self.report
 
     def _take_up_what_is_done(self) -> None:
+        if len(self._on_their_way) < _LOOK_AT:
+            return
         while self._on_their_way and self._on_their_way[0].done():
             self._take_up(self._on_their_way.popleft())
 
