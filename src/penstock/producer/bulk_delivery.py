@@ -165,8 +165,10 @@ class BulkDelivery:
     # ------------------------------------------------------------------------------------------ inside
 
     def _wait(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
         self._add_up()
+        if not self._pending:
+            return
+        deadline = None if timeout is None else time.monotonic() + timeout
         for _, part in list(self._pending):
             while (leaf := _first_pending(part)) is not None:
                 remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -180,6 +182,8 @@ class BulkDelivery:
         self._add_up()
 
     def _take_over(self) -> None:
+        if not self.parts:
+            return
         with self._lock:
             new = self.parts[:]
             del self.parts[: len(new)]
@@ -189,6 +193,8 @@ class BulkDelivery:
     def _add_up(self) -> None:
         """Add what is known to the sums, and forget the parts it is known of."""
         self._take_over()
+        if not self._pending:
+            return
         with self._lock:
             still_pending = []
             for base_row, part in self._pending:
@@ -244,6 +250,8 @@ def _leaves(result: BatchResult, index: int, count: int, skipped: int = 0) -> It
 
 
 def _first_pending(part: Part) -> Leaf | None:
+    if part[0].settled and not part[0].pieces:
+        return None
     return next((leaf for leaf in _leaves(*part[:3]) if not leaf.result.settled), None)
 
 
