@@ -421,6 +421,30 @@ def test_a_retried_batch_keeps_its_bytes():
     assert bytes(again.wire) == sent
 
 
+def test_a_retry_is_waited_for_behind_a_partition_that_the_gate_holds_back():
+    gate = CountingGate()
+    core = Core([1, 1], gate=gate)
+    core.append(FULL, 1)
+    [batch] = core.drain()
+    core.retry(batch, backoff=0.25)
+    core.append(FULL, 0)
+    gate.held = {0}
+    check = core.ready()
+    assert [node.id for node in check.nodes] == [1]
+    assert core.drain(1) == []
+    assert check.next_delay == pytest.approx(0.25)
+
+
+def test_what_lingers_goes_along_although_the_gate_holds_back_what_is_ready():
+    """So nobody has to wake up for the end of its linger."""
+    gate = CountingGate()
+    core = Core([1, 1], gate=gate, linger_ms=100)
+    core.append(FULL, 0)
+    core.append(b"v", 1)
+    gate.held = {0}
+    assert partitions(core.drain()) == [1]
+
+
 # ---------------------------------------------------------------------------------------------- failures
 
 
@@ -446,6 +470,32 @@ def test_a_batch_that_cannot_be_sealed_fails_alone(monkeypatch, caplog):
         core.acknowledge(batch)
     assert core.pool.available() == 4096
     assert not core.accumulator.has_incomplete()
+
+
+@pytest.mark.parametrize("gate_fails", [False, True])
+def test_the_gate_hears_of_a_batch_that_cannot_be_sealed_before_its_records_do(
+    monkeypatch, caplog, gate_fails
+):
+    heard: list[str] = []
+
+    class ListeningGate(CountingGate):
+        def on_failure(self, *_: Any) -> None:
+            heard.append("gate")
+            if gate_fails:
+                raise RuntimeError("the gate's own trouble")
+
+    core = Core([1, 1], gate=ListeningGate())
+    core.append(b"v", 0)
+    core.append(b"v", 1, on_delivery=lambda *_: heard.append("record"))
+    seal = core.sealer.seal
+    monkeypatch.setattr(
+        core.sealer,
+        "seal",
+        lambda batch, identity: seal(batch, identity if batch.queue.partition == 0 else None),
+    )
+    assert partitions(core.drain()) == [0]
+    assert heard == ["gate", "record"]
+    assert ("the gate's own trouble" in caplog.text) is gate_fails
 
 
 # ---------------------------------------------------------------------------------------------- load

@@ -952,3 +952,31 @@ def test_a_turn_waits_for_nothing_while_the_broker_can_take_more(monkeypatch):
     assert len(rig.waiting()) == 2
     assert at_once == 0
     assert until_answered > 1
+
+
+def test_a_turn_waits_for_a_retry_behind_a_partition_that_the_gate_holds_back(monkeypatch):
+    rig = Rig(retry_backoff_ms=100, retry_backoff_max_ms=100)
+    rig.know("t", partitions=2)
+    delivery = rig.send("t", b"v", partition=1)
+    rig.await_request()
+    rig.answer(error_code=7)
+    gate = rig.parts.send_path.gate
+    monkeypatch.setattr(gate, "may_drain", lambda queue, batch: queue.partition != 0)
+    rig.send("t", b"v", partition=0)
+    started = rig.clock.now()
+    rig.await_request()
+    rig.answer()
+    assert delivery.done()
+    assert rig.clock.now() - started < 1
+
+
+def test_a_batch_that_could_not_be_sealed_is_counted_and_keeps_nobody_busy(monkeypatch):
+    rig = connected_rig()
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.parts.accumulator.sealer, "seal", lambda *_: 1 / 0)
+        delivery = rig.send("t", b"v")
+        [at_once] = turns_of_the_thread(rig, patched, 1)
+    assert isinstance(delivery.exception(0).__cause__, ZeroDivisionError)
+    assert at_once == 0  # the gate may have something to settle, and more may wait behind it
+    assert min(turns_of_the_thread(rig, monkeypatch, 2)) > 1
+    assert rig.metrics()["record-error-total"] == 1

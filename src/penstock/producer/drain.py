@@ -30,7 +30,9 @@ class ReadyCheck(NamedTuple):
 
     Attributes:
         nodes: brokers that have at least one batch ready.
-        next_delay: seconds until a batch that is not ready now will be.
+        next_delay: seconds until a batch that is not ready now will be. Of brokers with something ready only batches
+            that back off are sure to count: those that linger go along with what is ready, or the gate holds them back
+            as well, and then an event tells when it lets them go.
         next_expiry: the moment at which the oldest queued batch expires.
         leaderless_topics: topics with batches for partitions whose leader is not known.
     """
@@ -109,12 +111,13 @@ class Drainer:
         self._led = _Led(None)
         self._homes = _Homes(None)
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
-        self.spoiled = False  # the last drain failed a batch: what is behind it was not looked at
+        self.spoiled: list[Batch] = []  # failed since the last look: what is behind them was not looked at
 
     def ready(self, snapshot: ClusterSnapshot, now: float) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
         accumulator = self._accumulator
         all_sendable = accumulator.everything_sendable or self.gate.completing
+        self.spoiled = []
         nodes: dict[int, Node] = {}
         leaderless: set[str] = set()
         next_delay = oldest = FOREVER
@@ -141,7 +144,7 @@ class Drainer:
                 by_node[leader.id].append(waiting)
             else:
                 by_node[leader.id] = [waiting]
-            if queue.muted or leader.id in nodes:
+            if queue.muted or (leader.id in nodes and not batch.attempts):
                 continue
             delay = self._delay(batch, info, full or all_sendable, now)
             if delay <= 0:
@@ -207,7 +210,6 @@ class Drainer:
         self._led = _Led(None)  # its batches leave now: it serves once
         drained = {}
         self._left_behind.clear()
-        self.spoiled = False
         for node in nodes:
             batches = self._drain_node(node.id, led.by_node.get(node.id, []), now)
             if batches:
@@ -267,12 +269,19 @@ class Drainer:
                 f"the batch of {batch.topic_partition} could not be put into wire format: {error!r}"
             )
             failure.__cause__ = error
-            self.spoiled = True
-            batch.fail(failure)
-            self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
-            self._accumulator.finish(batch)
+            self._fail(batch, failure)
             return False
         return True
+
+    def _fail(self, batch: Batch, failure: KafkaError) -> None:
+        self.spoiled.append(batch)
+        try:
+            # First: who is told of the outcome may ask for what follows from it.
+            self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
+        except Exception:
+            log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
+        batch.fail(failure)
+        self._accumulator.finish(batch)
 
     @staticmethod
     def _rotated(led: list[_Waiting], last: TopicPartition | None) -> list[_Waiting]:

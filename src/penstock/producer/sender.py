@@ -186,6 +186,8 @@ class Sender:
         for node in nodes:
             if node.id in drained:
                 delay = min(delay, self._send_or_fail(node, drained[node.id], now))
+        for batch in self._drainer.spoiled:
+            self._metrics.on_batch_error(batch, now)
         if self._drainer.spoiled:
             return 0.0
         expiry = min(check.next_expiry, self._next_in_flight_expiry)
