@@ -528,6 +528,17 @@ def test_aborting_fails_everything_in_order_and_frees_the_memory():
     assert len(told) == 7
 
 
+def test_aborting_passes_over_what_has_its_outcome():
+    core = Core([1, 1])
+    deliveries = [core.append(b"v", partition) for partition in range(2)]
+    first, _ = core.drain()
+    first.fail(KafkaError("refused"))  # and whoever did it was interrupted before it could say so
+    core.accumulator.close()
+    core.accumulator.abort_all(KafkaError("closed by force"))
+    assert [str(delivery.exception(0)) for delivery in deliveries] == ["refused", "closed by force"]
+    assert not core.accumulator.has_incomplete()
+
+
 def test_aborting_keeps_the_order_of_pieces():
     """Requirement 26."""
     core = Core(batch_size=2048)

@@ -210,6 +210,18 @@ def test_a_done_callback_that_raises_is_logged(caplog):
     assert "a done callback of a delivery raised" in caplog.text
 
 
+def test_ctrl_c_in_a_done_callback_that_runs_at_once_reaches_the_caller():
+    result = new_result()
+    [delivery] = new_deliveries(result, 1)
+    result.settle(5)
+
+    def interrupted(_: Delivery) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        delivery.add_done_callback(interrupted)
+
+
 def test_a_callback_may_follow_its_own_delivery():
     result = new_result()
     [delivery] = new_deliveries(result, 1)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -832,6 +833,27 @@ def test_a_callback_that_wants_to_exit_does_not_end_the_thread(caplog):
     rig.answer()
     assert delivery.done()
     assert "SystemExit" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, SystemExit])
+@pytest.mark.parametrize("follows", [False, True], ids=["on_delivery", "done callback"])
+def test_no_exception_of_a_callback_ends_the_thread(caplog, kind, follows):
+    rig = Rig(linger_ms=5)
+    rig.know("t")
+
+    def leave(*_):
+        raise kind
+
+    first = rig.send("t", b"a", on_delivery=None if follows else leave)
+    if follows:
+        first.add_done_callback(leave)
+    second = rig.send("t", b"b")
+    rig.acknowledge_all()
+    rig.parts.sender.initiate_close()
+    rig.run_to_end()
+    assert [first.result(0).offset, second.result(0).offset] == [0, 1]
+    assert kind.__name__ in caplog.text
+    assert rig.network.closed
 
 
 # ------------------------------------------------------------------------------------------------- quota

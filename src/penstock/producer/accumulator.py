@@ -257,7 +257,8 @@ class RecordAccumulator(Appender):
         # Callbacks come in the order of each partition's records: what was drained is older than what waits.
         in_flight = self._incomplete.difference(queued)
         for batch in [*sorted(in_flight, key=_age_order), *queued]:
-            batch.abort(error)
+            if not batch.done:  # else an error came between its outcome and the end of it here
+                batch.abort(error)
             self.finish(batch)
 
     def used_topics(self) -> Iterable[str]:

@@ -160,10 +160,9 @@ class BatchResult:
         self.settled = True
         callbacks, self.callbacks = self.callbacks, []
         for delivery, callback in callbacks:
-            metadata, failure = delivery.outcome()
             try:
-                callback(metadata, failure)
-            except (Exception, SystemExit):  # sys.exit() there must not end the I/O thread
+                callback(*delivery.outcome())
+            except BaseException:  # whatever it is: a callback has no say in whether the I/O thread goes on
                 log.exception("on_delivery callback for %s raised", self.topic_partition)
         self.done = True
         self._release()
@@ -293,7 +292,9 @@ class _Follower:
     def call(self) -> None:
         try:
             self.callback(self.delivery)
-        except (Exception, SystemExit):
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not on_io_thread():
+                raise  # it was done already: this is the thread of whoever added the callback
             log.exception("a done callback of a delivery raised")
 
 
