@@ -80,6 +80,96 @@ def test_records_are_told_of_their_outcome_although_their_memory_could_not_be_gi
     assert not rig.parts.accumulator.has_incomplete()
 
 
+def all_have_an_error(rig: Rig, deliveries: list[Any], kind: type[BaseException]) -> bool:
+    """Whether each record failed because of that, and nothing of it is left anywhere."""
+    assert [type(delivery.exception(0).__cause__) for delivery in deliveries] == [kind] * len(deliveries)
+    assert rig.available_memory == rig.config.buffer_memory
+    assert not rig.parts.accumulator.has_incomplete()
+    assert not any(queue.muted for queue in rig.parts.accumulator.topics["t"].queues)
+    return True
+
+
+def fail(*_: Any) -> Any:
+    raise MemoryError("no room")
+
+
+def two_in_flight() -> tuple[Rig, list[Any]]:
+    rig = Rig(max_in_flight_requests_per_connection=1)
+    rig.know("t", partitions=2)
+    deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
+    rig.await_request()
+    return rig, deliveries
+
+
+def test_leaders_that_cannot_be_noted_leave_no_batch_without_an_outcome(monkeypatch, caplog):
+    rig, deliveries = two_in_flight()
+    monkeypatch.setattr(rig.parts.metadata, "update_leader_hints", fail)
+    rig.answer(error_code=6, current_leader={"leader_id": 0, "leader_epoch": 7})
+    assert all_have_an_error(rig, deliveries, MemoryError)
+    assert "could not be handled" in caplog.text
+
+
+@pytest.mark.parametrize("code", [0, 87])
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_gate_that_cannot_hear_of_failures_keeps_no_batch_from_its_outcome(
+    monkeypatch, caplog, code, counted
+):
+    rig, deliveries = two_in_flight()
+    gate = rig.parts.send_path.gate
+    for step in ("on_success", "decide", "on_failure"):
+        monkeypatch.setattr(gate, step, fail)
+    if not counted:
+        monkeypatch.setattr(rig.parts.sender._metrics, "on_batch_error", fail)
+    rig.answer(error_code=code)
+    assert all_have_an_error(rig, deliveries, MemoryError)
+
+
+def test_an_unmade_request_of_which_the_gate_cannot_hear_leaves_no_batch_without_an_outcome(
+    monkeypatch, caplog
+):
+    rig = Rig(max_in_flight_requests_per_connection=1)
+    rig.know("t", partitions=2)
+    monkeypatch.setattr(rig.parts.client, "send", fail)
+    monkeypatch.setattr(rig.parts.send_path.gate, "on_failure", fail)
+    deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
+    rig.settle()
+    assert all_have_an_error(rig, deliveries, MemoryError)
+
+
+@pytest.mark.parametrize("step", ["on_expired", "connection_error"])
+def test_trouble_with_expired_batches_leaves_none_without_an_outcome(monkeypatch, caplog, step):
+    rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=1000)
+    rig.know("t", partitions=3)
+    gate = rig.parts.send_path.gate
+    monkeypatch.setattr(gate, "may_drain", lambda queue, _: queue.partition == 2)
+    monkeypatch.setattr(gate if step == "on_expired" else rig.parts.client, step, fail)
+    stuck = [rig.send("t", b"v", partition=partition) for partition in range(2)]
+    rig.run_for(0.9)
+    rig.clock.advance(0.2)
+    drained = rig.send("t", b"v", partition=2)
+    rig.turn()
+    assert [type(delivery.exception(0).__cause__) for delivery in stuck] == [MemoryError] * 2
+    rig.await_request()
+    rig.answer()
+    assert drained.result(0).partition == 2
+    assert rig.available_memory == rig.config.buffer_memory
+
+
+def test_counting_that_fails_keeps_no_other_request_from_being_sent(monkeypatch, caplog):
+    rig = Rig(brokers=2, max_in_flight_requests_per_connection=1)
+    rig.know("t", partitions=2)
+    rig.acknowledge_all()
+    for partition in range(2):  # connects
+        rig.send("t", b"v", partition=partition)
+    rig.settle()
+    monkeypatch.setattr(rig.parts.sender._metrics, "on_request", fail)
+    deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
+    with pytest.raises(MemoryError):
+        rig.turn()
+    rig.settle()
+    assert [delivery.result(0).offset for delivery in deliveries] == [1, 1]
+
+
 def test_a_producer_may_be_closed_flushed_and_waited_for_in_a_callback_of_another(make):
     first, second = make(), make(linger_ms=50)
     second.partitions_for("t")

@@ -377,6 +377,45 @@ def test_the_poll_ends_when_the_next_batch_expires(sent):
     assert expired_at == [pytest.approx(started + 1.5)]
 
 
+@pytest.mark.parametrize("retried", [False, True])
+def test_batches_of_a_partition_that_expire_together_do_so_in_order(retried):
+    rig = Rig(batch_size=100, max_in_flight_requests_per_connection=2, **SHORT, **QUIET)
+    rig.know("t")
+    notes, note = outcome_log(rig)
+    for value in (b"1", b"2"):
+        rig.send("t", value * 40, on_delivery=note(value))
+        rig.clock.advance(0.001)
+    requests = rig.await_request(), rig.await_request(count=2)
+    rig.parts.client._pool.get(0).in_flight.extend_deadlines(10)
+    rig.clock.advance(0.95)
+    if retried:
+        rig.answer(requests[0], error_code=7)  # waits now, while the other one is still in flight
+    else:
+        rig.send("t", b"3" * 40, on_delivery=note(b"3"))  # waits behind both
+    rig.clock.advance(10)
+    rig.turn()
+    assert [value for value, _ in notes] == ([b"1", b"2"] if retried else [b"1", b"2", b"3"])
+
+
+def test_after_a_batch_has_expired_in_flight_the_gate_can_settle_it_at_once(monkeypatch):
+    rig = Rig(**SHORT)
+    rig.know("t")
+    delivery = rig.send("t", b"a")
+    rig.await_request()
+    rig.parts.client._pool.get(0).in_flight.extend_deadlines(10)
+    waits: list[float] = []
+    poll = rig.parts.client.poll
+
+    def look(timeout: float, now: float) -> Any:
+        if delivery.done():
+            waits.append(timeout)
+        return poll(timeout, now)
+
+    monkeypatch.setattr(rig.parts.client, "poll", look)
+    rig.run_for(1.5)
+    assert waits[0] == 0
+
+
 def test_a_late_answer_changes_nothing_and_frees_the_memory_once():
     """Requirements 45 and 46."""
     rig = Rig(**SHORT)

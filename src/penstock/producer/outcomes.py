@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
+from penstock.network.exchange import ClientResponse
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.batch import Batch, BatchState
 from penstock.producer.cluster import LeaderHint
@@ -77,7 +78,23 @@ class Outcomes:
 
     # ---- a request has ended
 
-    def on_answer(self, body: ProduceResponse, node: Node, batches: Sequence[Batch], now: float) -> None:
+    def on_response(self, response: ClientResponse, batches: Sequence[Batch], now: float) -> None:
+        """A request has ended; whatever goes wrong here, each of its batches is queued again or has its outcome."""
+        try:
+            if response.error is not None:
+                self._on_failure(response.error, response.node, batches, now)
+            elif response.body is None:
+                self._on_written(batches, now)
+            else:
+                self._on_answer(response.body, response.node, batches, now)
+        except Exception as cause:
+            log.exception("the end of a request to %s could not be handled", response.node)
+            # They are in no queue and not in flight any more: who is not told now is never told.
+            for batch in batches:
+                self._fail_unhandled(batch, cause, now)
+                self._release(batch)
+
+    def _on_answer(self, body: ProduceResponse, node: Node, batches: Sequence[Batch], now: float) -> None:
         """The broker has answered."""
         answers = {answer[:2]: answer for answer in body.partitions}  # by topic and partition
         self._take_hints(body)
@@ -96,7 +113,7 @@ class Outcomes:
         if written:
             self._acknowledge(written, now)
 
-    def on_failure(self, error: KafkaError, node: Node, batches: Sequence[Batch], now: float) -> None:
+    def _on_failure(self, error: KafkaError, node: Node, batches: Sequence[Batch], now: float) -> None:
         """There is no answer, and none will come."""
         code = error.code if isinstance(error, BrokerError) else NETWORK_EXCEPTION
         log.debug("a produce request to %s failed: %s", node, error)
@@ -106,7 +123,7 @@ class Outcomes:
             answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], text, -1, -1)
             self._complete(batch, answer, now, error)
 
-    def on_written(self, batches: Sequence[Batch], now: float) -> None:
+    def _on_written(self, batches: Sequence[Batch], now: float) -> None:
         """With acks=0 there is no answer: that they were written to the socket is all that will ever be known."""
         for batch in batches:
             answer = PartitionResponse(*batch.topic_partition, NONE, -1, -1, -1, [], None, -1, -1)
@@ -115,8 +132,7 @@ class Outcomes:
     def on_unsent(self, error: KafkaError, batches: Sequence[Batch], now: float) -> None:
         """The request could not be made: without an outcome now, they would never get one."""
         for batch in batches:
-            self._gate.on_failure(batch, error, Decision(Action.FAIL, bump_epoch=True))
-            self.fail(batch, error, now)
+            self._give_up(batch, error, now)
             self._release(batch)
 
     # ---- batches that were written
@@ -200,8 +216,8 @@ class Outcomes:
             self.fail(batch, failure, now, _record_errors(answer))
 
     def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
-        batch.move_to(BatchState.QUEUED)
         self._retries.schedule(batch, now)
+        batch.move_to(BatchState.QUEUED)
         self._accumulator.requeue([batch])
         self._metrics.on_retry(batch, now)
         log.log(
@@ -220,8 +236,13 @@ class Outcomes:
     ) -> None:
         """Fail a batch, whoever found out why, unless it has its outcome."""
         if batch.fail(error, record_errors):
-            self._metrics.on_batch_error(batch, now)
-            self._accumulator.finish(batch)
+            try:
+                self._accumulator.finish(batch)
+                self._metrics.on_batch_error(batch, now)
+            except Exception:  # its records are told: others, which are not yet, must not suffer from it
+                log.exception(
+                    "a batch of %s has failed, but could not be cleared away", batch.topic_partition
+                )
 
     def _fail_unhandled(self, batch: Batch, cause: Exception, now: float) -> None:
         if batch.state is BatchState.IN_FLIGHT:
@@ -229,13 +250,24 @@ class Outcomes:
                 f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
             )
             failure.__cause__ = cause
+            self._give_up(batch, failure, now)
+
+    def _give_up(self, batch: Batch, failure: KafkaError, now: float) -> None:
+        """Fail a batch after something unexpected; nothing may keep it from its outcome, nor those after it."""
+        try:
             self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
-            self.fail(batch, failure, now)
+        except Exception:
+            log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
+        self.fail(batch, failure, now)
 
     def _release(self, batch: Batch) -> None:
         """The request no longer holds the batch: its memory may go back."""
-        if batch.wire is not None:  # else it was released with its outcome
+        if batch.wire is None:
+            return  # it was released with its outcome
+        try:
             self._accumulator.release(batch)
+        except Exception:
+            log.exception("the memory of a batch of %s could not be given back", batch.topic_partition)
 
     def _take_hints(self, body: ProduceResponse) -> None:
         """Use what the answer says of partitions that have another leader now."""

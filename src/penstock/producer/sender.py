@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
@@ -28,6 +29,8 @@ from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.types import Node
 
 log = logging.getLogger("penstock.producer")
+
+_BY_AGE = attrgetter("created")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +184,20 @@ class Sender:
         drained = self._drainer.drain(snapshot, nodes, now) if nodes else {}
         for batches in drained.values():
             self._enter_flight(batches)
-        self._expire(now, check.next_expiry)
         self._has_sent = bool(drained)
-        for node in nodes:
-            if node.id in drained:
-                delay = min(delay, self._send_or_fail(node, drained[node.id], now))
+        # Before anything that could go wrong: what was drained is on its way, or has its outcome.
+        sent = [
+            node for node in nodes if node.id in drained and self._send_or_fail(node, drained[node.id], now)
+        ]
+        expired = self._expire(now, check.next_expiry)
+        for node in sent:
+            self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
+            if self._drainer.has_more(node.id):
+                delay = min(delay, self._client.connection_delay(node, now))
         for batch in self._drainer.spoiled:
             self._metrics.on_batch_error(batch, now)
-        if self._drainer.spoiled:
-            return 0.0
+        if expired or self._drainer.spoiled or len(sent) < len(drained):
+            return 0.0  # the gate may have something to settle
         expiry = min(check.next_expiry, self._next_in_flight_expiry)
         return max(0.0, min(check.next_delay, delay, expiry - now))
 
@@ -227,8 +235,8 @@ class Sender:
             for batch in batches:
                 batch.queue.muted = False
 
-    def _send_or_fail(self, node: Node, batches: list[Batch], now: float) -> float:
-        """Send a request; seconds until the broker can take what was left behind."""
+    def _send_or_fail(self, node: Node, batches: list[Batch], now: float) -> bool:
+        """Send a request; False when it could not be made, and its batches have failed."""
         try:
             self._send(node, batches, now)
         except Exception as cause:
@@ -241,9 +249,8 @@ class Sender:
                 self._outcomes.on_unsent(error, batches, now)
             finally:
                 self._let_go_on(batches)
-            return 0.0  # the gate may have something to settle
-        self._metrics.on_request(batches, now)  # afterwards: a lone record need not wait for it
-        return self._client.connection_delay(node, now) if self._drainer.has_more(node.id) else FOREVER
+            return False
+        return True
 
     def _send(self, node: Node, batches: list[Batch], now: float) -> None:
         topic_id = self._metadata.snapshot.topic_id
@@ -266,21 +273,34 @@ class Sender:
 
     # ---- expiry
 
-    def _expire(self, now: float, next_queued_expiry: float) -> None:
+    def _expire(self, now: float, next_queued_expiry: float) -> bool:
+        """Fail the batches whose delivery time-out is over; whether there were any."""
         timeout = self._accumulator.delivery_timeout
-        if now >= next_queued_expiry:
-            for batch in self._accumulator.take_expired(now):
-                self._fail_expired(batch, now)
-        if now < self._next_in_flight_expiry:
-            return
-        for batch in list(self._in_flight):
-            if batch.reached_timeout(now, timeout):
+        expired: list[Batch] = []
+        if now >= self._next_in_flight_expiry:
+            expired += [batch for batch in self._in_flight if batch.reached_timeout(now, timeout)]
+            for batch in expired:
                 # Its request still holds the bytes: the memory comes back with the answer.
                 del self._in_flight[batch]
+            self._next_in_flight_expiry = min(
+                (batch.created + timeout for batch in self._in_flight), default=FOREVER
+            )
+        if now >= next_queued_expiry:
+            expired += self._accumulator.take_expired(now)
+        # Callbacks come in the order of each partition's records: what is in flight is older than what waits, unless
+        # that waits to be sent again.
+        expired.sort(key=_BY_AGE)
+        for batch in expired:
+            try:
                 self._fail_expired(batch, now)
-        self._next_in_flight_expiry = min(
-            (batch.created + timeout for batch in self._in_flight), default=FOREVER
-        )
+            except Exception as cause:
+                log.exception("a batch of %s that has expired could not be handled", batch.topic_partition)
+                error = DeliveryTimeoutError(
+                    f"the delivery time-out of a batch of {batch.topic_partition} is over: {cause!r}"
+                )
+                error.__cause__ = cause
+                self._outcomes.on_unsent(error, [batch], now)
+        return bool(expired)
 
     def _fail_expired(self, batch: Batch, now: float) -> None:
         tp = batch.topic_partition
@@ -312,12 +332,8 @@ class Sender:
         now = response.received_at
         self._leave_flight(batches)
         try:
-            if response.error is not None:
-                self._outcomes.on_failure(response.error, response.node, batches, now)
-            elif response.body is None:
-                self._outcomes.on_written(batches, now)
-            else:
-                self._outcomes.on_answer(response.body, response.node, batches, now)
-                self._metrics.on_response(response.latency, response.body.throttle_ms, now)
+            self._outcomes.on_response(response, batches, now)
         finally:
             self._let_go_on(batches)
+        if response.error is None and response.body is not None:
+            self._metrics.on_response(response.latency, response.body.throttle_ms, now)
