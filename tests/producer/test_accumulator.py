@@ -528,6 +528,23 @@ def test_aborting_fails_everything_in_order_and_frees_the_memory():
     assert len(told) == 7
 
 
+def test_a_batch_that_is_given_up_may_be_written_as_long_as_its_request_is_on_the_way():
+    core = Core([1, 1])
+    told: list[bool] = []
+    for partition in range(2):
+        core.append(
+            b"v", partition, on_delivery=lambda *_: told.append(core.accumulator.may_still_be_written())
+        )
+    first, second = core.drain()
+    first.fail(KafkaError("expired in flight"))
+    core.accumulator.finish(first)
+    core.acknowledge(second)
+    assert told == [True, True]
+    assert core.accumulator.may_still_be_written()
+    core.acknowledge(first)
+    assert not core.accumulator.may_still_be_written()
+
+
 def test_aborting_passes_over_what_has_its_outcome():
     core = Core([1, 1])
     deliveries = [core.append(b"v", partition) for partition in range(2)]

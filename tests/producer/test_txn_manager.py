@@ -42,7 +42,7 @@ from penstock.protocol.messages import (
     TXN_OFFSET_COMMIT,
 )
 from penstock.testing import ClusterSettings, Fault
-from penstock.types import ConsumerGroupMetadata, TopicPartition
+from penstock.types import ConsumerGroupMetadata, TopicPartition, TransactionHandle
 
 V1, V2 = 1, 2
 both = pytest.mark.parametrize("protocol", [V1, V2], ids=["v1", "v2"])
@@ -1133,6 +1133,18 @@ def test_a_detached_transaction_may_be_empty():
     handle = rig.manager.detach()
     assert handle.empty
     assert (handle.topic, handle.record_count) == (None, 0)
+
+
+def test_a_transaction_can_be_detached_at_the_moment_a_flush_ends():
+    rig = opened()
+    deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
+    ticket = rig.parts.accumulator.flush()
+    handles: list[TransactionHandle] = []
+    ticket.on_done(lambda _: handles.append(rig.manager.detach()))
+    rig.await_request()
+    rig.answer()
+    assert [delivery.result(0).partition for delivery in deliveries] == [0, 1]
+    assert [handle.record_count for handle in handles] == [2]
 
 
 def test_a_transaction_is_not_detached_with_records_on_their_way():

@@ -76,7 +76,8 @@ class RecordAccumulator(Appender):
         # A queue adds itself, and its batches, under its own lock. Copies of sets are atomic.
         self._active: set[PartitionQueue] = set()
         self._incomplete: set[Batch] = set()
-        # Batches that have their outcome while a request still holds them. I/O thread only.
+        # Batches that have their outcome while a request still holds them. Written by the I/O thread; any thread may
+        # ask whether there are any, which is one step.
         self._given_up: set[Batch] = set()
 
     @property
@@ -182,8 +183,13 @@ class RecordAccumulator(Appender):
         return bool(self._incomplete)
 
     def may_still_be_written(self) -> bool:
-        """Whether any batch has no outcome yet, or was given up while its request is on the way."""
-        return bool(self._incomplete or self._given_up)
+        """Whether any batch has no outcome yet, or was given up while its request is on the way. From any thread.
+
+        Those who wait for a batch may come here before the I/O thread has forgotten it: its result counts. A batch that
+        is given up is in both sets for a moment, so in this order of looking none is missed.
+        """
+        pending = any(batch.request_pending or not batch.result.done for batch in list(self._incomplete))
+        return pending or bool(self._given_up)
 
     def requeue(self, batches: Sequence[Batch]) -> None:
         """Put batches back at the head of their queue: in order, and numbered ones in the order of their numbers."""
@@ -222,9 +228,9 @@ class RecordAccumulator(Appender):
 
     def finish(self, batch: Batch) -> None:
         """A batch has its outcome: forget it, and free its memory as soon as no request holds it."""
-        self.forget(batch)
         if batch.request_pending:
             self._given_up.add(batch)
+        self.forget(batch)
         self.release(batch)
 
     def forget(self, batch: Batch) -> None:

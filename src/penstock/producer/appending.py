@@ -40,7 +40,8 @@ PROGRESS = "progress"
 _UNTOLD_BYTES = 1024 * 1024
 
 # A batch that is queued as the first one lets a queue be looked at, and as the second one makes the first ready. With
-# two before it, the I/O thread has been woken for this queue, and whatever it waits for since tells it by itself.
+# two before it, the I/O thread has been woken for this queue, and whatever it waits for since tells it by itself. So it
+# is for single records; for rows it is woken by bytes (BulkWake), and by ColumnSender whenever a call waits or ends.
 _NEWS = 2
 
 
