@@ -14,6 +14,7 @@ from penstock.errors import (
     BROKER_ERRORS,
     BrokerError,
     InvalidMetadataError,
+    InvalidRecordError,
     KafkaError,
     KafkaTimeoutError,
     broker_error,
@@ -105,3 +106,29 @@ def test_errors_survive_pickling_and_copying(error: KafkaError) -> None:
         assert type(twin) is type(error)
         assert str(twin) == str(error)
         assert getattr(twin, "code", None) == getattr(error, "code", None)
+
+
+@pytest.mark.parametrize("cls", ALL_CLASSES)
+def test_every_error_has_a_twin(cls: type[KafkaError]) -> None:
+    error = cls("what went wrong")
+    error.__cause__ = ValueError("why")
+    error.bulk_delivery = object()
+    error.add_note("a note")
+    try:
+        raise error
+    except KafkaError:
+        twin = error.twin()
+    assert type(twin) is cls
+    assert twin is not error
+    assert (str(twin), twin.args, vars(twin)) == (str(error), error.args, vars(error))
+    assert twin.__cause__ is error.__cause__
+    assert twin.__suppress_context__
+    assert twin.__traceback__ is None
+    twin.add_note("another")
+    assert error.__notes__ == ["a note"]
+    assert cls("of no cause").twin().__suppress_context__ is False
+
+
+def test_a_twin_has_the_code_of_the_broker() -> None:
+    assert repr(broker_error(999).twin()) == repr(broker_error(999))
+    assert str(InvalidRecordError("a record", code=3).twin()) == str(InvalidRecordError("a record", code=3))

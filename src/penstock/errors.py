@@ -47,7 +47,7 @@ Three flags on each: `retriable` (the same call may succeed later), `fatal` (thi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 
 class KafkaError(Exception):
@@ -59,6 +59,18 @@ class KafkaError(Exception):
 
     # Where send_many or send_arrow raised it after rows had been accepted: their BulkDelivery.
     bulk_delivery: Any = None
+
+    def twin(self) -> Self:
+        """A new error that says the same, and has no traceback yet: one to be raised while another keeps this one."""
+        kind = type(self)
+        other = kind.__new__(kind, *self.args)
+        other.args = self.args  # those of OSError's family may leave it to __init__
+        other.__dict__.update(self.__dict__)
+        if hasattr(self, "__notes__"):
+            other.__notes__ = list(self.__notes__)
+        other.__cause__ = self.__cause__
+        other.__suppress_context__ = self.__suppress_context__  # which a cause, even None, has just set
+        return other
 
 
 class ConfigError(KafkaError):

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +16,16 @@ from producer.fakes_core import TIME
 
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer._delivery_cy import Delivery
+from penstock.producer.bulk_delivery import BulkDelivery
 from penstock.producer.delivery import BatchResult, Countdown, forbid_on_io_thread, mark_io_thread
 from penstock.types import RecordMetadata
 
 ERROR = KafkaError("refused")
+
+
+def same(error: Any, other: KafkaError) -> bool:
+    """Whether an error says the same as another, without being it."""
+    return error is not other and type(error) is type(other) and error.args == other.args
 
 
 def new_result() -> BatchResult:
@@ -92,8 +100,87 @@ def test_a_failed_delivery_raises_its_error():
     result.settle(error=ERROR)
     with pytest.raises(KafkaError, match="refused"):
         delivery.result()
-    assert delivery.exception() is ERROR
+    assert same(delivery.exception(), ERROR)
     assert "refused" in repr(delivery)
+
+
+class Held:
+    """Something that a frame holds, to see whether the frame is let go of."""
+
+
+def raise_result(delivery: Delivery, _: BulkDelivery) -> None:
+    delivery.result(0)
+
+
+def raise_exception(delivery: Delivery, _: BulkDelivery) -> None:
+    error = delivery.exception(0)
+    assert error is not None
+    raise error
+
+
+def raise_error_of_row(_: Delivery, bulk: BulkDelivery) -> None:
+    raise bulk.errors[0].error
+
+
+def raise_cause_of_bulk(_: Delivery, bulk: BulkDelivery) -> None:
+    error = bulk.exception(0)
+    assert error is not None
+    assert isinstance(error.__cause__, KafkaError)
+    raise error.__cause__
+
+
+@pytest.mark.parametrize("ask", [raise_result, raise_exception, raise_error_of_row, raise_cause_of_bulk])
+@pytest.mark.parametrize("indexes", [(), (0,)], ids=["of the batch", "its own"])
+def test_who_raises_the_error_of_a_record_is_not_held_by_it(ask, indexes):
+    def user() -> weakref.ref[Held]:
+        held = Held()
+        result = new_result()
+        [delivery] = new_deliveries(result, 1)
+        bulk = BulkDelivery()
+        bulk.note(delivery, 0)
+        result.settle(
+            error=KafkaError("refused"), record_errors={index: KafkaError("its own") for index in indexes}
+        )
+        try:
+            ask(delivery, bulk)
+        except KafkaError:
+            return weakref.ref(held)
+        raise AssertionError("it did not raise")
+
+    held = user()
+    gc.collect()
+    assert held() is None
+
+
+def test_a_callback_that_raises_the_error_it_was_given_is_not_held_by_it(monkeypatch):
+    monkeypatch.setattr(logging.getLogger("penstock.producer"), "disabled", True)  # a log keeps what it shows
+    seen: list[weakref.ref[Held]] = []
+
+    def callback(metadata: RecordMetadata, error: KafkaError | None) -> None:
+        held = Held()
+        seen.append(weakref.ref(held))
+        assert error is not None
+        raise error
+
+    def user() -> None:
+        result = new_result()
+        [delivery] = new_deliveries(result, 1)
+        result.callbacks.append((delivery, callback))
+        result.settle(error=KafkaError("refused"))
+
+    user()
+    gc.collect()
+    assert seen[0]() is None
+
+
+def test_what_is_done_to_an_error_does_not_show_at_others():
+    result = new_result()
+    deliveries = new_deliveries(result, 2)
+    result.settle(error=ERROR)
+    first = deliveries[0].exception(0)
+    assert first is not None
+    first.add_note("seen by the first")
+    assert not hasattr(deliveries[1].exception(0), "__notes__")
 
 
 def test_a_result_is_set_once():
@@ -142,7 +229,9 @@ def test_callbacks_of_a_failed_batch_get_metadata_and_the_error():
         result.callbacks.append((delivery, lambda metadata, error: seen.append((metadata, error))))
     result.settle(error=ERROR, record_errors={1: own})
     nowhere = RecordMetadata("orders", 3, -1, -1, -1, -1)
-    assert seen == [(nowhere, ERROR), (nowhere, own)]
+    assert [metadata for metadata, _ in seen] == [nowhere] * 2
+    assert same(seen[0][1], ERROR)
+    assert same(seen[1][1], own)
 
 
 def test_a_callback_that_raises_stops_nobody(caplog):
@@ -371,7 +460,7 @@ def test_pieces_can_be_split_again():
     assert sorted((at, offset) for at, offset, _ in told) == [
         (0, 0), (1, 1), (2, 2), (3, 3), (4, 104), (5, 205), (6, 206), (7, -1), (8, -1), (9, -1),
     ]  # fmt: skip
-    assert [error for _, _, error in told[-3:]] == [ERROR] * 3
+    assert all(same(error, ERROR) for _, _, error in told[-3:])
     assert [delivery.outcome()[0].offset for delivery in deliveries] == [
         0,
         1,

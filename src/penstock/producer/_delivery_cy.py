@@ -30,7 +30,9 @@ def is_compiled() -> bool:
 
 
 @cython.final
-@cython.no_gc  # a Delivery refers to its batch's result only, and a finished result refers to nothing
+# A Delivery refers to its batch's result only, and once that is done, nothing in it leads back: its errors are its own,
+# and users get twins of them, so that no traceback, and with it no frame that holds the Delivery, hangs on them.
+@cython.no_gc
 @cython.freelist(256)
 @cython.cclass
 class Delivery:
@@ -65,8 +67,7 @@ class Delivery:
         """
         metadata, error = self._wait(timeout)
         if error is not None:
-            # All records of a batch share it: without this its traceback would grow with every call.
-            raise error.with_traceback(None)
+            raise error
         return metadata
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
@@ -81,7 +82,8 @@ class Delivery:
         answer = batch.wait(self.index, timeout)
         if answer is None:
             raise self._out_of_time(timeout)
-        return answer[0].error_of(answer[1])
+        error = answer[0].error_of(answer[1])
+        return None if error is None else error.twin()
 
     def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
@@ -102,8 +104,10 @@ class Delivery:
     def outcome(self) -> tuple[RecordMetadata, KafkaError | None]:
         """Metadata and error of a settled record, as callbacks get them."""
         batch, index = self._batch.resolve(self.index)
-        return batch.metadata_of(index, self._timestamp, self._key_size, self._value_size), batch.error_of(
-            index
+        error = batch.error_of(index)
+        return (
+            batch.metadata_of(index, self._timestamp, self._key_size, self._value_size),
+            None if error is None else error.twin(),
         )
 
     def _wait(self, timeout: float | None) -> tuple[RecordMetadata, KafkaError | None]:

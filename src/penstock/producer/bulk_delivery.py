@@ -34,6 +34,7 @@ Part = tuple[BatchResult, int, int, int, Span]
 # Rows that were not delivered: why, the number of the row from which the span counts, and which rows. They stay like
 # this until somebody asks: a RowErrors for each of them would be larger than most rows.
 Lost = tuple[Exception, int, Span]
+Failed = tuple[KafkaError, int, Span]  # of those that were accepted
 
 _FEW_PARTS = 256  # fewer than this are not worth adding up while rows are sent
 
@@ -54,7 +55,7 @@ class BulkDelivery:
         self._bytes = 0
         self._accepted = 0
         self._partitions: dict[TopicPartition, PartitionReport] = {}
-        self._failed: list[Lost] = []  # accepted and not delivered
+        self._failed: list[Failed] = []  # accepted and not delivered
         self._refused: list[Lost] = []  # not accepted
         self._worth = _FEW_PARTS
 
@@ -71,7 +72,7 @@ class BulkDelivery:
         """The rows known by now not to be delivered, in order: those that failed, and those that were not sent."""
         self._add_up()
         with self._lock:
-            return _in_order(_row_errors([*self._failed, *self._refused]))
+            return _in_order(_row_errors([*_twins(self._failed), *self._refused]))
 
     def done(self) -> bool:
         """Whether the outcome of every row is known."""
@@ -89,7 +90,7 @@ class BulkDelivery:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return self._report()
+        return self._report([])
 
     def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
         """Wait for all outcomes; the error that `result` would raise, or None.
@@ -100,10 +101,11 @@ class BulkDelivery:
         self._wait(timeout)
         if not self._failed:
             return None
-        report = self._report()
-        first = _in_order(_row_errors(self._failed))[0]
-        lost = _count(self._failed)
-        error = BulkDeliveryError(f"{lost} of {self._accepted} records were not delivered; {first}", report)
+        failed = _twins(self._failed)
+        first = _in_order(_row_errors(failed))[0]
+        error = BulkDeliveryError(
+            f"{_count(failed)} of {self._accepted} records were not delivered; {first}", self._report(failed)
+        )
         error.__cause__ = first.error
         return error
 
@@ -219,9 +221,9 @@ class BulkDelivery:
         for first, last, error in _failures(leaf):
             self._failed.append((error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first)))
 
-    def _report(self) -> BulkReport:
+    def _report(self, failed: list[Lost]) -> BulkReport:
         with self._lock:
-            errors = _in_order(_row_errors([*self._failed, *self._refused]))
+            errors = _in_order(_row_errors([*failed, *self._refused]))
             return BulkReport(self._records, self._bytes, dict(self._partitions), tuple(errors))
 
 
@@ -255,7 +257,7 @@ def _first_pending(part: Part) -> Leaf | None:
     return next((leaf for leaf in _leaves(*part[:3]) if not leaf.result.settled), None)
 
 
-def _failures(leaf: Leaf) -> Iterator[tuple[int, int, Exception]]:
+def _failures(leaf: Leaf) -> Iterator[tuple[int, int, KafkaError]]:
     """Records of a batch that failed, by what they have in common: the first, the one behind the last, and why."""
     result = leaf.result
     if not result.record_errors:
@@ -312,7 +314,13 @@ def _row_errors(lost: list[Lost]) -> list[RowErrors]:
     return found
 
 
-def _count(lost: list[Lost]) -> int:
+def _twins(failed: list[Failed]) -> list[Lost]:
+    """The same rows with errors that may be handed out; see `BatchResult.error_of`. One for all rows of a batch."""
+    twins = {id(error): error.twin() for error, _, _ in failed}
+    return [(twins[id(error)], base_row, span) for error, base_row, span in failed]
+
+
+def _count(lost: Sequence[Lost]) -> int:
     return sum(span[1] for _, _, span in lost)
 
 
@@ -327,7 +335,7 @@ def row_ranges(rows: Iterable[int], error: Exception) -> list[RowErrors]:
     return found
 
 
-def _known(error: Exception | None) -> Exception:
+def _known(error: KafkaError | None) -> KafkaError:
     """The error of a record whose batch failed."""
     return error or KafkaError("the record's batch failed, and the broker does not say why")
 

@@ -129,7 +129,11 @@ class BatchResult:
         return result, index
 
     def error_of(self, index: int) -> KafkaError | None:
-        """The error of one record of a settled result."""
+        """The error of one record of a settled result. Users get a `twin`.
+
+        Whoever raised this one would hang his frames on it and, where they hold a Delivery, close a circle that the
+        garbage collector does not see.
+        """
         if self.record_errors:
             return self.record_errors.get(index, self.error)
         return self.error
@@ -155,7 +159,8 @@ class BatchResult:
             raise IllegalStateError(f"the result of a batch of {self.topic_partition} was set twice")
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
-        self.error = error
+        # Its own, because no traceback may ever hang on it; see `error_of`.
+        self.error = None if error is None else error.twin()
         self.record_errors = record_errors or _NO_ERRORS
         self.settled = True
         callbacks, self.callbacks = self.callbacks, []
