@@ -185,11 +185,15 @@ class Sender:
         for batches in drained.values():
             self._enter_flight(batches)
         self._has_sent = bool(drained)
-        # Before anything that could go wrong: what was drained is on its way, or has its outcome.
-        sent = [
-            node for node in nodes if node.id in drained and self._send_or_fail(node, drained[node.id], now)
-        ]
-        expired = self._expire(now, check.next_expiry)
+        try:
+            expired = self._expire(now, check.next_expiry)
+        finally:
+            # Whatever went wrong: what was drained is sent, or has its outcome.
+            sent = [
+                node
+                for node in nodes
+                if node.id in drained and self._send_or_fail(node, drained[node.id], now)
+            ]
         for node in sent:
             self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
             if self._drainer.has_more(node.id):
