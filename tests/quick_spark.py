@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -82,9 +83,8 @@ def _java_release() -> str:
     done = subprocess.run(
         [find_java(), "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=True
     )
-    names = ("java.vm.version", "java.vendor")
-    found = dict(line.strip().split(" = ", 1) for line in done.stderr.splitlines() if " = " in line)
-    return "-".join("".join(filter(str.isalnum, found.get(name, ""))) for name in names)
+    found = re.findall(r"^ *java\.(?:vendor|vm\.version) = (.*)$", done.stderr, re.MULTILINE)
+    return "-".join("".join(filter(str.isalnum, value)) for value in found)
 
 
 @contextmanager
