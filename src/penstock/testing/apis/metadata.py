@@ -85,10 +85,16 @@ def _maybe_create(request: ApiRequest, name: str) -> Body:
             cluster.create_topic(name)
             # Kafka has the topic made by the controller, and does not wait for it.
             if cluster.release.name.startswith("2."):
-                return _error(name, Code.LEADER_NOT_AVAILABLE)
+                return _missing(request, name, Code.LEADER_NOT_AVAILABLE)
     except Refused as error:
-        return _error(name, error.code)
-    return _error(name, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return _missing(request, name, error.code)
+    return _missing(request, name, Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _missing(request: ApiRequest, name: str, code: int) -> Body:
+    # What one may do with it is a question of its name alone.
+    allowed = _allowed(request, "topic", _ALL_OF_A_TOPIC)
+    return _error(name, code) | {"topic_authorized_operations": allowed}
 
 
 def _error(name: str | None, code: int, topic_id: bytes = ZERO_UUID) -> Body:
