@@ -1334,3 +1334,27 @@ def test_what_the_coordinator_has_confirmed_is_no_failure_when_no_new_epoch_is_g
     else:
         with pytest.raises(ProducerFencedError):
             rig.begin()
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_new_epoch_that_is_refused_for_now_does_not_undo_what_the_coordinator_has_confirmed(commit):
+    rig = opened(V1)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.set_protocol(V2)
+    rig.script(INIT_PRODUCER_ID, 120)
+    (rig.commit if commit else rig.abort)()
+    assert rig.state is TxnState.READY
+    assert [end["committed"] for end in rig.asked(END_TXN)] == [commit]
+
+
+@both
+def test_a_commit_whose_answer_was_lost_is_not_to_be_aborted_because_nobody_finds_the_coordinator(protocol):
+    rig = opened(protocol)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.script(END_TXN, CUT)
+    rig.script(FIND_COORDINATOR, 120)
+    rig.commit()
+    assert rig.state is TxnState.READY
+    assert [end["committed"] for end in rig.asked(END_TXN)] == [True, True]

@@ -205,6 +205,11 @@ class TransactionExchange(RequestQueue):
             if self.aborting and request.finds is CoordinatorKind.TRANSACTION:
                 self._fatal(error)  # there is nobody to tell of the abort
                 return
+            if self._settled or (request.finds is CoordinatorKind.TRANSACTION and self._is_end_in_doubt()):
+                # The end is confirmed and only the next epoch is missing, or it may have been carried out: nobody may
+                # be told to abort what is, or could be, committed.
+                self._retry(request, now, None)
+                return
             lost_state = error.code == _UNKNOWN_PRODUCER_ID
             self._abortable(error, wants_bump=lost_state, needs_bump=lost_state)
         elif verdict is Verdict.UNINITIALIZED:
@@ -281,6 +286,10 @@ class TransactionExchange(RequestQueue):
             self._end_version_v1 = min(offered, _END_VERSION_V1)
         if at_end and self.uses_v2 and not before:
             self._bump_needed = True
+
+    def _is_end_in_doubt(self) -> bool:
+        """Whether an EndTxn waits to be sent again because its answer was lost."""
+        return any(isinstance(entry[-1], EndTxnRequest) and entry[-1].in_doubt for entry in self._queue)
 
     def _abortable(self, error: KafkaError, *, wants_bump: bool, needs_bump: bool = False) -> None:
         """The transaction must be aborted.
