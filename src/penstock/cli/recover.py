@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
 from penstock.control import ControlClient
-from penstock.errors import KafkaError
+from penstock.errors import KafkaError, KafkaTimeoutError
 from penstock.sink import (
     DEFAULT_LOG_TOPIC,
     CommitReport,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
 
 _KEY_DIGITS = 16
+REACH_SECONDS = 8.0
 _DESCRIPTION = """\
 Show the exactly-once sinks of a cluster, or finish what the driver of one has decided and not finished.
 
@@ -87,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what the command line asks. Return the exit code: 1 when a decided batch stays unfinished."""
     key = _chosen_key(args)
     with ControlClient(producer_config(args)) as client:
+        reach(client)
         states = inspect_sinks(client, key, log_topic=args.decision_topic)
         if not states and args.sink_id is not None and args.sink_id.endswith("/"):
             # The slash at the end of a checkpoint location is no part of the sink's name.
@@ -107,6 +109,20 @@ def run(args: argparse.Namespace) -> int:
     for error in failed.values():
         print(f"penstock: {error}", file=sys.stderr)
     return 1 if failed or any(state.needs_roll_forward or state.unreadable for state in states) else 0
+
+
+def reach(client: ControlClient, seconds: float = REACH_SECONDS) -> None:
+    """See that a broker answers, before anything that has reason to take longer.
+
+    Raises:
+        CommandError: none does.
+    """
+    try:
+        client.brokers(seconds)
+    except KafkaTimeoutError as error:
+        raise CommandError(
+            f"no broker can be reached: {error}. Check --bootstrap-servers, and that a broker listens there"
+        ) from error
 
 
 def _chosen_key(args: argparse.Namespace) -> str | None:
