@@ -33,6 +33,21 @@ penstock.errors.RecordTooLargeError: a record of 5 MB is larger than max.request
 \tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
 """
 
+PLAIN_IN_A_TASK = """
+  An exception was thrown from the Python worker:
+penstock.errors.BadRowsError: 1 row of partition 0 cannot be written: more than max.request.size allows
+"""
+OTHER_IN_A_TASK = """Job aborted due to stage failure: Task 0 failed 1 times, most recent failure: Lost task 0.0
+org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker:
+shop.steps.PriceError: no price for 'tea'
+org.apache.spark.SparkException: the stage ends
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+"""
+AT_THE_DRIVER = """\
+[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source writer: penstock.errors.KafkaError: the driver \
+cannot reach Kafka at h:1 within 8 s: connection refused SQLSTATE: 38000
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -43,11 +58,32 @@ penstock.errors.RecordTooLargeError: a record of 5 MB is larger than max.request
         ),
         (SYNTAX, "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FORM'."),
         (IN_A_TASK, "RecordTooLargeError: a record of 5 MB is larger than max.request.size"),
+        (
+            PLAIN_IN_A_TASK,
+            "BadRowsError: 1 row of partition 0 cannot be written: more than max.request.size allows",
+        ),
+        (OTHER_IN_A_TASK, "PriceError: no price for 'tea'"),
+        (AT_THE_DRIVER, "the driver cannot reach Kafka at h:1 within 8 s: connection refused"),
+        (
+            "An exception was thrown from the Python worker:\n",
+            "An exception was thrown from the Python worker",
+        ),
         ("org.apache.spark.SparkException: no room\n\tat x", "no room"),
         ("", "ValueError"),
         ("x" * 1000, "x" * 600 + "..."),
     ],
-    ids=["column", "syntax", "Python in a task", "Java", "nothing", "long"],
+    ids=[
+        "column",
+        "syntax",
+        "Python in a task",
+        "ours in a task",
+        "a user's in a task",
+        "ours at the driver",
+        "no cause",
+        "Java",
+        "nothing",
+        "long",
+    ],
 )
 def test_the_cause_in_one_line(text: str, words: str) -> None:
     assert spark_words(ValueError(text)) == words

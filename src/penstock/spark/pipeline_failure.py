@@ -20,17 +20,21 @@ _NOISE = re.compile(
 )
 _CLASS = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Error|Exception): ")
 _EXPECTATION = re.compile(re.escape(EXPECTATION_MARK) + r" (.*?) \| (.*?) \[end\]", re.DOTALL)
-_PYTHON_ERROR = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_PYTHON_ERROR = re.compile(
+    r"^\s*((?!org\.|java\.|py4j\.)(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
+)
+# Ours say by themselves what happened, wherever Spark puts them.
+_OUR_ERROR = re.compile(r"^(.*?)\bpenstock\.errors\.(\w+): (.+)$", re.MULTILINE)
+_CODE = re.compile(r"\s*SQLSTATE:\s*\w+\s*$")
 _LONGEST = 600  # characters of a cause that are shown
 
 
 def spark_words(error: BaseException) -> str:
     """The cause in one line."""
     text = str(error).strip()
-    raised = _PYTHON_ERROR.findall(text) if "Traceback (most recent call last)" in text else []
-    if raised:  # the last one is what the others were caused by, or became
-        name, words = raised[-1]
-        return _shortened(f"{name.rpartition('.')[2]}: {words}")
+    cause = _try_python_cause(text)
+    if cause is not None:
+        return _shortened(cause)
     lines = [line.strip(": \t") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith(
         "An error occurred while calling "
@@ -39,6 +43,22 @@ def spark_words(error: BaseException) -> str:
     words = _CLASS.sub("", lines[0]) if lines else ""
     words = _NOISE.sub("", words).strip().rstrip(";")
     return _shortened(words) or type(error).__name__
+
+
+def _try_python_cause(text: str) -> str | None:
+    """What Python raised, in a worker or for the driver; the last one is what the others were caused by, or became."""
+    ours = _OUR_ERROR.findall(text)
+    if ours:
+        before, name, words = ours[-1]
+        words = _CODE.sub("", words)
+        return words if before.strip() else f"{name}: {words}"
+    if "Traceback (most recent call last)" not in text and "Python worker" not in text:
+        return None
+    raised = _PYTHON_ERROR.findall(text)
+    if not raised:
+        return None
+    name, words = raised[-1]
+    return f"{name.rpartition('.')[2]}: {words}"
 
 
 def _shortened(text: str) -> str:
