@@ -137,9 +137,23 @@ def test_a_bad_row_fails_the_task_with_its_number_and_nothing_of_its_batch_is_se
     assert len(all_records(kafka, "orders", 2)) == 10
 
 
-def test_of_many_bad_rows_some_are_named(producer: Producer) -> None:
-    with pytest.raises(BadRowsError, match=r"5 rows of .*row 0: .*row 2: .*; and 2 more"):
-        sender(producer).send(batch(value=[b""] * 5, partition=pa.array([7] * 5, pa.int32())))
+def test_of_many_bad_rows_some_are_named_with_each_reason_once(producer: Producer) -> None:
+    with pytest.raises(BadRowsError) as caught:
+        sender(producer).send(batch(value=[b""] * 5, partition=pa.array([7, 7, 8, 7, 7], pa.int32())))
+    assert str(caught.value).startswith(
+        "5 rows of partition 4 of the DataFrame cannot be written to topic 'orders' (rows 0, 1: the topic has no "
+        "partition of that number: 7; row 2: the topic has no partition of that number: 8; and 2 more). To go on"
+    )
+
+
+def test_a_bad_row_is_told_with_the_topic_of_its_column(producer: Producer) -> None:
+    with pytest.raises(BadRowsError, match=r"cannot be written to topic 'stock' \(row 1: the record"):
+        sender(producer, None).send(batch(topic=["orders", "stock"], value=[b"fine", bytes(20_000)]))
+
+
+def test_a_bad_row_without_a_topic_could_not_go_to_kafka(producer: Producer) -> None:
+    with pytest.raises(BadRowsError, match=r"cannot be written to Kafka \(row 1: "):
+        sender(producer, None).send(batch(topic=["orders", None], value=[b"fine", b"fine"]))
 
 
 def test_a_bad_row_becomes_a_dead_letter_with_all_it_had(kafka: FakeKafka, producer: Producer) -> None:

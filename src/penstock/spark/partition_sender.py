@@ -8,6 +8,7 @@ afterwards. What is remembered of batches on their way are a few numbers each, d
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadRowsError, BulkDeliveryError, KafkaError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.producer.bulk_delivery import BulkDelivery
     from penstock.producer.producer import Producer
+    from penstock.types import RowErrors
 
 _NAMED_ROWS = 3
 # Batches on their way before it is looked whether the first of them has arrived: most looks would be in vain.
@@ -65,7 +67,7 @@ class PartitionSender:
             try:
                 bulk = self._producer.send_arrow(self._topic, batch)
             except BadRowsError as error:
-                raise self._refused(error, first_row) from None
+                raise self._refused(error, batch, first_row) from None
             self._on_their_way.append(bulk)
         else:
             bulk = self._producer.send_arrow(self._topic, batch, on_error="skip")
@@ -104,21 +106,46 @@ class PartitionSender:
             lost = sum(entry.count for entry in error.report.errors)
             raise KafkaError(
                 f"{lost} rows of partition {self._spark_partition} of the DataFrame were not delivered to "
-                f"{self._where()}: {cause}"
+                f"{_where(self._topic)}: {cause}"
             ) from error
 
-    def _refused(self, error: BadRowsError, first_row: int) -> BadRowsError:
-        named = "; ".join(
-            f"row {first_row + entry.first_row}: {entry.error}" for entry in error.errors[:_NAMED_ROWS]
-        )
-        more = f"; and {error.count - _NAMED_ROWS} more" if error.count > _NAMED_ROWS else ""
+    def _refused(self, error: BadRowsError, batch: pa.RecordBatch, first_row: int) -> BadRowsError:
+        named = error.errors[:_NAMED_ROWS]
+        left = error.count - sum(entry.count for entry in named)
+        more = f"; and {left} more" if left > 0 else ""
+        topic = self._topic
+        if topic is None and named:
+            topic = _try_topic_of(batch, named[0].first_row)
         return BadRowsError(
             f"{error.count} row{'s' if error.count > 1 else ''} of partition {self._spark_partition} of the DataFrame "
-            f"cannot be written to {self._where()} ({named}{more}). To go on without such rows set "
-            ".option('onBadRow', 'dead-letter') and .option('deadLetterTopic', ...)",
+            f"cannot be written to {_where(topic)} ({_reasons(named, first_row)}{more}). To go on without such rows "
+            "set .option('onBadRow', 'dead-letter') and .option('deadLetterTopic', ...)",
             error.errors,
             error.count,
         )
 
-    def _where(self) -> str:
-        return "the topics of the column topic" if self._topic is None else f"topic {self._topic!r}"
+
+def _where(topic: str | None) -> str:
+    return "Kafka" if topic is None else f"topic {topic!r}"
+
+
+def _try_topic_of(batch: pa.RecordBatch, row: int) -> str | None:
+    """What the column topic says of a row; None where that is no name."""
+    if "topic" not in batch.schema.names:
+        return None
+    topic = batch.column("topic")[row].as_py()
+    return topic if isinstance(topic, str) else None
+
+
+def _reasons(errors: Sequence[RowErrors], first_row: int) -> str:
+    """Each reason once, behind the rows that it holds for."""
+    rows_by_reason: dict[str, list[str]] = {}
+    for entry in errors:
+        first, last = first_row + entry.first_row, first_row + entry.last_row
+        rows_by_reason.setdefault(str(entry.error).rstrip("."), []).append(
+            str(first) if first == last else f"{first} to {last}"
+        )
+    return "; ".join(
+        f"row{'' if len(rows) == 1 and rows[0].isdecimal() else 's'} {', '.join(rows)}: {reason}"
+        for reason, rows in rows_by_reason.items()
+    )
