@@ -76,7 +76,7 @@ def test_the_summary_has_all_figures() -> None:
     stats.add_batch(0, 5.0, 1.0, BatchCounts(2000, {"rows": 1900, "dead": 40, "dropped": 10, "failed_0": 40}))
     partitions = {"orders": {"0": {"rows": 1850, "endOffset": 9000}}, "dead": {"0": {"rows": 40}}}
     stats.add_sink_line({"bytes": 123_456, "partitions": partitions})
-    stats.add_sink_line({"skipped": True, "rows": 77})
+    stats.add_sink_line({"batchId": 1, "skipped": True, "rows": 77})
     assert "\n".join(summary_lines(stats)) == (
         "orders: done after 10.0 s, 1 micro-batches\n"
         "  rows in                 2,000\n"

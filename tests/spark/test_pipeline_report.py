@@ -108,8 +108,17 @@ def test_text_of_the_user_is_escaped_and_secrets_are_left_out(stats: RunStats) -
 
 
 def test_every_row_has_gone_somewhere(stats: RunStats) -> None:
-    assert [share.rows for share in shares(stats)] == [5040, 300, 60, 600]
+    assert [share.rows for share in shares(stats)] == [5040, 300, 0, 60, 600]
     assert sum(share.rows for share in shares(stats)) == stats.rows_in
+
+
+def test_rows_that_were_there_already_have_not_been_sent_again(stats: RunStats) -> None:
+    stats.add_sink_line({"batchId": 59, "rows": 89, "skipped": True})
+    assert [share.rows for share in shares(stats)] == [4956, 295, 89, 60, 600]
+    page = render_report(stats, WHEN)
+    assert "in the topics already" in page
+    last = '<td class="number">100</td><td class="number">0</td><td class="number">0</td><td class="number">1</td>'
+    assert page.count(last) == 1
 
 
 def test_a_run_without_rows_has_a_page_too() -> None:

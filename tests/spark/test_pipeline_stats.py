@@ -160,9 +160,19 @@ def test_lines_of_the_sink_are_taken_once(stats: RunStats, tmp_path: Path) -> No
     ]
 
 
-def test_a_batch_that_was_there_already_is_told_apart(stats: RunStats) -> None:
-    stats.add_sink_line({"batchId": 3, "rows": 9, "skipped": True})
-    assert stats.skipped_rows == 9
+@pytest.mark.parametrize("sink_first", [True, False])
+def test_a_batch_that_was_there_already_has_sent_nothing(stats: RunStats, sink_first: bool) -> None:
+    counts = BatchCounts(20, {"rows": 20, "dead": 1, "dropped": 1, "failed_0": 1, "failed_1": 1})
+    if sink_first:
+        stats.add_sink_line({"batchId": 3, "rows": 19, "skipped": True})
+    stats.add_batch(3, 1.0, 1.0, counts)
+    if not sink_first:
+        stats.add_sink_line({"batchId": 3, "rows": 19, "skipped": True})
+    assert (stats.rows_in, stats.rows_out, stats.dead_letters, stats.dropped) == (20, 0, 0, 1)
+    assert stats.skipped_rows == 19
+    stats.add_batch(4, 2.0, 1.0, counts)
+    stats.add_sink_line({"batchId": 4, "rows": 19, "skipped": False})
+    assert (stats.rows_out, stats.dead_letters, stats.skipped_rows) == (18, 1, 19)
 
 
 def test_time_stands_still_at_the_end(stats: RunStats) -> None:

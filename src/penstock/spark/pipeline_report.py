@@ -93,6 +93,7 @@ def shares(stats: RunStats) -> list[Share]:
     return [
         Share(destination(pipeline), stats.rows_out, "good"),
         Share(f"dead letters: {pipeline.sink.dead_letter_topic}", stats.dead_letters, "dead"),
+        Share("in the topics already", stats.skipped_rows, "dim"),
         Share("dropped by expectations", stats.dropped, "gone"),
         Share("left out or joined by steps", filtered, "dim"),
     ]
@@ -164,7 +165,7 @@ def _batches(stats: RunStats) -> str:
             f"{batch.seconds:.2f} s",
             count_text(batch.rows_in),
             count_text(batch.rows_out),
-            count_text(batch.dead),
+            count_text(batch.dead_letters),
             count_text(batch.dropped),
         )
         for batch in latest

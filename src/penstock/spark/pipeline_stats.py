@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,17 @@ class BatchFacts:
     dead: int
     dropped: int
     failed: tuple[int, ...]  # for each expectation, in their order
+    skipped: bool = False  # it was in the topics already: rows were counted, and none sent
 
     @property
     def rows_out(self) -> int:
         """Rows sent to the topic."""
-        return self.rows - self.dead - self.dropped
+        return 0 if self.skipped else self.rows - self.dead - self.dropped
+
+    @property
+    def dead_letters(self) -> int:
+        """Rows sent to the dead-letter topic because of an expectation."""
+        return 0 if self.skipped else self.dead
 
 
 @dataclass
@@ -57,6 +63,9 @@ class RunStats:
     batches: list[BatchFacts] = field(default_factory=list)
     bytes: int | None = None  # None: the sink has not said
     skipped_rows: int = 0  # of batches that were there already
+    skipped_batches: set[int] = field(
+        default_factory=set
+    )  # Spark may tell of them before the sink does, or after
     bad_rows: int = 0  # sent to the dead-letter topic by the sink itself
     partitions: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict)
 
@@ -78,7 +87,7 @@ class RunStats:
     @property
     def dead_letters(self) -> int:
         """Rows sent to the dead-letter topic because of an expectation."""
-        return sum(batch.dead for batch in self.batches)
+        return sum(batch.dead_letters for batch in self.batches)
 
     @property
     def dropped(self) -> int:
@@ -114,6 +123,7 @@ class RunStats:
                     int(metrics.get(f"failed_{position}", 0))
                     for position in range(len(self.pipeline.expectations))
                 ),
+                skipped=number in self.skipped_batches,
             )
         )
 
@@ -123,12 +133,19 @@ class RunStats:
         self.bad_rows += int(line.get("deadLetters") or 0)
         if line.get("skipped"):
             self.skipped_rows += int(line.get("rows") or 0)
+            self._mark_skipped(int(line["batchId"]))
         for topic, partitions in (line.get("partitions") or {}).items():
             for partition, said in partitions.items():
                 facts = self.partitions.setdefault((topic, int(partition)), PartitionFacts())
                 facts.rows += int(said.get("rows") or 0)
                 if said.get("endOffset") is not None:
                     facts.end_offset = max(facts.end_offset or 0, int(said["endOffset"]))
+
+    def _mark_skipped(self, number: int) -> None:
+        self.skipped_batches.add(number)
+        self.batches = [
+            replace(batch, skipped=True) if batch.number == number else batch for batch in self.batches
+        ]
 
 
 @dataclass(frozen=True)
