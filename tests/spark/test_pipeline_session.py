@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import PipelineError
 from penstock.spark.pipeline_check import load_pipeline
-from penstock.spark.pipeline_session import pipeline_session, set_worker_python
+from penstock.spark.pipeline_session import pipeline_session, set_worker_python, silence_query_errors
 
 DEFINITION: dict[str, Any] = {
     "source": {"sql": "SELECT 1"},
@@ -52,6 +52,22 @@ def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         pipeline_session(load_pipeline(DEFINITION), None),
     ):
         pass
+
+
+@pytest.mark.parametrize("silenced", [True, False])
+def test_errors_in_queries_are_left_to_who_catches_them(silenced: bool) -> None:
+    """In a process of its own, for loggers are shared by all tests."""
+    program = "from pyspark.logger import PySparkLogger\n"
+    if silenced:
+        program += (
+            f"from {silence_query_errors.__module__} import silence_query_errors\nsilence_query_errors()\n"
+        )
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        program += f"PySparkLogger.getLogger({name!r}).exception('no such column', errorClass='X')\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], timeout=120, check=True, capture_output=True, text=True
+    )
+    assert done.stderr.count("no such column") == (0 if silenced else 2)
 
 
 @pytest.mark.slow

@@ -100,13 +100,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from penstock.spark.pipeline_check import load_pipeline
-    from penstock.spark.pipeline_session import pipeline_session
+    from penstock.spark.pipeline_session import pipeline_session, silence_query_errors
 
     pipeline = load_pipeline(args.pipeline, dict(args.variables))
     if args.report is not None and not args.report.absolute().parent.is_dir():
         print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)
         return EXIT_BAD_DEFINITION
-    with pipeline_session(pipeline, None, verbose=bool(getattr(args, "debug", False))) as spark:
+    verbose = bool(getattr(args, "debug", False))
+    with pipeline_session(pipeline, None, verbose=verbose) as spark:
+        if not verbose:
+            silence_query_errors()
         if args.dry_run:
             from penstock.spark.pipeline_dry_run import dry_run
 

@@ -17,6 +17,8 @@ from .pipeline_model import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# PySpark writes every error in a query to these, as a long line of JSON, before it raises it.
+_QUERY_ERROR_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _INSTALL = "PySpark is not installed: pip install 'penstock[spark]'"
 
 
@@ -46,6 +48,15 @@ def _stop(session: SparkSession) -> None:
     except Exception as error:
         if not is_lost(error):  # it has stopped by itself, and that has been told
             raise
+
+
+def silence_query_errors() -> None:
+    """Leave the telling of errors in queries to whoever catches them. Holds for the whole process."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _QUERY_ERROR_LOGGERS:
+        # PySpark needs loggers of its own kind, so it has to make them.
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def is_remote(spark: SparkSession) -> bool:
