@@ -88,5 +88,5 @@ def test_the_summary_has_all_figures() -> None:
         "  rate                      185  rows/s\n"
         "  expectation                40  failed: positive (dead-letter)\n"
         "  dead-0                     40  rows\n"
-        "  orders-0                1,850  rows, next offset 9,000"
+        "  orders-0                1,850  rows, last offset 8,999"
     )

@@ -80,7 +80,8 @@ def test_the_page_has_the_figures(stats: RunStats) -> None:
     page = render_report(stats, WHEN)
     for words in (
         "5,040",
-        "6,000",
+        "last offset",
+        "5,999",
         "1.0 MB",
         "60.0 s",
         "2026-01-31 12:00 UTC",

@@ -161,5 +161,5 @@ def summary_lines(stats: RunStats) -> Iterator[str]:
     for expectation, count in stats.failed:
         yield f"  expectation    {count_text(count):>14}  failed: {expectation.name} ({expectation.action.value})"
     for topic, number, facts in sorted_partitions(stats):
-        offset = "" if facts.end_offset is None else f", next offset {facts.end_offset:,}"
+        offset = "" if facts.last_offset is None else f", last offset {facts.last_offset:,}"
         yield f"  {f'{topic}-{number}':<14} {count_text(facts.rows):>14}  rows{offset}"

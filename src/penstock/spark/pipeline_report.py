@@ -150,10 +150,10 @@ def _expectations(stats: RunStats) -> str:
 
 def _partitions(stats: RunStats) -> str:
     rows = [
-        (f"{escape(topic)}-{number}", count_text(facts.rows), count_text(facts.end_offset))
+        (f"{escape(topic)}-{number}", count_text(facts.rows), count_text(facts.last_offset))
         for topic, number, facts in sorted_partitions(stats)
     ]
-    return _table(("partition", "rows", "next offset"), rows, (1, 2))
+    return _table(("partition", "rows", "last offset"), rows, (1, 2))
 
 
 def _batches(stats: RunStats) -> str:

@@ -50,6 +50,11 @@ class PartitionFacts:
     rows: int = 0
     end_offset: int | None = None
 
+    @property
+    def last_offset(self) -> int | None:
+        """Of the last record written. The next one may be further on: a transaction's end takes an offset too."""
+        return None if self.end_offset is None else self.end_offset - 1
+
 
 @dataclass
 class RunStats:

@@ -182,10 +182,10 @@ def _partitions(stats: RunStats) -> Any:
     table = Table(box=None, padding=(0, 2), pad_edge=False)
     table.add_column("partition")
     table.add_column("rows", justify="right")
-    table.add_column("next offset", justify="right")
+    table.add_column("last offset", justify="right")
     partitions = sorted_partitions(stats)
     for topic, number, facts in partitions[:_MOST_PARTITIONS]:
-        table.add_row(f"{topic}-{number}", count_text(facts.rows), count_text(facts.end_offset))
+        table.add_row(f"{topic}-{number}", count_text(facts.rows), count_text(facts.last_offset))
     if len(partitions) > _MOST_PARTITIONS:
         table.add_row(f"and {len(partitions) - _MOST_PARTITIONS} more", "", "")
     return table
