@@ -43,17 +43,18 @@ def scene(driver: SparkDriver, dev_cluster: DevCluster, tmp_path: Path) -> Scene
     return Scene(driver, dev_cluster.bootstrap_servers, tmp_path)
 
 
-def slow_original(step_of_copy: str) -> list[Rule]:
+def slow_original(step_of_copy: str, *then: str) -> list[Rule]:
     """The original has written everything when the copy comes to the step, and goes on then."""
     return [
         Rule("TASK_FLUSHED", ("touch original-flushed", "await copy"), batch=1, partition=0, attempt=0),
-        Rule(step_of_copy, ("touch copy",), batch=1, partition=0, attempt=1),
+        Rule(step_of_copy, ("touch copy", *then), batch=1, partition=0, attempt=1),
     ]
 
 
 def test_both_write_and_one_is_seen(scene: Scene) -> None:
     went_on = Rule("TASK_DETACHED", ("touch went-on",), batch=1, partition=0, attempt=0)
-    scene.plan(*slow_original("TASK_DETACHED"), went_on)
+    # The copy waits: Spark kills the other one as soon as one has returned.
+    scene.plan(*slow_original("TASK_DETACHED", "await went-on"), went_on)
     scene.assert_well()
     assert scene.marks.has("copy")
     assert scene.marks.has("went-on")
