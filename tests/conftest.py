@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -15,6 +16,9 @@ pytest_plugins = ["fix_broker", "fix_spark"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts this in the background lets it ignore Ctrl-C, and all that tests start would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # A run that was meant to be compiled and is not would pass and prove nothing, so it does not start.
     expected = os.environ.get("PENSTOCK_EXPECT")
     if expected and expected != (running := _compiled.implementation()):
