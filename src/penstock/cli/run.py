@@ -100,12 +100,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from penstock.spark.pipeline_check import load_pipeline
-    from penstock.spark.pipeline_session import pipeline_session, silence_query_errors
+    from penstock.spark.pipeline_session import is_driver_here, pipeline_session, silence_query_errors
+    from penstock.spark.pipeline_sink import check_sink
 
     pipeline = load_pipeline(args.pipeline, dict(args.variables))
     if args.report is not None and not args.report.absolute().parent.is_dir():
         print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)
         return EXIT_BAD_DEFINITION
+    check_sink(pipeline, from_here=not args.dry_run and is_driver_here(pipeline))
     verbose = bool(getattr(args, "debug", False))
     with pipeline_session(pipeline, None, verbose=verbose) as spark:
         if not verbose:

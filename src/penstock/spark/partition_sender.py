@@ -119,7 +119,8 @@ class PartitionSender:
         return BadRowsError(
             f"{error.count} row{'s' if error.count > 1 else ''} of partition {self._spark_partition} of the DataFrame "
             f"cannot be written to {_where(topic)} ({_reasons(named, first_row)}{more}). To go on without such rows "
-            "set .option('onBadRow', 'dead-letter') and .option('deadLetterTopic', ...)",
+            "set the option onBadRow to dead-letter, and name a topic for them: the option deadLetterTopic, or "
+            "dead_letter_topic of a pipeline",
             error.errors,
             error.count,
         )

@@ -19,7 +19,8 @@ from .pipeline_check import AVAILABLE_NOW, load_pipeline
 from .pipeline_failure import is_lost, pipeline_failure
 from .pipeline_model import Pipeline
 from .pipeline_plan import ROW_METRICS, Plan, make_plan
-from .pipeline_session import is_remote, pipeline_session
+from .pipeline_session import is_driver_here, is_remote, pipeline_session
+from .pipeline_sink import check_sink, sink_options
 from .pipeline_source import SOURCE_METRICS
 from .pipeline_stats import BatchCounts, ProgressReader, RunStats, SinkLines
 from .pipeline_stop import StopSignals
@@ -61,6 +62,8 @@ def run_pipeline(
         KeyboardInterrupt: after Ctrl-C, when the pipeline has stopped.
     """
     pipeline = load_pipeline(definition, variables)
+    if spark is None:
+        check_sink(pipeline, from_here=is_driver_here(pipeline))
     with pipeline_session(pipeline, spark) as session, StopSignals() as stop:
         run = PipelineRun(pipeline, session, stop, view or NoView())
         try:
@@ -151,21 +154,9 @@ class PipelineRun:
                 break
         write.interrupt()
 
-    def sink_options(self, plan: Plan, lines: SinkLines | None) -> dict[str, str]:
-        """What the data source is told."""
-        sink = self.pipeline.sink
-        options = {**sink.options, "delivery": sink.delivery}
-        if plan.topic_option is not None:
-            options["topic"] = plan.topic_option
-        if _option(options, "onBadRow") == "dead-letter" and sink.dead_letter_topic is not None:
-            options["deadLetterTopic"] = sink.dead_letter_topic
-        if lines is not None:
-            options["progressFile"] = str(lines.path)
-        return options
 
-
-def _option(options: Mapping[str, str], name: str) -> str | None:
-    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
+def _options(pipeline: Pipeline, plan: Plan, lines: SinkLines | None) -> dict[str, str]:
+    return sink_options(pipeline, plan.topic_option, None if lines is None else lines.path)
 
 
 class _StreamWrite:
@@ -174,8 +165,7 @@ class _StreamWrite:
     def __init__(self, run: PipelineRun, plan: Plan, lines: SinkLines | None) -> None:
         sink = run.pipeline.sink
         writer = plan.records.writeStream.format(FORMAT).outputMode(sink.output_mode)
-        writer = writer.queryName(run.pipeline.name).options(**run.sink_options(plan, lines))
-        writer = writer.option("checkpointLocation", str(sink.checkpoint))
+        writer = writer.queryName(run.pipeline.name).options(**_options(run.pipeline, plan, lines))
         if sink.trigger == AVAILABLE_NOW:
             writer = writer.trigger(availableNow=True)
         elif sink.trigger is not None:
@@ -217,7 +207,7 @@ class _BatchWrite:
     def __init__(self, run: PipelineRun, plan: Plan, lines: SinkLines | None) -> None:
         self._run = run
         self._plan = plan
-        writer = plan.records.write.format(FORMAT).options(**run.sink_options(plan, lines))
+        writer = plan.records.write.format(FORMAT).options(**_options(run.pipeline, plan, lines))
         self._writer = writer.mode("append")
         self._tag = f"penstock-{uuid.uuid4().hex[:12]}"
         self._spark = plan.records.sparkSession

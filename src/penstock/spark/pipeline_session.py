@@ -64,6 +64,11 @@ def is_remote(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def is_driver_here(pipeline: Pipeline) -> bool:
+    """Whether a session made for this pipeline would have its driver in this process, or next to it."""
+    return pipeline.spark.remote is None and "SPARK_REMOTE" not in os.environ
+
+
 def _open_session(pipeline: Pipeline, *, verbose: bool) -> tuple[SparkSession, bool]:
     set_worker_python(os.environ)
     try:
