@@ -215,6 +215,6 @@ def test_an_idle_interpreter_has_some_memory() -> None:
 
 
 def test_endurance_describes_every_tenth() -> None:
-    lines = endurance.describe([{"rate": 1.5e6, "rss_mib": 80.4}] * 10)
+    lines = endurance.describe([{"rate": 1.5e6, "cpu_us": 0.51, "rss_mib": 80.4}] * 10)
     assert len(lines) == 10
-    assert lines[9] == "endurance, tenth 10: 1.500 M records/s, 80 MiB"
+    assert lines[9] == "endurance, tenth 10: 1.500 M records/s, 0.510 us of CPU each, 80 MiB"
