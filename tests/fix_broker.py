@@ -26,6 +26,7 @@ _DUMP = "org.apache.kafka.tools.DumpLogSegments"
 # Only waited for in full when the last offsets of a partition hold no record for the reader: transaction markers, or
 # records of a transaction that was aborted.
 _IDLE_MS = 5000
+_JOIN_MS = 90_000  # for a count that must be there: a new broker that is busy takes its time for the first group
 _OFFSETS_SECONDS = 60.0
 
 
@@ -169,7 +170,7 @@ def consume_from(
     args = [
         *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--from-beginning"),
         *("--isolation-level", isolation_level),
-        *("--timeout-ms", str(_IDLE_MS if count is None else 4 * _IDLE_MS)),
+        *("--timeout-ms", str(_IDLE_MS if count is None else _JOIN_MS)),
         *(() if count is None else ("--max-messages", str(count))),
         *marks.options(),
     ]

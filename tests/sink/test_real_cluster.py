@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -177,8 +178,11 @@ def test_recover_shows_and_finishes(world: RealWorld) -> None:
     with pytest.raises(Crash):
         driver.batch(0, ROWS, after=EndTransaction)
     key = driver.settings.sink_key
-    (state,) = inspect_sinks(world.config, key)
-    assert state.needs_roll_forward
+    deadline = time.monotonic() + 30
+    # A coordinator answers EndTxn before the marker is in the log, by which a decision becomes one.
+    while not inspect_sinks(world.config, key)[0].needs_roll_forward:
+        assert time.monotonic() < deadline, "the decision does not show"
+        time.sleep(0.1)
     assert roll_forward(world.config, key).rows == 3
     (state,) = inspect_sinks(world.config, key)
     assert not state.needs_roll_forward
