@@ -1358,3 +1358,24 @@ def test_a_commit_whose_answer_was_lost_is_not_to_be_aborted_because_nobody_find
     rig.commit()
     assert rig.state is TxnState.READY
     assert [end["committed"] for end in rig.asked(END_TXN)] == [True, True]
+
+
+@both
+@pytest.mark.parametrize("code", [120, 30])
+def test_the_abort_of_an_init_whose_answer_was_lost_does_not_end_the_next_transaction(protocol, code):
+    rig = GateRig(2, protocol=protocol, transactional_id="x")
+    rig.coordinator = 1
+    rig.know("t", leaders=[0, 0])
+    rig.acknowledge_all()
+    rig.script(FIND_COORDINATOR, 0, code)
+    rig.script(INIT_PRODUCER_ID, CUT)
+    with pytest.raises(KafkaError):
+        rig.init()
+    assert rig.state is TxnState.ABORTABLE_ERROR
+    rig.abort()
+    rig.begin()
+    delivery = rig.send("t", b"a", partition=0)
+    rig.commit()
+    delivery.result(0)
+    assert rig.names()[-2:] == ["Produce", "EndTxn"]
+    assert [end["committed"] for end in rig.asked(END_TXN)] == [True]

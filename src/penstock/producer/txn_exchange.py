@@ -269,6 +269,8 @@ class TransactionExchange(RequestQueue):
 
     def _become_ready(self) -> None:
         self._state.move_to(TxnState.READY)
+        # The abort of an initialization ends with its answer, too: what is left would end the next transaction.
+        self._drop_queued(lambda request: isinstance(request, EndTxnRequest))
         self._wanted.clear()
         self._added.clear()
         self._started = False
