@@ -1379,3 +1379,28 @@ def test_the_abort_of_an_init_whose_answer_was_lost_does_not_end_the_next_transa
     delivery.result(0)
     assert rig.names()[-2:] == ["Produce", "EndTxn"]
     assert [end["committed"] for end in rig.asked(END_TXN)] == [True]
+
+
+@both
+@pytest.mark.parametrize("lost", ["the commit's answer", "the search's answer", "nothing yet"])
+def test_an_abort_does_not_wait_for_the_coordinator_of_a_group(protocol, lost):
+    rig = opened(protocol, reconnect_backoff_ms=0)
+    last = TXN_OFFSET_COMMIT if lost == "the commit's answer" else FIND_COORDINATOR
+    if lost == "the commit's answer":
+        rig.script(FIND_COORDINATOR, 0)
+        rig.script(TXN_OFFSET_COMMIT, CUT)
+    elif lost == "the search's answer":
+        rig.script(FIND_COORDINATOR, CUT)
+    else:
+        rig.hold(FIND_COORDINATOR)
+    rig.script(FIND_COORDINATOR, *[15] * 1000)
+    before = len(rig.asked(last))
+    offsets = rig.offsets_ticket({("t", 0): 5})
+    rig.run_until(lambda: len(rig.asked(last)) > before)
+    rig.settle()
+    ticket = rig.manager.abort()
+    with pytest.raises(TransactionAbortedError):
+        rig.finish(offsets)
+    rig.release(FIND_COORDINATOR)
+    rig.finish(ticket)
+    assert [end["committed"] for end in rig.asked(END_TXN)] == [False]

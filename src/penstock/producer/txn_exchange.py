@@ -329,8 +329,8 @@ class TransactionExchange(RequestQueue):
         self._end_operation()
 
     def _retry(self, request: TxnRequest, now: float, wait_ms: float | None) -> None:
-        if self.aborting and isinstance(request, TxnOffsetCommitRequest):
-            return  # what it would write is dropped anyway
+        if self.aborting and request.for_a_group:
+            return  # what it would write is dropped anyway, and the abort must not wait for the group's coordinator
         wait = self._backoff.seconds(request.attempts, self._rng) if wait_ms is None else wait_ms / 1000
         request.attempts += 1
         request.retry_at = now + wait

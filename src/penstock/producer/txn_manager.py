@@ -10,7 +10,7 @@ Rules:
 2. One operation at a time: while its Ticket is pending, or its outcome was not fetched, only the same call may be made
    again, and it waits for the same Ticket. An abort alone may follow offsets whose outcome is not known.
 3. What may have reached the coordinator without being answered is asked again before an abort: whether there is
-   something to be ended depends on it.
+   something to be ended depends on it. Not so what went to a group's coordinator, which has no say in that.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class TransactionManager(TransactionExchange):
             self._state.move_to(target)
             if not commit:
                 self._wanted.clear()
-                self._drop_queued(lambda request: not request.in_doubt)
+                self._drop_queued(lambda request: request.for_a_group or not request.in_doubt)
             self._push(EndTxnRequest(self, commit))
             ticket = self._start(call)
             self._around.accept(False)

@@ -83,6 +83,11 @@ class TxnRequest:
         """Whether it ends a transaction by committing it."""
         return False
 
+    @property
+    def for_a_group(self) -> bool:
+        """Whether it is about a group's offsets alone: without meaning once the transaction is being aborted."""
+        return CoordinatorKind.GROUP in (self.coordinator, self.finds)
+
     def backoff_ms(self, code: int) -> float | None:
         """A wait before the next attempt that differs from retry.backoff.ms."""
         del code
