@@ -1404,3 +1404,19 @@ def test_an_abort_does_not_wait_for_the_coordinator_of_a_group(protocol, lost):
     rig.release(FIND_COORDINATOR)
     rig.finish(ticket)
     assert [end["committed"] for end in rig.asked(END_TXN)] == [False]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_what_the_coordinator_has_confirmed_is_no_failure_when_the_producer_is_closed(commit):
+    rig = opened(V1)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.set_protocol(V2)  # with which a new epoch is asked for at the end
+    rig.hold(INIT_PRODUCER_ID)
+    ticket = rig.manager.commit() if commit else rig.manager.abort()
+    rig.run_until(lambda: rig.held(INIT_PRODUCER_ID))
+    rig.parts.sender.force_close()
+    rig.run_to_end()
+    assert ticket.result is None
+    with pytest.raises(KafkaError, match="was closed"):
+        rig.begin()

@@ -329,11 +329,9 @@ class TransactionManager(TransactionExchange):
     def close(self, error: KafkaError) -> None:
         """The producer has closed: whoever waits is told, and an open transaction cannot be ended any more."""
         with self._lock:
-            self._state.move_to(TxnState.FATAL_ERROR, error)
-            self._queue.clear()
-            operation, self._operation = self._operation, None
-        if operation is not None:
-            operation.ticket.fail(error)
+            self._fatal(error)
+            self._operation = None
+        self._complete()
 
     def _check_usable(self, call: str) -> None:
         self._state.raise_error(f"{call}()")
