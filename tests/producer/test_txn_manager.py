@@ -1420,3 +1420,43 @@ def test_what_the_coordinator_has_confirmed_is_no_failure_when_the_producer_is_c
     assert ticket.result is None
     with pytest.raises(KafkaError, match="was closed"):
         rig.begin()
+
+
+@both
+@pytest.mark.parametrize(
+    ("code", "state"), [(59, TxnState.FATAL_ERROR), (120, TxnState.ABORTABLE_ERROR)], ids=["59", "120"]
+)
+def test_whether_a_commit_whose_answer_was_lost_may_be_aborted_is_the_coordinators_word(
+    protocol, code, state
+):
+    """One that has forgotten the producer cannot say that the commit failed; one that asks for an abort can."""
+    rig = opened(protocol)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.script(END_TXN, CUT, code)
+    with pytest.raises(BrokerError):
+        rig.commit()
+    assert rig.state is state
+
+
+@both
+def test_a_commit_that_was_refused_because_the_producer_is_forgotten_may_be_aborted(protocol):
+    rig = opened(protocol)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.script(END_TXN, 59)
+    with pytest.raises(BrokerError):
+        rig.commit()
+    rig.abort()
+    assert rig.state is TxnState.READY
+
+
+@both
+def test_an_abort_comes_to_an_end_when_the_coordinator_has_forgotten_the_producer(protocol):
+    rig = opened(protocol)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.script(END_TXN, 59)
+    with pytest.raises(BrokerError):
+        rig.abort()
+    assert rig.state is TxnState.FATAL_ERROR

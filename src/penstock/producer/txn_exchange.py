@@ -211,6 +211,10 @@ class TransactionExchange(RequestQueue):
                 self._retry(request, now, None)
                 return
             lost_state = error.code == _UNKNOWN_PRODUCER_ID
+            if lost_state and isinstance(request, EndTxnRequest) and (self.aborting or request.in_doubt):
+                # Nobody is left who could carry out an abort, or say that the commit before was not carried out.
+                self._fatal(error)
+                return
             self._abortable(error, wants_bump=lost_state, needs_bump=lost_state)
         elif verdict is Verdict.UNINITIALIZED:
             self._state.move_to(TxnState.UNINITIALIZED)
