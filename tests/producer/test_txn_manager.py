@@ -431,6 +431,20 @@ def test_a_request_that_cannot_be_written_does_not_hold_up_the_rest():
     rig.run_to_end()
 
 
+def test_a_request_that_cannot_be_put_together_fails_the_call_and_the_producer():
+    rig = opened()
+    delivery = rig.send("t", b"a", partition=0)
+    rig.await_request()
+    unsent = rig.send("t", b"b", partition=0)
+    with pytest.raises(KafkaError, match="TxnOffsetCommit could not be put together"):
+        rig.send_offsets({("t", 0): 1, ("t", None): 2})  # which have no order
+    assert rig.state is TxnState.FATAL_ERROR
+    rig.answer()
+    rig.deliver(delivery, unsent, seconds=1)
+    with pytest.raises(KafkaError, match="could not be put together"):
+        rig.abort()
+
+
 # ------------------------------------------------------------------------------------------- one at a time
 
 

@@ -42,6 +42,7 @@ from penstock.producer.txn_requests import (
     TxnRequest,
 )
 from penstock.protocol.find_coordinator import CoordinatorKind
+from penstock.protocol.requests import Request
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("penstock.producer")
@@ -125,18 +126,31 @@ class TransactionExchange(RequestQueue):
         del data_waits
         with self._lock:
             request = self._next(now)
-            if request is not None:
+            built = None if request is None else self._try_build(request)
+            if built is not None:
                 self._under_way = request
         self._complete()
-        if request is None:
+        if request is None or built is None:
             return None
         node = None if request.coordinator is None else self._coordinators[request.coordinator]
         return GateRequest(
-            request.build(),
+            built,
             node,
             lambda response, at: self._on_response(request, response, at),
             lambda error, at: self._on_unreachable(request, error, at),
         )
+
+    def _try_build(self, request: TxnRequest) -> Request | None:
+        try:
+            return request.build()
+        except Exception as cause:
+            # No answer will ever come: without an end here every later call would wait for it.
+            log.exception("%s could not be put together", request.api.name)
+            error = KafkaError(f"{request.api.name} could not be put together: {cause!r}")
+            error.__cause__ = cause
+            self._fatal(error)
+            self._around.wake()  # for what is to be failed in the next turn
+            return None
 
     def _next(self, now: float) -> TxnRequest | None:
         if self._under_way is not None or self._state.has_error:
