@@ -5,7 +5,9 @@ against a cluster that validates.
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 import pytest
 from network.fakes import Received
@@ -1474,3 +1476,24 @@ def test_an_abort_comes_to_an_end_when_the_coordinator_has_forgotten_the_produce
     with pytest.raises(BrokerError):
         rig.abort()
     assert rig.state is TxnState.FATAL_ERROR
+
+
+@pytest.mark.parametrize("code", [120, 90])
+def test_the_error_of_a_call_does_not_keep_the_caller_alive(code):
+    rig = opened()
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    rig.script(END_TXN, code)
+
+    class Belongings:
+        pass
+
+    def caller() -> weakref.ref[Belongings]:
+        belongings = Belongings()
+        with pytest.raises(KafkaError):
+            rig.commit()
+        return weakref.ref(belongings)
+
+    gone = caller()
+    gc.collect()
+    assert gone() is None

@@ -84,7 +84,9 @@ class OperationDesk:
     def _fail_operation(self, error: KafkaError) -> None:
         operation = self._operation
         if operation is not None:
-            self._done.append(lambda: operation.ticket.fail(error))
+            # The producer keeps the error: the caller gets another one to hang a traceback, and with it a stack, on.
+            own = error.twin()
+            self._done.append(lambda: operation.ticket.fail(own))
 
     def _complete(self) -> None:
         """Complete Tickets, outside the lock."""
