@@ -498,6 +498,49 @@ def test_the_gate_hears_of_a_batch_that_cannot_be_sealed_before_its_records_do(
     assert ("the gate's own trouble" in caplog.text) is gate_fails
 
 
+def test_a_batch_of_which_the_gate_cannot_say_whether_it_may_leave_stays_alone(caplog):
+    class StumblingGate(CountingGate):
+        stumbles = True
+
+        def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
+            if self.stumbles and queue.partition == 1:
+                raise MemoryError("no room for an answer")
+            return super().may_drain(queue, batch)
+
+    gate = StumblingGate()
+    core = Core([1, 1, 1, 2], gate=gate)
+    for partition in range(4):
+        core.append(FULL, partition)
+    assert sorted(partitions(core.drain(1, 2))) == [0, 2, 3]
+    assert "orders-1" in caplog.text
+    gate.stumbles = False
+    assert partitions(core.drain()) == [1]
+
+
+def test_a_batch_that_failed_and_cannot_be_cleared_away_takes_no_other_with_it(monkeypatch, caplog):
+    core = Core([1, 1, 1])
+    deliveries = [core.append(b"v", partition) for partition in range(3)]
+    seal = core.sealer.seal
+    monkeypatch.setattr(
+        core.sealer,
+        "seal",
+        lambda batch, identity: seal(batch, identity if batch.queue.partition != 1 else None),
+    )
+
+    def fail(*_: Any) -> None:
+        raise MemoryError("no room to give room back")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(core.pool, "give_back", fail)
+        batches = core.drain()
+    assert partitions(batches) == [0, 2]
+    assert "could not be put into wire format" in str(deliveries[1].exception(0))
+    assert "no room to give room back" in caplog.text
+    for batch in batches:
+        core.acknowledge(batch)
+    assert not core.accumulator.has_incomplete()
+
+
 # ---------------------------------------------------------------------------------------------- load
 
 

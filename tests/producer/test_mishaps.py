@@ -155,6 +155,21 @@ def test_trouble_with_expired_batches_leaves_none_without_an_outcome(monkeypatch
     assert rig.available_memory == rig.config.buffer_memory
 
 
+def test_a_batch_is_looked_at_again_soon_when_the_gate_could_not_say_whether_it_may_leave(
+    monkeypatch, caplog
+):
+    rig = Rig()
+    rig.know("t")
+    rig.acknowledge_all()
+    answers = iter([fail, fail])
+    monkeypatch.setattr(rig.parts.send_path.gate, "may_drain", lambda *_: next(answers, lambda: True)())
+    delivery = rig.send("t", b"v")
+    before = rig.clock.now()
+    rig.run_until(delivery.done)
+    assert 0 < rig.clock.now() - before < 1
+    assert delivery.result(0).offset >= 0
+
+
 def test_counting_that_fails_keeps_no_other_request_from_being_sent(monkeypatch, caplog):
     rig = Rig(brokers=2, max_in_flight_requests_per_connection=1)
     rig.know("t", partitions=2)

@@ -112,12 +112,14 @@ class Drainer:
         self._homes = _Homes(None)
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
         self.spoiled: list[Batch] = []  # failed since the last look: what is behind them was not looked at
+        self.stumbled = False  # since the last look, over a batch that waits where it was
 
     def ready(self, snapshot: ClusterSnapshot, now: float) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
         accumulator = self._accumulator
         all_sendable = accumulator.everything_sendable or self.gate.completing
         self.spoiled = []
+        self.stumbled = False
         nodes: dict[int, Node] = {}
         leaderless: set[str] = set()
         next_delay = oldest = FOREVER
@@ -242,7 +244,7 @@ class Drainer:
                 continue
             if taken and size + batch.size > self._max_request_size:
                 break  # it is looked at first next time
-            if not self.gate.may_drain(queue, batch):
+            if not self._may_drain(queue, batch):
                 continue  # its partition waits for something; the others need not
             if not queue.take(batch) or not self._hand_over(batch, info, now):
                 continue
@@ -256,12 +258,21 @@ class Drainer:
             self._left_behind.add(node_id)
         return taken
 
+    def _may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
+        try:
+            return self.gate.may_drain(queue, batch)
+        except Exception:
+            # It stays where it is. What was taken before is in no queue: it must not be lost with this one.
+            log.exception("whether a batch of %s may be sent could not be told", batch.topic_partition)
+            self.stumbled = True
+            return False
+
     def _hand_over(self, batch: Batch, info: PartitionInfo, now: float) -> bool:
         """Make a batch ready for the wire. One that cannot be sealed fails alone, so that no other is lost with it."""
-        batch.move_to(BatchState.IN_FLIGHT)
-        batch.leader_epoch = info.leader_epoch
-        batch.drained_at = now
         try:
+            batch.move_to(BatchState.IN_FLIGHT)
+            batch.leader_epoch = info.leader_epoch
+            batch.drained_at = now
             self._accumulator.sealer.seal(batch, self.gate.assign(batch))
         except Exception as error:
             log.exception("a batch of %s could not be put into wire format", batch.topic_partition)
@@ -280,8 +291,12 @@ class Drainer:
             self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
         except Exception:
             log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
-        batch.fail(failure)
-        self._accumulator.finish(batch)
+        try:
+            batch.fail(failure)
+            self._accumulator.finish(batch)
+        except Exception:  # those that were taken before must not suffer from it
+            log.exception("a batch of %s has failed, but could not be cleared away", batch.topic_partition)
+            self._accumulator.forget(batch)
 
     @staticmethod
     def _rotated(led: list[_Waiting], last: TopicPartition | None) -> list[_Waiting]:

@@ -31,6 +31,8 @@ from penstock.types import Node
 log = logging.getLogger("penstock.producer")
 
 _BY_AGE = attrgetter("created")
+# Seconds until the next look after something unexpected: whatever it is, it must not become a busy loop.
+_AFTER_TROUBLE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class Sender:
             self.run_once(self._clock.now(), may_rest=True)
         except Exception:
             log.exception("an unexpected error on the I/O thread; it goes on")
-            self._client.poll(0.1, self._clock.now())  # whatever it is, it must not become a busy loop
+            self._client.poll(_AFTER_TROUBLE, self._clock.now())
 
     def _shut_down(self) -> None:
         self._accumulator.close()
@@ -202,6 +204,8 @@ class Sender:
             self._metrics.on_batch_error(batch, now)
         if expired or self._drainer.spoiled or len(sent) < len(drained):
             return 0.0  # the gate may have something to settle
+        if self._drainer.stumbled:
+            delay = min(delay, _AFTER_TROUBLE)
         expiry = min(check.next_expiry, self._next_in_flight_expiry)
         return max(0.0, min(check.next_delay, delay, expiry - now))
 
