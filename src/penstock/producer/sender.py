@@ -184,18 +184,18 @@ class Sender:
             self._metadata.request_update(now)
         nodes, delay = self._usable(check.nodes, now)
         drained = self._drainer.drain(snapshot, nodes, now) if nodes else {}
-        for batches in drained.values():
-            self._enter_flight(batches)
+        for taken in drained.values():
+            self._enter_flight(taken)
         self._has_sent = bool(drained)
+        sent = []
         try:
             expired = self._expire(now, check.next_expiry)
         finally:
             # Whatever went wrong: what was drained is sent, or has its outcome.
-            sent = [
-                node
-                for node in nodes
-                if node.id in drained and self._send_or_fail(node, drained[node.id], now)
-            ]
+            for node in nodes:
+                batches = drained.get(node.id)
+                if batches and self._send_or_fail(node, batches, now):
+                    sent.append(node)
         for node in sent:
             self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
             if self._drainer.has_more(node.id):
