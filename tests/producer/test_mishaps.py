@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from producer.fakes_sender import LoopbackBroker, Rig
+from producer.fakes_txn import GateRig
 
 from penstock import Producer
 from penstock._ticket import Ticket
@@ -153,6 +154,26 @@ def test_trouble_with_expired_batches_leaves_none_without_an_outcome(monkeypatch
     rig.answer()
     assert drained.result(0).partition == 2
     assert rig.available_memory == rig.config.buffer_memory
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_pieces_of_which_the_gate_cannot_hear_leave_no_record_without_an_outcome(
+    monkeypatch, caplog, idempotent
+):
+    rig = (GateRig if idempotent else Rig)(linger_ms=5, max_in_flight_requests_per_connection=1)
+    rig.know("t")
+    heard: list[Any] = []
+    deliveries = [rig.send("t", b"v", on_delivery=lambda *told: heard.append(told)) for _ in range(2)]
+    rig.await_request()
+    with monkeypatch.context() as broken:
+        broken.setattr(rig.parts.send_path.gate, "on_split", fail)
+        rig.answer(error_code=10)
+    assert all_have_an_error(rig, deliveries, MemoryError)
+    assert len(heard) == 2
+    rig.acknowledge_all()
+    following = rig.send("t", b"w")
+    rig.run_until(following.done)
+    assert following.result(0).offset >= 0
 
 
 def test_a_batch_is_looked_at_again_soon_when_the_gate_could_not_say_whether_it_may_leave(

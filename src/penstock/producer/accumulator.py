@@ -203,10 +203,12 @@ class RecordAccumulator(Appender):
         """Replace a batch that was too large by its pieces, at the head of its queue; how many.
 
         Args:
-            on_split: told of the pieces before they are queued, so that they can be numbered.
+            on_split: told of the pieces before they are queued, so that they can be numbered. If it raises, the batch
+                is what it was, and the caller's to end.
         """
         pieces = self.sealer.split(batch)
         on_split(batch, pieces)
+        batch.split_into(pieces)
         self._incomplete.update(pieces)
         self._incomplete.discard(batch)
         self.requeue(pieces)

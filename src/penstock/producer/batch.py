@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import IllegalStateError, KafkaError
@@ -194,6 +195,16 @@ class Batch:
         """End it because the producer is closed by force."""
         self.move_to(BatchState.ABORTED)
         self.result.settle(error=error)
+
+    def split_into(self, pieces: Sequence[Batch]) -> None:
+        """Let pieces take its place; its result forwards to theirs."""
+        self.move_to(BatchState.SPLIT)
+        first = 0
+        ranges = []
+        for piece in pieces:
+            ranges.append((first, piece.result))
+            first += piece.record_count
+        self.result.forward(ranges)
 
     def _too_late(self, what: str) -> bool:
         if self.state not in (BatchState.FAILED, BatchState.ABORTED):

@@ -6,7 +6,8 @@ Runs on the I/O thread, outside every lock; the codec libraries release the inte
 
 from __future__ import annotations
 
-from penstock.producer.batch import Batch, BatchIdentity, BatchState
+from penstock.errors import IllegalStateError
+from penstock.producer.batch import Batch, BatchIdentity
 from penstock.producer.buffer_pool import BufferPool
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import Codec
@@ -72,13 +73,15 @@ class Sealer:
         return target
 
     def split(self, batch: Batch) -> list[Batch]:
-        """Cut a batch that was too large into smaller ones; its result forwards to theirs.
+        """Cut a batch that was too large into smaller ones; it stays as it is until it is told of them.
 
         A first split aims at batch.size; a piece that is still too large is halved, but never below its largest record,
         so that splitting comes to an end.
         """
         if batch.wire is None:
             raise ValueError(f"{batch!r} was never sent")
+        if batch.done:
+            raise IllegalStateError(f"{batch!r} has its outcome")
         limit = self._batch_size
         if batch.is_piece:
             limit = max(batch.writer.max_record_size + HEADER_SIZE, batch.writer.raw_size // 2)
@@ -96,13 +99,6 @@ class Sealer:
                 writer = BatchWriter(bytearray(max(limit, needed)), limit)
                 writer.append(record.timestamp, record.key, record.value, record.headers)
                 pieces.append(self._piece(batch, writer))
-        batch.move_to(BatchState.SPLIT)
-        first = 0
-        ranges = []
-        for piece in pieces:
-            ranges.append((first, piece.result))
-            first += piece.record_count
-        batch.result.forward(ranges)
         return pieces
 
     @staticmethod
