@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from control.fakes import ID_AUTHORIZATION_FAILED, FakeCluster
+from network.fakes import FakeTransport
 
 from penstock.control.client import ControlClient
 from penstock.control.steps import (
@@ -27,6 +30,7 @@ from penstock.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
+from penstock.network.transport import Address
 from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.messages import (
     END_TXN,
@@ -161,6 +165,29 @@ def test_a_coordinator_that_died_is_looked_up_anew() -> None:
         cluster.network.after(2.0, lambda: setattr(cluster, "coordinator", lambda _: 0))
         client.run(ask_until_answered(CoordinatorOf("x"), end_txn()))
     assert len(cluster.seen(END_TXN.key, 0)) == 1
+
+
+def test_without_a_backoff_a_broker_that_is_refused_at_once_is_tried_until_the_time_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster(2)
+    (unreachable,) = cluster.network.names["b1"]
+    connect = cluster.network.connect
+    tried_at: list[float] = []
+
+    def refuse(address: Address) -> FakeTransport:
+        if address.ip != unreachable:
+            return connect(address)
+        tried_at.append(cluster.clock.now())
+        raise OSError(errno.ENETUNREACH, "network is unreachable")
+
+    monkeypatch.setattr(cluster.network, "connect", refuse)
+    with cluster.client(**{"retry.backoff.ms": 0}) as client:
+        began = cluster.clock.now()
+        with pytest.raises(KafkaTimeoutError, match="unreachable"):
+            client.run(ask_until_answered(OnNode(cluster.nodes[1]), end_txn()), 5)
+    assert cluster.clock.now() - began == pytest.approx(5)
+    assert len(tried_at) > 2
 
 
 def test_a_single_request_is_not_repeated() -> None:

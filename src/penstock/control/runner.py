@@ -213,8 +213,9 @@ class Runner:
     def _seconds(self, rest: Rest) -> float:
         seconds = self._backoff.seconds(rest.attempts, self._rng)
         if rest.briefly:
-            return min(seconds, _BRIEF_SECONDS * 2.0 ** min(rest.attempts, 10))
-        return seconds
+            seconds = min(seconds, _BRIEF_SECONDS * 2.0 ** min(rest.attempts, 10))
+        # A rest that takes no time would let a job go round within one turn, while nobody looks at network or clock.
+        return max(seconds, _GLANCE_SECONDS)
 
     def _end(self, job: _Job, error: Exception) -> None:
         job.steps.close()
