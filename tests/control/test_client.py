@@ -18,12 +18,14 @@ from penstock.control.steps import (
     OnNode,
     Rest,
     Steps,
+    Target,
     ask_until_answered,
 )
 from penstock.errors import (
     BootstrapError,
     ConfigError,
     IllegalStateError,
+    KafkaError,
     KafkaTimeoutError,
     NetworkError,
     RequestTimedOutError,
@@ -31,7 +33,7 @@ from penstock.errors import (
     UnsupportedVersionError,
 )
 from penstock.network.transport import Address
-from penstock.protocol.find_coordinator import CoordinatorKind
+from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
 from penstock.protocol.messages import (
     END_TXN,
     FIND_COORDINATOR,
@@ -40,6 +42,7 @@ from penstock.protocol.messages import (
     METADATA,
 )
 from penstock.protocol.requests import SchemaRequest
+from penstock.protocol.schema import Buffer
 from penstock.types import Node
 
 INIT = SchemaRequest.of(INIT_PRODUCER_ID, {"transaction_timeout_ms": 1})
@@ -374,6 +377,48 @@ def test_a_request_that_cannot_be_said_to_that_broker_fails_its_job() -> None:
     request = SchemaRequest.of(LIST_TRANSACTIONS, body)
     with cluster.client() as client, pytest.raises(ValueError, match="transactional_id_pattern"):
         client.request("any", request)
+
+
+class Unsayable(SchemaRequest):
+    """A request that cannot be written."""
+
+    def encode(self, version: int) -> list[Buffer]:
+        raise RecursionError("too deep")
+
+
+@pytest.mark.parametrize("target", [ANY, CoordinatorOf("x")], ids=["any", "coordinator"])
+def test_a_request_that_cannot_be_sent_fails_its_job_and_no_other(target: Target) -> None:
+    cluster = FakeCluster()
+    unsayable = Unsayable.of(END_TXN, end_txn().body)
+    jobs = [
+        ask_until_answered(CoordinatorOf("y"), end_txn("y")),
+        ask_until_answered(target, unsayable),
+        ask_until_answered(ANY, end_txn("z")),
+    ]
+    with cluster.client() as client:
+        first, failed, last = client.run_all(jobs, 5)
+        with pytest.raises(KafkaError, match=r"EndTxn could not be sent .*too deep") as caught:
+            _ = failed.result
+        assert isinstance(caught.value.__cause__, RecursionError)
+        assert [ticket.result["error_code"] for ticket in (first, last)] == [0, 0]
+
+
+def test_a_look_up_that_cannot_be_sent_fails_those_who_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    cluster = FakeCluster()
+    with cluster.client(**{"retry.backoff.ms": 0}) as client:
+        client.brokers()
+        with monkeypatch.context() as broken:
+            broken.setattr(FindCoordinator, "encode", fail)
+            waiting, other = client.run_all(
+                [ask_until_answered(CoordinatorOf("x"), end_txn()), ask_until_answered(ANY, end_txn("z"))], 5
+            )
+        with pytest.raises(KafkaError, match=r"FindCoordinator could not be sent .*no room"):
+            _ = waiting.result
+        assert other.result["error_code"] == 0
+        assert client.run(ask_until_answered(CoordinatorOf("x"), end_txn()), 5)["error_code"] == 0
 
 
 def test_an_interrupt_ends_the_wait_and_the_client_stays_usable() -> None:

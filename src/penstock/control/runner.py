@@ -180,15 +180,21 @@ class Runner:
 
     def _send(self, job: _Job, node: Node, request: Request, now: float) -> None:
         job.sent = True
+        step = job.step
 
         def on_response(response: ClientResponse) -> None:
-            reply = Reply(response.received_at, response.body, response.error, response.node)
-            self._replies.append((job, reply))
+            if job.step is step:
+                reply = Reply(response.received_at, response.body, response.error, response.node)
+                self._replies.append((job, reply))
 
         try:
             self._client.send(ClientRequest(node, request, self._request_timeout, on_response), now)
         except ValueError as error:  # it cannot be said in the broker's version
             self._end(job, error)
+        except Exception as cause:  # noqa: BLE001 - whatever it is, no other job is to suffer from it
+            failure = KafkaError(f"{request.api.name} could not be sent to {node}: {cause!r}")
+            failure.__cause__ = cause
+            self._go_on(job, Reply(now, error=failure, node=node))
 
     # ---- a job's life
 
