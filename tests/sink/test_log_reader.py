@@ -9,6 +9,7 @@ import pytest
 
 from penstock.control import ControlClient
 from penstock.control.producing import KeyValue, write_batch
+from penstock.errors import SinkError
 from penstock.protocol.messages import FETCH, LIST_OFFSETS
 from penstock.sink.log_reader import LogReader
 from penstock.sink.log_records import Claim, claim_record
@@ -141,3 +142,19 @@ def test_trouble_on_the_way(kafka: FakeKafka, client: ControlClient, code: Code)
     with pytest.raises(Exception, match="unexpected"):
         name_in(reader, client)
     assert name_in(reader, client) == "a"  # and nothing is taken in twice
+
+
+def test_a_log_that_changes_under_every_attempt_is_told_in_words(
+    kafka: FakeKafka, client: ControlClient
+) -> None:
+    claim(client, "a")
+    reader = LogReader(*LOG)
+    assert name_in(reader, client) == "a"
+    kafka.add_fault(Fault(api=FETCH, error=Code.OFFSET_OUT_OF_RANGE, times=100))
+    with pytest.raises(
+        SinkError, match=r"log-0 changed under every one of 5 attempts to read it.*run it again"
+    ):
+        name_in(reader, client)
+    with kafka.locked() as cluster:
+        cluster.faults.clear()
+    assert name_in(reader, client) == "a"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.reading import LogEnd, log_end, log_start, read_log
 from penstock.control.steps import LeaderOf, Steps
-from penstock.errors import BrokerError
+from penstock.errors import BrokerError, SinkError
 from penstock.records.reader import RecordBatch
 from penstock.sink.log_view import LogContents, SinkView
 
@@ -58,6 +58,7 @@ class LogReader:
             KafkaError: it cannot be read.
         """
         left = client.deadline(timeout)
+        out_of_range: BrokerError | None = None
         for _ in range(_MAX_ATTEMPTS):
             try:
                 client.run(self._read(), left())
@@ -67,13 +68,17 @@ class LogReader:
                 self._forget()
                 if error.code != _OFFSET_OUT_OF_RANGE:
                     raise
+                out_of_range = error
             except BaseException:
                 self._forget()  # half of a page may have been taken in
                 raise
             else:
                 return self._contents
-        client.run(self._read(), left())
-        return self._contents
+        leader = self._leader
+        raise SinkError(
+            f"the log of the sink's decisions in {leader.topic}-{leader.partition} changed under every one of "
+            f"{_MAX_ATTEMPTS} attempts to read it. See to it that nobody deletes its records, and run it again"
+        ) from out_of_range
 
     def view(self, client: ControlClient, sink_key: str, timeout: float | None = DEFAULT_TIMEOUT) -> SinkView:
         """Read, and tell what is said of a sink."""
