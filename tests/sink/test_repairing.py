@@ -71,6 +71,27 @@ def test_a_replay_that_differs_is_refused(world: World, rows: dict[int, list[str
     assert world.visible() == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("tasks", [2, 0])
+def test_a_replay_without_rows_does_not_pass_for_a_repair(world: World, tasks: int) -> None:
+    lose(world, 0, 1)
+    driver = repairing(world)
+    plan = driver.prepare()
+    messages = [driver.task(plan, 0, number, []) for number in range(tasks)]
+    with pytest.raises(DecidedDataLostError, match="2 of its 2 transactions were aborted"):
+        driver.commit(messages, 0)
+    assert repairing(world).batch(0, ROWS).decided
+    assert world.visible() == ["a", "b", "c"]
+
+
+def test_where_nothing_is_lost_a_batch_without_rows_is_as_ever(world: World) -> None:
+    driver = repairing(world)
+    driver.batch(0, ROWS)
+    report = driver.batch(1, {0: [], 1: []})
+    assert (report.decided, report.skipped) == (False, False)
+    driver.batch(2, {0: ["d"]})
+    assert world.visible() == ["a", "b", "c", "d"]
+
+
 def test_another_batch_is_not_written_before(world: World) -> None:
     lose(world, 0)
     driver = repairing(world)

@@ -72,17 +72,18 @@ def commit_steps(
     batch = sort_out(messages, settings.sink_key, batch_id)
     batch = batch._replace(handles=tuple(each for each in batch.handles if not each.transaction.empty))
     if batch.stamp is None or not (batch.handles or batch.skipped):
+        if settings.on_lost == "repair":
+            # The replay of a batch that is lost as a whole may be cut short: without rows it would pass for done.
+            yield from _finish_undone(settings.sink_key, (yield ReadLog(settings.sink_key)))
         if settings.one_off:
             yield from forget(settings.sink_key)
         return CommitReport(decided=False)
     view: SinkView = yield ReadLog(settings.sink_key)
     if batch.skipped and not batch.handles:
-        if view.undone is not None:
-            yield from finish(settings.sink_key, view.undone)
+        yield from _finish_undone(settings.sink_key, view)
         return CommitReport(decided=False, skipped=True)
     if (yield from _is_decided(batch.stamp, batch, view)):
-        if view.undone is not None:
-            yield from finish(settings.sink_key, view.undone)
+        yield from _finish_undone(settings.sink_key, view)
         return _report(batch, decided=False)
     if is_repair(settings, batch, view.undone) and view.undone is not None:
         yield from check_repair(batch, view.undone)
@@ -103,6 +104,11 @@ def commit_steps(
     if settings.one_off:
         yield from forget(settings.sink_key, decision.execution)
     return _report(batch, decided=True)
+
+
+def _finish_undone(sink_key: str, view: SinkView) -> Effects[None]:
+    if view.undone is not None:
+        yield from finish(sink_key, view.undone)
 
 
 def _is_decided(stamp: ExecutionStamp, batch: BatchMessages, view: SinkView) -> Effects[bool]:
