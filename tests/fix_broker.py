@@ -26,7 +26,9 @@ _DUMP = "org.apache.kafka.tools.DumpLogSegments"
 # Only waited for in full when the last offsets of a partition hold no record for the reader: transaction markers, or
 # records of a transaction that was aborted.
 _IDLE_MS = 5000
-_JOIN_MS = 90_000  # for a count that must be there: a new broker that is busy takes its time for the first group
+_JOIN_MS = (
+    90_000  # for a count that must be there: a new broker that is busy takes its time for the first group
+)
 _OFFSETS_SECONDS = 60.0
 
 

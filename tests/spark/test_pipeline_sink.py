@@ -71,7 +71,9 @@ def test_a_wrong_option_is_refused_with_its_line(tmp_path: Path, option: str, sa
 
 def test_an_option_that_is_missing_beside_another_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, f"{DEFINITION}onBadRow = 'dead-letter'\n")
-    with pytest.raises(PipelineDefinitionError, match="onBadRow=dead-letter needs the option deadLetterTopic"):
+    with pytest.raises(
+        PipelineDefinitionError, match="onBadRow=dead-letter needs the option deadLetterTopic"
+    ):
         run_pipeline(path)
 
 

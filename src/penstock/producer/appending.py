@@ -248,6 +248,46 @@ class Appender:
         """What wakes the I/O thread for the rows of one call."""
         return BulkWake(self._wake)
 
+    def append_rows_now(
+        self,
+        where: PartitionQueue | TopicState,
+        window: Any,
+        rows: tuple[int, int],
+        accepted: list[Any],
+        wake: BulkWake,
+    ) -> int:
+        """Append rows of a window as far as that needs no waiting; the first that is left.
+
+        The ordinary case of `append_rows_steps`, whose arguments these are. Where it stops, those steps go on: they
+        wait, let a compressed batch grow, or say why nothing more is accepted.
+        """
+        first, last = rows
+        buffer: bytearray | None = None
+        fresh: Batch | None = None
+        try:
+            while first < last:
+                queue, sticky = self._queue(where, None) if isinstance(where, TopicState) else (where, None)
+                fresh = None if buffer is None else self._new_batch(queue, buffer)
+                taken, why = queue.append_rows(window, first, last, accepted, sticky, None, fresh)
+                if fresh is not None and fresh.queued_as:
+                    buffer = fresh = None  # it is the queue's now
+                if taken:
+                    first += taken
+                    wake.after(window.payload)
+                if why == NO_BATCH and first < last and buffer is None:
+                    if window.size_bound(first) > self.batch_size:
+                        break
+                    buffer = self.pool.try_take(self.batch_size)
+                    if buffer is None:
+                        break
+                elif why == NEEDS_SEGMENT:
+                    break
+        except (ProducerClosedError, NotAdmitted):
+            pass  # the steps say so
+        finally:
+            self._return_unused(buffer, fresh, None)
+        return first
+
     def append_rows_steps(
         self,
         where: PartitionQueue | TopicState,

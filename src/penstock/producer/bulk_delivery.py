@@ -36,6 +36,7 @@ Part = tuple[BatchResult, int, int, int, Span]
 Lost = tuple[Exception, int, Span]
 Failed = tuple[KafkaError, int, Span]  # of those that were accepted
 
+_NOTHING = PartitionReport(0, -1, -1)
 _FEW_PARTS = 256  # fewer than this are not worth adding up while rows are sent
 
 
@@ -199,24 +200,33 @@ class BulkDelivery:
             return
         with self._lock:
             still_pending = []
-            for base_row, part in self._pending:
-                if _first_pending(part) is not None:
-                    still_pending.append((base_row, part))
-                    continue
-                for leaf in _leaves(*part[:3]):
-                    self._add_locked(leaf, part, base_row)
+            for waiting in self._pending:
+                base_row, part = waiting
+                result = part[0]
+                if result.is_written:  # nearly all
+                    self._add_written_locked(result, part[1], part[2], part[3])
+                elif _first_pending(part) is not None:
+                    still_pending.append(waiting)
+                else:
+                    for leaf in _leaves(*part[:3]):
+                        self._add_locked(leaf, part, base_row)
             self._pending = still_pending
+
+    def _add_written_locked(self, result: BatchResult, index: int, count: int, payload: int) -> None:
+        """Add records of a batch that was written."""
+        self._records += count
+        self._bytes += payload
+        place = TopicPartition(result.topic, result.partition)
+        report = self._partitions.get(place, _NOTHING)
+        self._partitions[place] = _extended(report, result.base_offset, index, count)
 
     def _add_locked(self, leaf: Leaf, part: Part, base_row: int) -> None:
         result = leaf.result
-        if result.error is None and not result.record_errors:
-            self._records += leaf.count
+        if result.is_written:
             # Of a batch that was split each piece gets its share; the sum is exact when all arrive.
             done, count, payload = leaf.skipped, part[2], part[3]
-            self._bytes += payload * (done + leaf.count) // count - payload * done // count
-            place = TopicPartition(result.topic, result.partition)
-            report = self._partitions.get(place, PartitionReport(0, -1, -1))
-            self._partitions[place] = _extended(report, result.base_offset, leaf)
+            share = payload * (done + leaf.count) // count - payload * done // count
+            self._add_written_locked(result, leaf.index, leaf.count, share)
             return
         for first, last, error in _failures(leaf):
             self._failed.append((error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first)))
@@ -269,15 +279,16 @@ def _failures(leaf: Leaf) -> Iterator[tuple[int, int, KafkaError]]:
         yield first, first + len(others) + 1, error
 
 
-def _extended(report: PartitionReport, base_offset: int, leaf: Leaf) -> PartitionReport:
+def _extended(report: PartitionReport, base_offset: int, index: int, count: int) -> PartitionReport:
     """A report with some more records."""
-    records = report.records + leaf.count
+    records, first_offset, last_offset = report
     if base_offset < 0:
-        return report._replace(records=records)
-    first, last = base_offset + leaf.index, base_offset + leaf.index + leaf.count - 1
-    if report.first_offset >= 0:
-        first, last = min(first, report.first_offset), max(last, report.last_offset)
-    return PartitionReport(records, first, last)
+        return PartitionReport(records + count, first_offset, last_offset)
+    first = base_offset + index
+    last = first + count - 1
+    if first_offset >= 0:
+        first, last = min(first, first_offset), max(last, last_offset)
+    return PartitionReport(records + count, first, last)
 
 
 def span_rows(span: Span, base_row: int) -> Sequence[int]:

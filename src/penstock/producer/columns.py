@@ -231,12 +231,16 @@ class ColumnSender:
                 self._accumulator.batch_size,
             )
         slots = [queue for queues in call.queues for queue in queues]
+        accumulator, parts, admit = self._accumulator, call.bulk.parts, self._admit(window)
         for slot, first, last in window.sort():
             where = call.topics[0] if slot == STICKY else slots[slot]
             assert where is not None  # a topic that cannot be has no rows
-            yield from self._accumulator.append_rows_steps(
-                where, window, (first, last), call.bulk.parts, call.wake, self._admit(window)
-            )
+            admit()
+            left = accumulator.append_rows_now(where, window, (first, last), parts, call.wake)
+            if left > first:
+                yield PROGRESS
+            if left < last:
+                yield from accumulator.append_rows_steps(where, window, (left, last), parts, call.wake, admit)
 
     def _chooser(self, state: TopicState | None, queues: Sequence[PartitionQueue]) -> Any:
         """What gives partitions for rows without key."""

@@ -119,6 +119,11 @@ class BatchResult:
         """The partition the batch was for."""
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the outcome is known, and every record of it was written."""
+        return self.settled and self.error is None and not self.record_errors
+
     def resolve(self, index: int) -> tuple[BatchResult, int]:
         """The result that answers for a record now, and the record's index there."""
         result = self

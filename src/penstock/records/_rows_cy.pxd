@@ -35,7 +35,7 @@ cdef class Rows:
     cdef readonly IntColumn timestamp
     cdef readonly BytesColumn topic
     cdef Py_ssize_t payload          # bytes of key and value of the row written last
-    cdef Py_ssize_t _key_size        # of the row measured last
+    cdef Py_ssize_t _key_size        # of the row looked at last
     cdef Py_ssize_t _value_size
     cdef Py_ssize_t _body
 

@@ -89,6 +89,10 @@ def _put(memory: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) 
     if 0 <= value < 64:
         memory[at] = value << 1
         return at + 1
+    if 64 <= value < 8192:
+        memory[at] = (value << 1 & 0x7F) | 0x80
+        memory[at + 1] = value >> 6
+        return at + 2
     return put_varint(memory, at, value)
 
 
@@ -286,7 +290,8 @@ class Rows:
     def bound(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The most that a batch with this one record can take, as `estimate_record_size` says; -1: a bad header."""
         size: cython.Py_ssize_t = _BATCH_HEADER + _RECORD_OVERHEAD
-        size += 1 if self.key is None else _field_size(self.key.find(row))
+        self._key_size = -1 if self.key is None else self.key.find(row)
+        size += _field_size(self._key_size)
         size += 1 if self.value is None else _field_size(self.value.find(row))
         if self.headers is None:
             return size + 1
@@ -315,10 +320,8 @@ class Rows:
             number = self.partition.at(row)
             if number != _NULL:
                 return cython.cast(cython.int, number) if 0 <= number < partitions else _BAD_PARTITION
-        if hash_keys and self.key is not None:
-            size = self.key.find(row)
-            if size >= 0:
-                return partition_at(self.key.found, size, partitions)
+        if hash_keys and self._key_size >= 0:
+            return partition_at(self.key.found, self._key_size, partitions)  # which `bound` has found
         return _STICKY
 
     def partition_at(self, row: cython.Py_ssize_t) -> int | None:

@@ -162,17 +162,19 @@ class ArrowSource:
         self._capsules: tuple[Any, ...] = ()
         self._stream: _Stream | None = None
         self._array: _Array | None = None
-        if hasattr(data, "__arrow_c_stream__"):
+        if hasattr(
+            data, "__arrow_c_array__"
+        ):  # of those that have both, one batch: there is nothing to stream
+            schema, array = self._capsules = data.__arrow_c_array__()
+            self._schema = _Schema.from_address(_capsule_pointer(schema, b"arrow_schema"))
+            self._array = _Array.from_address(_capsule_pointer(array, b"arrow_array"))
+        elif hasattr(data, "__arrow_c_stream__"):
             capsule = data.__arrow_c_stream__()
             self._capsules = (capsule,)
             self._stream = _Stream.from_address(_capsule_pointer(capsule, b"arrow_array_stream"))
             self._schema = _Schema()
             self._owned_schema: Any = _Owned(self._schema)
             self._check(self._stream.get_schema(self._stream, self._schema))
-        elif hasattr(data, "__arrow_c_array__"):
-            schema, array = self._capsules = data.__arrow_c_array__()
-            self._schema = _Schema.from_address(_capsule_pointer(schema, b"arrow_schema"))
-            self._array = _Array.from_address(_capsule_pointer(array, b"arrow_array"))
         else:
             raise TypeError(
                 f"data must be an Arrow table: something with __arrow_c_stream__ or __arrow_c_array__, such as a "

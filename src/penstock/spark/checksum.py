@@ -83,7 +83,7 @@ def _with_numbers(checksum: int, column: pa.Array) -> int:
     """The checksum with one more array of numbers, as 32 bits each."""
     if not len(column):
         return checksum
-    numbers = column.cast("int32")
+    numbers = column if str(column.type) == "int32" else column.cast("int32")
     if numbers.null_count:
         numbers = numbers.fill_null(-1)
     _, data = numbers.buffers()
