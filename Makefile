@@ -20,6 +20,8 @@ HOT_SOURCES := $(shell find src -name '*_cy.py' -o -name '*_cy.pxd')
 .SUFFIXES:
 # Tests and benchmarks start brokers: one thing at a time, also under make -j.
 .NOTPARALLEL:
+# Spark starts hundreds of Python processes in a test run: none shall compile anew what the one before it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 ##@ Start here
 

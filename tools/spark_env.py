@@ -15,6 +15,7 @@ both, that of this source tree, compiled.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -66,6 +67,8 @@ def make(version: str, *, alone: bool = False) -> Path:
     Raises:
         SparkEnvError: pip could not install that version, or it does not work here.
     """
+    # An installed package has its bytecode, and a job of Spark waits for what its many processes import.
+    compileall.compile_dir(ROOT / "src", quiet=1)
     python = interpreter(version, alone=alone)
     if is_made(version, alone=alone):
         return python
