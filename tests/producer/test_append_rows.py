@@ -199,6 +199,112 @@ def test_memory_that_another_thread_made_needless_goes_back():
     assert core.pool.available() == 8192 - 1024
 
 
+# ------------------------------------------------------------------------------------------------ without waiting
+
+
+def append_now(
+    core: Core, window: Window, rows: tuple[int, int], accepted: list[Any], where: Any = None
+) -> int:
+    wake = core.accumulator.bulk_wake()
+    return core.accumulator.append_rows_now(where or core.queue(), window, rows, accepted, wake)
+
+
+def test_rows_are_appended_in_one_go_while_there_is_memory():
+    core = Core(memory=8192)
+    core.append(b"first")
+    window, accepted = window_of(40), []
+    assert append_now(core, window, (0, 40), accepted) == 40
+    assert [part[1:3] for part in accepted] == [(1, 9), (0, 9), (0, 9), (0, 9), (0, 4)]
+    assert core.pool.available() == 8192 - 5 * 1024
+    core.deliver_all()
+    assert core.pool.available() == 8192
+
+
+def test_rows_stop_where_memory_has_to_be_waited_for_and_the_steps_go_on():
+    core = Core(memory=2048)
+    window, accepted = window_of(30), []
+    left = append_now(core, window, (0, 30), accepted)
+    assert left == 18
+    assert core.pool.available() == 0
+    steps = append_steps(core, window, (left, 30), accepted)
+    run_to(steps, "memory")
+    core.deliver_all()
+    run(steps)
+    assert [part[2] for part in accepted] == [9, 9, 9, 3]
+    core.deliver_all()
+    assert core.pool.available() == 2048
+
+
+def test_a_row_larger_than_a_batch_is_left_to_the_steps():
+    core = Core(memory=8192)
+    assert append_now(core, window_of(1, bytes(3000)), (0, 1), []) == 0
+    assert core.pool.available() == 8192
+
+
+def test_a_compressed_batch_that_could_grow_is_left_to_the_steps():
+    core = Core(compression="lz4")
+    window, accepted = window_of(100), []
+    queue = core.queue()
+    queue.append_rows(window, 0, 100, accepted, None, None, fresh(core, 0.1))
+    assert append_now(core, window, (9, 100), accepted) == 9
+
+
+@pytest.mark.parametrize("end", ["closed", "not admitted"])
+def test_a_queue_that_takes_no_rows_any_more_leaves_them_and_the_memory(end: str):
+    core = Core(memory=8192)
+    if end == "closed":
+        core.queue().close()
+    else:
+        core.accumulator.admit(False)
+    assert append_now(core, window_of(3), (0, 3), []) == 0
+    assert core.pool.available() == 8192
+
+
+def test_rows_without_key_go_from_partition_to_partition():
+    core = Core((1, 1, 1), memory=65536)
+    window, accepted = window_of(90), []
+    assert append_now(core, window, (0, 90), accepted, core.topic()) == 90
+    assert sum(part[2] for part in accepted) == 90
+    assert sum(core.queue(number).depth() for number in range(3)) == 10
+
+
+def test_an_interrupt_in_the_middle_loses_no_memory(monkeypatch: pytest.MonkeyPatch):
+    core = Core(memory=8192)
+    window, accepted = window_of(40), []
+
+    def interrupt(_: Any, __: int) -> None:
+        if len(accepted) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.producer.appending.BulkWake.after", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        append_now(core, window, (0, 40), accepted)
+    assert [part[2] for part in accepted] == [9, 9, 9]
+    assert core.pool.available() == 8192 - 3 * 1024
+    core.deliver_all()
+    assert core.pool.available() == 8192
+
+
+@pytest.mark.parametrize("mishap", ["interrupted", "closed"])
+def test_memory_taken_for_a_batch_that_never_comes_goes_back(monkeypatch: pytest.MonkeyPatch, mishap: str):
+    core = Core(memory=8192)
+    make = core.accumulator._new_batch
+
+    def new_batch(queue: Any, buffer: bytearray) -> Batch:
+        if mishap == "interrupted":
+            raise KeyboardInterrupt
+        queue.close()
+        return make(queue, buffer)
+
+    monkeypatch.setattr(core.accumulator, "_new_batch", new_batch)
+    if mishap == "interrupted":
+        with pytest.raises(KeyboardInterrupt):
+            append_now(core, window_of(3), (0, 3), [])
+    else:
+        assert append_now(core, window_of(3), (0, 3), []) == 0
+    assert core.pool.available() == 8192
+
+
 # ------------------------------------------------------------------------------------------------ waking the sender
 
 
