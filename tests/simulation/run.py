@@ -301,7 +301,8 @@ class Simulation:
         self._interleave()
 
     def _send_from_callback(self, cause: Entry) -> None:
-        entry = self.ledger.new_entry(-1, 20)
+        # Each producer has callbacks of its own: there is no order between what two producers write.
+        entry = self.ledger.new_entry(-self.report.lives, 20)
         entry.topic = cause.topic
         try:
             self.on_accepted(entry, self.face.send_from_callback(entry))
