@@ -106,9 +106,12 @@ def test_an_option_without_a_value_is_refused(name: str) -> None:
         ({"kafka.value.serializer": "x"}, "'kafka.value.serializer' is not allowed: cast the column value"),
         ({"kafka.transactional.id": "x"}, "the sink names its transactions itself"),
         ({"kafka.transaction.timeout.ms": "1000"}, "use the option transactionTimeout"),
-        ({"kafka.acks": "1"}, "an option kafka.* of this write is wrong: "),
+        ({"kafka.acks": "1"}, "delivery=exactly-once needs idempotence, but acks is 1, not all: leave that"),
         ({"kafka.linger.ms": "soon"}, "linger.ms"),
-        ({"kafka.enable.idempotence": "false"}, "an option kafka.* of this write is wrong: "),
+        (
+            {"kafka.enable.idempotence": "false"},
+            "needs idempotence, but enable.idempotence is false: leave that",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_on_the_driver(option: dict[str, str], said: str) -> None:

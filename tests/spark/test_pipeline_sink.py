@@ -13,6 +13,7 @@ from penstock.spark import cluster_check, pipeline_session, run_pipeline
 from penstock.spark.pipeline_check import load_pipeline
 from penstock.spark.pipeline_sink import check_sink, sink_options
 from penstock.testing import FakeKafka
+from penstock.testing.settings import ClusterSettings
 
 DEFINITION = """\
 source.sql = "SELECT 1 AS id"
@@ -48,7 +49,9 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.spark import pipeline_sink
 
     monkeypatch.setattr(
-        pipeline_sink, "check_cluster", lambda options: cluster_check.check_cluster(options, patience=0.3)
+        pipeline_sink,
+        "check_cluster",
+        lambda *args, **more: cluster_check.check_cluster(*args, **more, patience=0.3),
     )
 
 
@@ -58,6 +61,11 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         ("kafka.lingre.ms = 5", "unknown option 'kafka.lingre.ms'; did you mean 'kafka.linger.ms'?"),
         ('transactionTimeout = "soon"', "transactionTimeout must be a time with its unit"),
         ('kafka.acks = "some"', "an option kafka.* of this write is wrong"),
+        (
+            'kafka.acks = "1"',
+            "delivery=exactly-once needs idempotence, but acks is 1, not all: leave that option out",
+        ),
+        ('transactionTimeout = "1 minute"', "must be at least twice recoveryTime"),
         ("onRestoredCheckpoint = 'rewrite'", "onRestoredCheckpoint is for streaming queries"),
     ],
 )
@@ -88,8 +96,36 @@ def test_the_command_refuses_a_wrong_option_of_a_dry_run(
 @pytest.mark.slow
 def test_a_wrong_address_fails_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hurry(monkeypatch)
-    with pytest.raises(PipelineError, match=r"^p: the driver cannot reach Kafka at 127\.0\.0\.1:1 within"):
+    with pytest.raises(
+        PipelineError,
+        match=r"p\.toml:5: \[sink\] options\.kafka\.bootstrap\.servers: the driver cannot reach Kafka at 127",
+    ):
         run_pipeline(written(tmp_path, DEFINITION))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("there", "line", "key"), [("orders-dead", 3, "topic"), ("orders", 4, "dead_letter_topic")]
+)
+def test_a_topic_that_is_not_there_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, line: int, key: str
+) -> None:
+    hurry(monkeypatch)
+    text = DEFINITION.replace('topic = "orders"', 'topic = "orders"\ndead_letter_topic = "orders-dead"')
+    with FakeKafka(topics={there: 1}, settings=ClusterSettings(auto_create_topics=False)) as kafka:
+        path = written(tmp_path, text.replace("127.0.0.1:1", kafka.bootstrap_servers))
+        with pytest.raises(
+            PipelineError, match=rf"p\.toml:{line}: \[sink\] {key}: topic '.*' .* does not exist"
+        ):
+            run_pipeline(path)
+
+
+def test_dead_letters_need_a_topic_of_their_own(tmp_path: Path) -> None:
+    text = DEFINITION.replace('topic = "orders"', 'topic = "orders"\ndead_letter_topic = "orders"')
+    with pytest.raises(
+        PipelineDefinitionError, match=r"p\.toml:4: \[sink\] dead_letter_topic: is the topic itself"
+    ):
+        run_pipeline(written(tmp_path, text))
 
 
 def test_an_address_is_not_tried_from_here_where_the_driver_is_elsewhere(tmp_path: Path) -> None:

@@ -199,3 +199,10 @@ def test_sizes_are_readable(size: int | None, text: str) -> None:
 def test_counts_are_readable() -> None:
     assert count_text(1234567) == "1,234,567"
     assert count_text(None) == "-"
+
+
+def test_rows_that_the_sink_found_bad_are_not_counted_as_written(stats: RunStats) -> None:
+    stats.add_sink_line({"batchId": 0, "deadLetters": 1, "partitions": {"orders": {"0": {"rows": 9}}}})
+    assert stats.rows_out == 0  # Spark has not told of the batch yet
+    stats.add_batch(0, 1.0, 1.0, BatchCounts(10, {"rows": 10}))
+    assert (stats.rows_in, stats.rows_out, stats.bad_rows) == (10, 9, 1)

@@ -18,9 +18,10 @@ from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, p
 from penstock.spark import cluster_check, producer_cache
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.options import SinkOptions, parse_options
+from penstock.spark.sink_settings import sink_settings
 from penstock.spark.spark_task import SparkTask
 from penstock.spark.task_write import write_at_least_once, write_exactly_once
-from penstock.spark.writers import BatchWriter, Write, sink_settings
+from penstock.spark.writers import BatchWriter, Write
 from penstock.testing import FakeKafka, Fault
 from penstock.testing.transaction_state import TxnState
 

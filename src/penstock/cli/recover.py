@@ -108,6 +108,11 @@ def run(args: argparse.Namespace) -> int:
         print(describe(states) if states else f"No sink has written to {args.decision_topic} yet.")
     for error in failed.values():
         print(f"penstock: {error}", file=sys.stderr)
+    if not changes and any(state.needs_roll_forward for state in states):
+        print(
+            "penstock: to finish what is decided, name the sink (--sink-id), or all of them (--all)",
+            file=sys.stderr,
+        )
     return 1 if failed or any(state.needs_roll_forward or state.unreadable for state in states) else 0
 
 

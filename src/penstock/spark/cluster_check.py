@@ -36,8 +36,15 @@ _GOOD_FOR_SECONDS: Final = 60.0
 _seen: dict[tuple[str, ...], float] = {}
 
 
-def check_cluster(options: SinkOptions, patience: float = PATIENCE_SECONDS) -> None:
+def check_cluster(
+    options: SinkOptions, patience: float = PATIENCE_SECONDS, *, dead_letter_topic: str | None = None
+) -> None:
     """Talk to a broker, and find the topics that the options name.
+
+    Args:
+        options: of the write.
+        patience: seconds to wait for an answer.
+        dead_letter_topic: one that rows name themselves, besides that of the options.
 
     Raises:
         KafkaError: no broker answers; names the address and the cause.
@@ -45,7 +52,8 @@ def check_cluster(options: SinkOptions, patience: float = PATIENCE_SECONDS) -> N
         ConfigError: a topic does not exist.
         TopicAuthorizationError: a topic may not be written to.
     """
-    topics = [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
+    named = (options.topic, options.dead_letter_topic, dead_letter_topic)
+    topics = list(dict.fromkeys(topic for topic in named if topic is not None))
     key = (options.servers, *topics)
     now = time.monotonic()
     if now - _seen.get(key, -_GOOD_FOR_SECONDS) < _GOOD_FOR_SECONDS:

@@ -186,7 +186,9 @@ def _unknown(name: str, streaming: bool) -> ConfigError:
 def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
     """Refuse what is fine alone, but not with the others."""
     if options.on_bad_row == "dead-letter" and options.dead_letter_topic is None:
-        raise ConfigError("onBadRow=dead-letter needs the option deadLetterTopic: where bad rows go")
+        raise ConfigError(
+            "onBadRow=dead-letter needs the option deadLetterTopic (in a pipeline dead_letter_topic): where bad rows go"
+        )
     if options.on_bad_row == "fail" and options.dead_letter_topic is not None:
         raise ConfigError(
             "deadLetterTopic is of no use without onBadRow=dead-letter; set that, too, or leave it out"
@@ -255,6 +257,12 @@ def _check_producer(options: SinkOptions) -> None:
     try:
         ProducerConfig.from_user(producer_config(options)).close_plugins()
     except ConfigError as error:
+        _, needed, obstacle = str(error).partition("transactional.id needs idempotence, but ")
+        if needed:
+            raise ConfigError(
+                f"delivery=exactly-once needs idempotence, but {obstacle}: leave that option out, or set delivery to "
+                "at-least-once"
+            ) from None
         raise ConfigError(f"an option kafka.* of this write is wrong: {error}") from None
 
 

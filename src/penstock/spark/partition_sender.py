@@ -146,7 +146,8 @@ def _reasons(errors: Sequence[RowErrors], first_row: int) -> str:
         rows_by_reason.setdefault(str(entry.error).rstrip("."), []).append(
             str(first) if first == last else f"{first} to {last}"
         )
-    return "; ".join(
+    said = "; ".join(
         f"row{'' if len(rows) == 1 and rows[0].isdecimal() else 's'} {', '.join(rows)}: {reason}"
         for reason, rows in rows_by_reason.items()
     )
+    return said.replace("max.request.size", "kafka.max.request.size")  # as the option is called here

@@ -188,8 +188,11 @@ def _sink(table: Table, *, streaming: bool) -> Sink:
             "is missing: a streaming pipeline needs a folder where Spark notes how far it has come, "
             'like checkpoint = "checkpoints/orders"',
         )
+    record = _record(table)
+    if dead_letter_topic is not None and dead_letter_topic == record.topic.name:
+        table.refuse("dead_letter_topic", "is the topic itself: dead letters need one of their own")
     return Sink(
-        record=_record(table),
+        record=record,
         delivery=table.choice("delivery", ["exactly-once", "at-least-once"], "exactly-once"),
         dead_letter_topic=dead_letter_topic,
         checkpoint=checkpoint,

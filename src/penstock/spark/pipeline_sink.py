@@ -11,8 +11,12 @@ from penstock.errors import ConfigError, KafkaError, PipelineError
 
 from .cluster_check import check_cluster
 from .options import KAFKA_PREFIX, SinkOptions, parse_options
+from .pipeline_lines import Path as KeyPath
 from .pipeline_model import Pipeline
 from .pipeline_table import Table
+from .sink_settings import sink_settings
+
+_SERVERS = "kafka.bootstrap.servers"
 
 
 def sink_options(pipeline: Pipeline, topic: str | None, progress: Path | None) -> dict[str, str]:
@@ -50,15 +54,27 @@ def check_sink(pipeline: Pipeline, *, from_here: bool) -> None:
     if not from_here:
         return
     try:
-        check_cluster(options)
+        check_cluster(options, dead_letter_topic=pipeline.sink.dead_letter_topic)
     except KafkaError as error:
-        raise PipelineError(f"{pipeline.name}: {error}") from error
+        where = _place_of_trouble(pipeline, str(error))
+        raise PipelineError(pipeline.definition.describe(where, str(error))) from error
+
+
+def _place_of_trouble(pipeline: Pipeline, words: str) -> KeyPath:
+    """The key that an error of the cluster is about: a topic that it names, or else the address."""
+    keys = {pipeline.sink.dead_letter_topic: "dead_letter_topic", pipeline.sink.record.topic.name: "topic"}
+    for topic, key in keys.items():
+        if topic is not None and repr(topic) in words:
+            return ("sink", key)
+    return Table(pipeline.definition, ("sink",)).option_path(_SERVERS) or ("sink", "options")
 
 
 def _parsed(pipeline: Pipeline) -> SinkOptions:
     given = sink_options(pipeline, pipeline.sink.record.topic.name, None)
     try:
-        return parse_options(given, streaming=pipeline.source.streaming)
+        options = parse_options(given, streaming=pipeline.source.streaming)
+        if options.exactly_once:
+            sink_settings(options)
     except ConfigError as error:
         words = str(error)
         named = _named_in(words, pipeline.sink.options)
@@ -66,6 +82,7 @@ def _parsed(pipeline: Pipeline) -> SinkOptions:
         if named is None:
             table.refuse("options", words)
         table.refuse_option(named, words)
+    return options
 
 
 def _named_in(words: str, options: Iterable[str]) -> str | None:

@@ -135,10 +135,17 @@ class Table:
 
     def refuse_option(self, name: str, problem: str) -> NoReturn:
         """Say what is wrong with one of the options, as `options` named it."""
-        for path, _ in self._leaves((*self._path, "options"), self._values.get("options", {})):
-            if ".".join(str(part) for part in path[len(self._path) + 1 :]) == name:
-                self._definition.refuse(path, problem)
+        path = self.option_path(name)
+        if path is not None:
+            self._definition.refuse(path, problem)
         self.refuse("options", f"{name} {problem}")
+
+    def option_path(self, name: str) -> Path | None:
+        """Where one of the options stands, as `options` named it; case does not matter."""
+        for path, _ in self._leaves((*self._path, "options"), self._values.get("options", {})):
+            if ".".join(str(part) for part in path[len(self._path) + 1 :]).lower() == name.lower():
+                return path
+        return None
 
     def _leaves(self, path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
         if isinstance(value, Mapping):

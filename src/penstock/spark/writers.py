@@ -13,9 +13,6 @@ of them needs is imported where it is used.
 from __future__ import annotations
 
 import logging
-import posixpath
-import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +20,14 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from penstock.errors import ConfigError
-from penstock.sink import BatchPlan, DriverIdentity, SinkSettings, Step, reached
+from penstock.sink import BatchPlan, DriverIdentity, Step, reached
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.plain_errors import plain_errors
 from penstock.spark.progress_file import append_progress
 from penstock.spark.row_batches import row_batches
 from penstock.spark.schema import check_schema
+from penstock.spark.sink_settings import sink_settings
 from penstock.spark.spark_task import BATCH_BATCH_ID, current_task
 from penstock.spark.task_report import summed
 
@@ -192,44 +190,6 @@ class StreamRowWriter(DataSourceStreamWriter):
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """A task, or the commit, has failed; on the driver."""
         self._write.abort(messages, batchId)
-
-
-def sink_settings(options: SinkOptions) -> SinkSettings:
-    """The settings of the exactly-once protocol for a write.
-
-    Raises:
-        ConfigError: a time is too short.
-    """
-    run_id = options.run_id
-    if not options.streaming and run_id is None:
-        run_id = secrets.token_hex(16)
-    sink_id = options.sink_id
-    if sink_id is None and options.streaming and options.checkpoint_location is not None:
-        sink_id = checkpoint_name(options.checkpoint_location)
-    return SinkSettings(
-        sink_id=sink_id or "batch",
-        config=options.producer,
-        run_id=run_id,
-        one_off=not options.streaming and options.run_id is None,
-        topic=options.topic,
-        recovery_time_ms=options.recovery_time_ms,
-        transaction_timeout_ms=options.transaction_timeout_ms,
-        on_restored_checkpoint=options.on_restored_checkpoint,
-        on_lost=options.on_lost,
-        log_topic=options.decision_topic,
-    )
-
-
-def checkpoint_name(location: str) -> str:
-    """The name of a sink that has none but its checkpoint's: one for all spellings of a local path.
-
-    A relative path stays as it is, because the folder it starts from is the driver's, and this may be another process.
-    """
-    local = re.fullmatch(r"file:(?://(?=/)|(?!//))(/.*)", location, re.IGNORECASE)
-    path = local.group(1) if local else location
-    if not path.startswith("/"):
-        return path.rstrip("/")
-    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def _task_messages(messages: Messages) -> list[TaskMessage]:
