@@ -17,6 +17,7 @@ from penstock.errors import (
     KafkaTimeoutError,
     ProducerClosedError,
     ProducerFencedError,
+    TransactionAbortableError,
     TransactionAbortedError,
 )
 from penstock.producer.config import ProducerConfig
@@ -138,10 +139,23 @@ def test_a_block_that_raises_is_aborted_and_raises_on(kafka: FakeKafka, make: Ma
 
 
 def test_a_block_with_a_record_that_fails_is_aborted_and_tells_why(kafka: FakeKafka, make: Make):
-    producer = make()
+    producer = make(linger_ms=60_000)  # the record leaves with the commit, and fails while that waits
     refuse_next_record(kafka)
     with pytest.raises(InvalidRecordError), producer.transaction():
         producer.send("t", b"a", partition=0)
+    with producer.transaction():
+        producer.send("t", b"b", partition=0)
+    assert values(kafka) == [b"b"]
+
+
+def test_a_block_with_a_record_that_has_failed_before_its_end_is_aborted_and_tells_why(
+    kafka: FakeKafka, make: Make
+):
+    producer = make()
+    refuse_next_record(kafka)
+    with pytest.raises(TransactionAbortableError) as caught, producer.transaction():
+        producer.send("t", b"a", partition=0).exception(10)
+    assert isinstance(caught.value.__cause__, InvalidRecordError)
     with producer.transaction():
         producer.send("t", b"b", partition=0)
     assert values(kafka) == [b"b"]
