@@ -162,9 +162,8 @@ class ArrowSource:
         self._capsules: tuple[Any, ...] = ()
         self._stream: _Stream | None = None
         self._array: _Array | None = None
-        if hasattr(
-            data, "__arrow_c_array__"
-        ):  # of those that have both, one batch: there is nothing to stream
+        # What has both is one batch: there is nothing to stream.
+        if hasattr(data, "__arrow_c_array__"):
             schema, array = self._capsules = data.__arrow_c_array__()
             self._schema = _Schema.from_address(_capsule_pointer(schema, b"arrow_schema"))
             self._array = _Array.from_address(_capsule_pointer(array, b"arrow_array"))

@@ -68,9 +68,8 @@ class RunStats:
     batches: list[BatchFacts] = field(default_factory=list)
     bytes: int | None = None  # None: the sink has not said
     skipped_rows: int = 0  # of batches that were there already
-    skipped_batches: set[int] = field(
-        default_factory=set
-    )  # Spark may tell of them before the sink does, or after
+    # Spark may tell of them before the sink does, or after.
+    skipped_batches: set[int] = field(default_factory=set)
     bad_rows: int = 0  # sent to the dead-letter topic by the sink itself
     partitions: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict)
 
