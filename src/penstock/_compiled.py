@@ -27,6 +27,8 @@ PURE_SWITCH = "PENSTOCK_PURE"
 HOT_MODULES = (
     "penstock._primitives_cy",
     "penstock.producer._delivery_cy",
+    "penstock.producer._flight_cy",
+    "penstock.producer._passes_cy",
     "penstock.producer._queue_cy",
     "penstock.producer._send_cy",
     "penstock.records._batch_cy",

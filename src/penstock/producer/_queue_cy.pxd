@@ -51,3 +51,6 @@ cdef class PartitionQueue:
     cdef _shut_locked(self)
     cdef bint maybe_shut_locked(self, TopicState sticky) except -1
     cdef object _pop_locked(self)
+    cpdef tuple head(self)
+    cpdef bint is_empty(self) except -1
+    cpdef take(self, batch)

@@ -327,6 +327,10 @@ class PartitionQueue:
         """How many batches wait."""
         return len(self.batches)
 
+    def is_empty(self) -> cython.bint:
+        """Whether no batch waits. No lock: a length is read in one step."""
+        return not self.batches
+
     def take(self, batch: Batch) -> bool:
         """Take the oldest batch, if it still is that one, and close it for further records."""
         with self._lock:

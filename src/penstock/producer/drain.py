@@ -12,12 +12,11 @@ import logging
 from collections import defaultdict
 from typing import NamedTuple
 
-from penstock._time import FOREVER
 from penstock.errors import KafkaError
-from penstock.producer._queue_cy import PartitionQueue
+from penstock.producer._passes_cy import Homes, Look, Waiting, look_at, take_batches, who_leads
 from penstock.producer.accumulator import RecordAccumulator
-from penstock.producer.batch import Batch, BatchState
-from penstock.producer.cluster import ClusterSnapshot, PartitionInfo
+from penstock.producer.batch import Batch
+from penstock.producer.cluster import ClusterSnapshot
 from penstock.producer.gate import Gate
 from penstock.producer.response_policy import Action, Decision
 from penstock.types import Node, TopicPartition
@@ -43,45 +42,6 @@ class ReadyCheck(NamedTuple):
     leaderless_topics: set[str]
 
 
-# A queue, what is known of its partition, and the batch at its head, which nobody but the I/O thread takes away.
-_Waiting = tuple[PartitionQueue, PartitionInfo, Batch]
-
-
-class _Led:
-    """The queues with batches, by the broker that leads their partition, as one look at them found."""
-
-    __slots__ = ("by_node", "snapshot")
-
-    def __init__(self, snapshot: ClusterSnapshot | None) -> None:
-        self.snapshot = snapshot  # according to which
-        self.by_node: dict[int, list[_Waiting]] = {}
-
-
-class _Homes:
-    """Where the partitions of queues are, remembered as long as the cluster is known to be as it was."""
-
-    __slots__ = ("_known", "snapshot")
-
-    def __init__(self, snapshot: ClusterSnapshot | None) -> None:
-        self.snapshot = snapshot
-        self._known: dict[PartitionQueue, tuple[PartitionInfo, Node]] = {}
-
-    def get(self, queue: PartitionQueue) -> tuple[PartitionInfo, Node] | None:
-        """What was found before."""
-        return self._known.get(queue)
-
-    def find(self, queue: PartitionQueue) -> tuple[PartitionInfo, Node] | None:
-        """Look it up; None while the partition has no leader that is known."""
-        if self.snapshot is None:
-            return None
-        info = self.snapshot.partition(queue.topic, queue.partition)
-        leader = None if info is None else self.snapshot.leader_of(info)
-        if info is None or leader is None:
-            return None
-        self._known[queue] = found = (info, leader)
-        return found
-
-
 class _NodeProgress:
     """When a broker was last found with something ready, and when it last could take it."""
 
@@ -104,12 +64,13 @@ class Drainer:
     def __init__(self, accumulator: RecordAccumulator, gate: Gate, max_request_size: int) -> None:
         self._accumulator = accumulator
         self.gate = gate
+        self.sealer = accumulator.sealer
         self._max_request_size = max_request_size
         self._last_looked_at: dict[int, TopicPartition] = {}  # per node: where its rotation goes on
         self._progress: dict[int, _NodeProgress] = {}
         self._seen: dict[str, set[int]] = defaultdict(set)  # partitions that have had a batch, per topic
-        self._led = _Led(None)
-        self._homes = _Homes(None)
+        self._look = Look(None)
+        self._homes = Homes(None, self._seen)
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
         self.spoiled: list[Batch] = []  # failed since the last look: what is behind them was not looked at
         self.stumbled = False  # since the last look, over a batch that waits where it was
@@ -120,57 +81,18 @@ class Drainer:
         all_sendable = accumulator.everything_sendable or self.gate.completing
         self.spoiled = []
         self.stumbled = False
-        nodes: dict[int, Node] = {}
-        leaderless: set[str] = set()
-        next_delay = oldest = FOREVER
-        topics: set[str] = set()
-        self._led = _Led(snapshot)
-        by_node = self._led.by_node
-        homes = self._homes
-        if homes.snapshot is not snapshot:
-            homes = self._homes = _Homes(snapshot)
-        for queue in accumulator.active_queues():
-            batch, full = queue.head()
-            topics.add(queue.topic)  # also when it just ran empty: that changes the lengths
-            if batch is None:
-                queue.retire()
-                continue
-            oldest = min(oldest, batch.created)
-            home = homes.get(queue) or self._find_home(queue)
-            if home is None:
-                leaderless.add(queue.topic)
-                continue
-            info, leader = home
-            waiting = (queue, info, batch)
-            if leader.id in by_node:
-                by_node[leader.id].append(waiting)
-            else:
-                by_node[leader.id] = [waiting]
-            if queue.muted or (leader.id in nodes and not batch.attempts):
-                continue
-            delay = self._delay(batch, info, full or all_sendable, now)
-            if delay <= 0:
-                nodes[leader.id] = leader
-            elif delay < next_delay:
-                next_delay = delay
+        homes = self._homes_by(snapshot)
+        look = self._look = look_at(accumulator.active_queues(), homes, all_sendable, accumulator.linger, now)
         if accumulator.partitioner.adaptive:
-            for topic in topics:
+            for topic in look.topics:
                 self._update_load(topic, snapshot)
-        return ReadyCheck(list(nodes.values()), next_delay, oldest + accumulator.delivery_timeout, leaderless)
+        expiry = look.oldest + accumulator.delivery_timeout
+        return ReadyCheck(list(look.nodes.values()), look.next_delay, expiry, look.leaderless)
 
-    def _find_home(self, queue: PartitionQueue) -> tuple[PartitionInfo, Node] | None:
-        self._seen[queue.topic].add(queue.partition)
-        return self._homes.find(queue)
-
-    def _delay(self, batch: Batch, info: PartitionInfo, sendable: bool, now: float) -> float:
-        """Seconds until a batch is ready; 0 when it is."""
-        if batch.backing_off(now, info.leader_epoch):
-            return batch.retry_at - now
-        if sendable or batch.attempts > 0 or batch.is_piece:
-            return 0.0
-        # From the moment itself, not from the age: rounding must not leave a rest that never becomes zero.
-        linger = self._accumulator.linger
-        return min(linger, batch.created + linger - now)
+    def _homes_by(self, snapshot: ClusterSnapshot) -> Homes:
+        if self._homes.snapshot is not snapshot:
+            self._homes = Homes(snapshot, self._seen)
+        return self._homes
 
     def note_node(self, node_id: int, can_take: bool, now: float) -> None:
         """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""
@@ -206,14 +128,14 @@ class Drainer:
 
     def drain(self, snapshot: ClusterSnapshot, nodes: list[Node], now: float) -> dict[int, list[Batch]]:
         """Take batches for each of these brokers; sealed, and theirs to send. Brokers without any are left out."""
-        led = self._led
-        if led.snapshot is not snapshot:
-            led = self._who_leads(snapshot)
-        self._led = _Led(None)  # its batches leave now: it serves once
+        look = self._look
+        if look.snapshot is not snapshot:
+            look = who_leads(self._accumulator.active_queues(), self._homes_by(snapshot))
+        self._look = Look(None)  # its batches leave now: it serves once
         drained = {}
         self._left_behind.clear()
         for node in nodes:
-            batches = self._drain_node(node.id, led.by_node.get(node.id, []), now)
+            batches = self._drain_node(node.id, look.by_node.get(node.id, []), now)
             if batches:
                 drained[node.id] = batches
         return drained
@@ -222,67 +144,30 @@ class Drainer:
         """Whether the last drain left batches of a broker behind, which the next one may take."""
         return node_id in self._left_behind
 
-    def _who_leads(self, snapshot: ClusterSnapshot) -> _Led:
-        led = _Led(snapshot)
-        for queue in self._accumulator.active_queues():
-            info = snapshot.partition(queue.topic, queue.partition)
-            batch, _ = queue.head()
-            if info is not None and batch is not None:
-                led.by_node.setdefault(info.leader_id, []).append((queue, info, batch))
-        return led
-
-    def _drain_node(self, node_id: int, led: list[_Waiting], now: float) -> list[Batch]:
-        taken: list[Batch] = []
-        size = left = 0
+    def _drain_node(self, node_id: int, led: list[Waiting], now: float) -> list[Batch]:
         looked_at = self._last_looked_at.get(node_id)
-        for queue, info, batch in self._rotated(led, looked_at):
-            looked_at = queue.place
-            if queue.muted:
-                continue  # until an answer comes
-            left += 1
-            if batch.attempts and batch.backing_off(now, info.leader_epoch):
-                continue
-            if taken and size + batch.size > self._max_request_size:
-                break  # it is looked at first next time
-            if not self._may_drain(queue, batch):
-                continue  # its partition waits for something; the others need not
-            if not queue.take(batch) or not self._hand_over(batch, info, now):
-                continue
-            taken.append(batch)
-            size += batch.size
-            if not queue.depth():
-                left -= 1
+        taken, looked_at, left = take_batches(self, led, looked_at, self._max_request_size, now)
         if looked_at is not None:
             self._last_looked_at[node_id] = looked_at
         if left:
             self._left_behind.add(node_id)
         return taken
 
-    def _may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-        try:
-            return self.gate.may_drain(queue, batch)
-        except Exception:
-            # It stays where it is. What was taken before is in no queue: it must not be lost with this one.
-            log.exception("whether a batch of %s may be sent could not be told", batch.topic_partition)
-            self.stumbled = True
-            return False
+    def stumble(self, batch: Batch, error: Exception) -> None:
+        """Whether a batch may be sent could not be told: it waits where it is."""
+        log.error(
+            "whether a batch of %s may be sent could not be told", batch.topic_partition, exc_info=error
+        )
+        self.stumbled = True
 
-    def _hand_over(self, batch: Batch, info: PartitionInfo, now: float) -> bool:
-        """Make a batch ready for the wire. One that cannot be sealed fails alone, so that no other is lost with it."""
-        try:
-            batch.move_to(BatchState.IN_FLIGHT)
-            batch.leader_epoch = info.leader_epoch
-            batch.drained_at = now
-            self._accumulator.sealer.seal(batch, self.gate.assign(batch))
-        except Exception as error:
-            log.exception("a batch of %s could not be put into wire format", batch.topic_partition)
-            failure = KafkaError(
-                f"the batch of {batch.topic_partition} could not be put into wire format: {error!r}"
-            )
-            failure.__cause__ = error
-            self._fail(batch, failure)
-            return False
-        return True
+    def spoil(self, batch: Batch, error: Exception) -> None:
+        """A batch that was taken could not be made ready for the wire: it fails alone, so that no other is lost."""
+        log.error("a batch of %s could not be put into wire format", batch.topic_partition, exc_info=error)
+        failure = KafkaError(
+            f"the batch of {batch.topic_partition} could not be put into wire format: {error!r}"
+        )
+        failure.__cause__ = error
+        self._fail(batch, failure)
 
     def _fail(self, batch: Batch, failure: KafkaError) -> None:
         self.spoiled.append(batch)
@@ -297,12 +182,3 @@ class Drainer:
         except Exception:  # those that were taken before must not suffer from it
             log.exception("a batch of %s has failed, but could not be cleared away", batch.topic_partition)
             self._accumulator.forget(batch)
-
-    @staticmethod
-    def _rotated(led: list[_Waiting], last: TopicPartition | None) -> list[_Waiting]:
-        """A broker's queues, from the one looked at last."""
-        if last is not None:
-            for at, (queue, _, _) in enumerate(led):
-                if queue.place >= last:
-                    return led[at:] + led[:at] if at else led
-        return led

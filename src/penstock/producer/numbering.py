@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.producer._queue_cy import PartitionQueue
-from penstock.producer.batch import Batch, BatchIdentity
+from penstock.producer._flight_cy import NumberedLeave
+from penstock.producer.batch import Batch
 from penstock.producer.response_policy import (
     MEANING,
     NONE,
@@ -18,10 +18,10 @@ from penstock.producer.response_policy import (
     SequenceSituation,
     decide_numbered,
 )
-from penstock.producer.sequences import NO_IDENTITY, ProducerIdentity, SequenceBook
+from penstock.producer.sequences import SequenceBook
 
 
-class Numbering:
+class Numbering(NumberedLeave):
     """Numbers batches, and judges answers by their numbers.
 
     Args:
@@ -29,26 +29,10 @@ class Numbering:
         transactional: whether batches belong to transactions.
     """
 
+    book: SequenceBook
+
     def __init__(self, retries: int, transactional: bool) -> None:
-        self.retries = retries
-        self.transactional = transactional
-        self.identity: ProducerIdentity = NO_IDENTITY
-        self.book = SequenceBook()
-
-    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Whether a batch can have its number now, or has it and is the oldest of its partition in flight."""
-        if not self.identity.valid:
-            return False
-        if batch.identity.base_sequence < 0:
-            return self.book.may_number(queue, self.identity)
-        return self.book.may_resend(queue, batch)
-
-    def assign(self, batch: Batch) -> BatchIdentity:
-        """Number a batch at its first drain."""
-        if batch.identity.base_sequence < 0:
-            self.book.number(batch, self.identity, self.transactional)
-        batch.renumbered = False  # from here on the broker sees the numbers that it has now
-        return batch.identity
+        super().__init__(retries, transactional, SequenceBook())
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
         """What to do with a batch whose request ended with that code."""
@@ -71,10 +55,6 @@ class Numbering:
             ),
             self.retries,
         )
-
-    def on_success(self, batch: Batch, base_offset: int) -> None:
-        """A batch was written."""
-        self.book.acknowledge(batch, base_offset)
 
     def on_expired(self, batch: Batch) -> None:
         """A batch's time is over; if it was ever sent, whether it was written is not known."""

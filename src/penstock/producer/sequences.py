@@ -18,29 +18,27 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from penstock.producer._flight_cy import (
+    NumberedBook,
+    PartitionNumbers,
+    is_later,
+    last_sequence_of,
+    next_sequence,
+)
 from penstock.producer._queue_cy import PartitionQueue
-from penstock.producer.batch import Batch, BatchIdentity
-from penstock.records.format import last_sequence, next_sequence
+from penstock.producer.batch import Batch
+from penstock.producer.identity import NO_IDENTITY, ProducerIdentity
 
-_NONE = -1
-_HALF = 1 << 30
-
-
-class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch."""
-
-    producer_id: int = _NONE
-    epoch: int = _NONE
-
-    @property
-    def valid(self) -> bool:
-        """Whether a coordinator gave it."""
-        return self.producer_id >= 0
-
-
-NO_IDENTITY = ProducerIdentity()
+__all__ = [
+    "NO_IDENTITY",
+    "PartitionNumbers",
+    "ProducerIdentity",
+    "SequenceBook",
+    "comes_before",
+    "identity_of",
+    "last_sequence_of",
+]
 
 
 def identity_of(batch: Batch) -> ProducerIdentity:
@@ -48,95 +46,8 @@ def identity_of(batch: Batch) -> ProducerIdentity:
     return ProducerIdentity(batch.identity.producer_id, batch.identity.producer_epoch)
 
 
-def last_sequence_of(batch: Batch) -> int:
-    """The sequence number of a batch's last record."""
-    return last_sequence(batch.identity.base_sequence, batch.record_count - 1)
-
-
-class PartitionNumbers:
-    """The numbering of one partition."""
-
-    __slots__ = ("identity", "in_flight", "last_acked_offset", "last_acked_sequence", "next")
-
-    def __init__(self, identity: ProducerIdentity) -> None:
-        self.identity = identity
-        self.next = 0
-        self.last_acked_sequence = _NONE
-        self.last_acked_offset = _NONE
-        self.in_flight: list[Batch] = []
-
-    def is_next(self, sequence: int) -> bool:
-        """Whether a sequence number follows directly on what was acknowledged."""
-        expected = 0 if self.last_acked_sequence == _NONE else next_sequence(self.last_acked_sequence, 1)
-        return sequence == expected
-
-    def restart(self, identity: ProducerIdentity, transactional: bool) -> None:
-        """Number the batches in flight from 0 again, under another identity or the same one."""
-        self.identity = identity
-        self.last_acked_sequence = _NONE
-        self.next = 0
-        for batch in self.in_flight:
-            batch.identity = BatchIdentity(identity.producer_id, identity.epoch, self.next, transactional)
-            batch.renumbered = True
-            self.next = next_sequence(self.next, batch.record_count)
-
-
-class SequenceBook:
+class SequenceBook(NumberedBook):
     """The numbering of all partitions of one producer."""
-
-    def __init__(self) -> None:
-        self._partitions: dict[PartitionQueue, PartitionNumbers] = {}
-        # Partitions where an expired batch may or may not have been written, with the sequence number behind it.
-        self.unresolved: dict[PartitionQueue, int] = {}
-        # Partitions to be numbered anew, with the first number that is known to be missing at the broker.
-        self.broken: dict[PartitionQueue, int] = {}
-
-    def of(self, queue: PartitionQueue) -> PartitionNumbers:
-        """The numbering of a partition."""
-        numbers = self._partitions.get(queue)
-        if numbers is None:
-            numbers = self._partitions[queue] = PartitionNumbers(NO_IDENTITY)
-        return numbers
-
-    def may_number(self, queue: PartitionQueue, identity: ProducerIdentity) -> bool:
-        """Whether a new batch of the partition may be numbered now, with the producer's identity."""
-        if queue in self.unresolved:
-            return False
-        numbers = self.of(queue)
-        return not numbers.in_flight or (
-            numbers.identity == identity and numbers.last_acked_sequence != _NONE
-        )
-
-    def may_resend(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Whether a batch that has its number may go now: retries go one at a time, the oldest first."""
-        in_flight = self.of(queue).in_flight
-        return not in_flight or in_flight[0] is batch
-
-    def number(self, batch: Batch, identity: ProducerIdentity, transactional: bool) -> None:
-        """Give a batch its numbers, at its first drain."""
-        numbers = self.of(batch.queue)
-        if numbers.identity != identity:
-            numbers.restart(identity, transactional)
-        batch.identity = BatchIdentity(identity.producer_id, identity.epoch, numbers.next, transactional)
-        numbers.next = next_sequence(numbers.next, batch.record_count)
-        numbers.in_flight.append(batch)
-
-    def acknowledge(self, batch: Batch, base_offset: int) -> None:
-        """A batch was written, also when that became known too late for its caller."""
-        numbers = self.of(batch.queue)
-        in_flight = numbers.in_flight
-        if in_flight and in_flight[0] is batch:
-            del in_flight[0]  # nearly always: answers come in the order of requests
-        elif batch in in_flight:
-            in_flight.remove(batch)
-        if numbers.identity != batch.identity[:2]:
-            return
-        sequence = last_sequence_of(batch)
-        if _is_later(sequence, numbers.last_acked_sequence):
-            numbers.last_acked_sequence = sequence
-        last_offset = base_offset + batch.record_count - 1
-        if base_offset >= 0 and last_offset > numbers.last_acked_offset:
-            numbers.last_acked_offset = last_offset
 
     def drop(self, batch: Batch) -> None:
         """A batch ended without being acknowledged."""
@@ -148,7 +59,7 @@ class SequenceBook:
         """A batch that was sent has expired: whether it was written decides what the next number must be."""
         following = next_sequence(last_sequence_of(batch), 1)
         known = self.unresolved.get(batch.queue)
-        if known is None or _is_later(following, known):
+        if known is None or is_later(following, known):
             self.unresolved[batch.queue] = following
 
     def resolve(self) -> list[PartitionQueue]:
@@ -167,7 +78,7 @@ class SequenceBook:
     def mark_broken(self, queue: PartitionQueue, missing: int) -> None:
         """A batch with that number is not at the broker and will not come: what is behind it needs other numbers."""
         known = self.broken.get(queue)
-        if known is None or _is_later(known, missing):
+        if known is None or is_later(known, missing):
             self.broken[queue] = missing
 
     def restartable(self) -> list[PartitionQueue]:
@@ -182,10 +93,10 @@ class SequenceBook:
         """Whether a batch of a partition that may be broken keeps its numbers when it is sent again."""
         missing = self.broken.get(queue)
         base = batch.identity.base_sequence
-        return missing is None or (base >= 0 and _is_later(missing, base))
+        return missing is None or (base >= 0 and is_later(missing, base))
 
     def _in_flight_before(self, queue: PartitionQueue, sequence: int) -> bool:
-        return any(_is_later(sequence, batch.identity.base_sequence) for batch in self.of(queue).in_flight)
+        return any(is_later(sequence, batch.identity.base_sequence) for batch in self.of(queue).in_flight)
 
     def restart(self, queue: PartitionQueue, identity: ProducerIdentity, transactional: bool) -> None:
         """Number a partition from 0 again."""
@@ -199,7 +110,7 @@ class SequenceBook:
         if numbers.identity != identity_of(batch):
             return
         for later in numbers.in_flight:
-            if _is_later(later.identity.base_sequence, batch.identity.base_sequence):
+            if is_later(later.identity.base_sequence, batch.identity.base_sequence):
                 base = _lowered(later.identity.base_sequence, batch.record_count)
                 later.identity = later.identity._replace(base_sequence=base)
                 later.renumbered = True
@@ -224,14 +135,9 @@ class SequenceBook:
 
 def comes_before(queued: Batch, batch: Batch) -> bool:
     """Whether a batch that waits in the queue was numbered before another one: retries keep that order."""
-    return queued.identity.base_sequence >= 0 and _is_later(
+    return queued.identity.base_sequence >= 0 and is_later(
         batch.identity.base_sequence, queued.identity.base_sequence
     )
-
-
-def _is_later(sequence: int, than: int) -> bool:
-    """Whether a number comes after another one in the circle of sequence numbers."""
-    return than == _NONE or 0 < ((sequence - than) & 0x7FFFFFFF) < _HALF
 
 
 def _lowered(sequence: int, count: int) -> int:
