@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passes that the I/O thread makes over many batches, for `drain.Drainer`. Compiled if possible.
+"""The looks that the I/O thread takes at the queues, and what it takes from them. Compiled if possible.
 
-Only loops are here, and what they ask of every queue and batch; what is done about the unusual is the Drainer's. All of
-it runs on the I/O thread, and a batch at the head of a queue is taken away by nobody else.
+Only loops are here, and what they ask of every queue and batch; what is done about the unusual is `drain.Drainer`'s.
+I/O thread only: a batch at the head of a queue is taken away by nobody else.
 """
 
 from __future__ import annotations

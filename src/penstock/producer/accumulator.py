@@ -19,6 +19,7 @@ from operator import attrgetter
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
 from penstock.producer._queue_cy import Admission, PartitionQueue, TopicState
+from penstock.producer._requests_cy import take_memory
 from penstock.producer.appending import Appender
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
@@ -239,21 +240,17 @@ class RecordAccumulator(Appender):
         """A batch has its outcome, and its memory is taken care of."""
         self._incomplete.discard(batch)
 
+    def forget_all(self, batches: Iterable[Batch]) -> None:
+        """The same for several."""
+        self._incomplete.difference_update(batches)
+
     def release(self, batch: Batch) -> None:
         """Return a finished batch's memory, unless a request still holds its bytes. Once; later calls do nothing."""
         self.release_all((batch,))
 
     def release_all(self, batches: Iterable[Batch]) -> None:
         """Return the memory of several batches in one go, so that the pool's lock is taken once."""
-        buffers: list[bytearray] = []
-        counted = 0
-        for batch in batches:
-            if batch.request_pending or not batch.done:
-                continue
-            self._given_up.discard(batch)
-            buffers += batch.buffers
-            counted += batch.counted
-            batch.buffers, batch.counted, batch.wire = [], 0, None
+        buffers, counted = take_memory(batches, self._given_up)
         if buffers or counted:
             self.pool.give_back(buffers, counted)
 

@@ -175,7 +175,8 @@ class BatchResult:
             except BaseException:  # whatever it is: a callback has no say in whether the I/O thread goes on
                 log.exception("on_delivery callback for %s raised", self.topic_partition)
         self.done = True
-        self._release()
+        if self.waiters or self.followers:
+            self._release()
 
     def forward(self, pieces: Sequence[tuple[int, BatchResult]]) -> None:
         """Let the results of a split's pieces answer from now on. I/O thread only, before the pieces are sent."""

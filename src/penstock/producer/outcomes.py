@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.network.exchange import ClientResponse
+from penstock.producer._requests_cy import note_written, tell_apart, tell_written
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.batch import Batch, BatchState
 from penstock.producer.cluster import LeaderHint
@@ -78,7 +79,7 @@ class Outcomes:
 
     # ---- a request has ended
 
-    def on_response(self, response: ClientResponse, batches: Sequence[Batch], now: float) -> None:
+    def on_response(self, response: ClientResponse, batches: list[Batch], now: float) -> None:
         """A request has ended; whatever goes wrong here, each of its batches is queued again or has its outcome."""
         try:
             if response.error is not None:
@@ -94,22 +95,13 @@ class Outcomes:
                 self._fail_unhandled(batch, cause, now)
                 self._release(batch)
 
-    def _on_answer(self, body: ProduceResponse, node: Node, batches: Sequence[Batch], now: float) -> None:
+    def _on_answer(self, body: ProduceResponse, node: Node, batches: list[Batch], now: float) -> None:
         """The broker has answered."""
         answers = {answer[:2]: answer for answer in body.partitions}  # by topic and partition
         self._take_hints(body)
-        written: list[tuple[Batch, PartitionResponse]] = []
-        for batch in batches:
-            answer = answers.get(batch.queue.place)
-            if answer is None:
-                message = f"{node} did not say what became of the batch for {batch.topic_partition}"
-                answer = PartitionResponse(
-                    *batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
-                )
-            if answer.error_code == NONE and batch.state is BatchState.IN_FLIGHT:
-                written.append((batch, answer))
-            else:
-                self._complete(batch, answer, now)
+        written, others = tell_apart(batches, answers)
+        for batch, answer in others:
+            self._complete(batch, answer or _silence(node, batch), now)
         if written:
             self._acknowledge(written, now)
 
@@ -137,39 +129,23 @@ class Outcomes:
 
     # ---- batches that were written
 
-    def _acknowledge(self, written: Sequence[tuple[Batch, PartitionResponse]], now: float) -> None:
+    def _acknowledge(self, written: list[tuple[Batch, PartitionResponse]], now: float) -> None:
         """Complete the batches that a request has brought to the broker: nearly all, and so in one pass.
 
         Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
         and a callback that sends finds what its own record has left.
         """
-        settled: list[tuple[Batch, PartitionResponse]] = []
-        unhandled: list[tuple[Batch, Exception]] = []
-        for batch, answer in written:
-            try:
-                self._gate.on_success(batch, answer.base_offset)
-                batch.move_to(BatchState.SUCCEEDED)
-            except Exception as cause:
-                log.exception(_NOT_HANDLED, batch.topic_partition)
-                unhandled.append((batch, cause))
-            else:
-                settled.append((batch, answer))
+        done, unhandled = note_written(written, self._gate)
+        batches = [batch for batch, _ in done]
         try:
-            self._accumulator.release_all([batch for batch, _ in settled])
+            self._accumulator.release_all(batches)
         finally:
             # They are in no queue and not in flight any more: who is not told now is never told.
-            for batch, answer in settled:
-                self._tell(batch, answer)
+            tell_written(done, _not_told)
+            self._accumulator.forget_all(batches)
         for batch, trouble in unhandled:
+            log.error(_NOT_HANDLED, batch.topic_partition, exc_info=trouble)
             self._fail_unhandled(batch, trouble, now)
-
-    def _tell(self, batch: Batch, answer: PartitionResponse) -> None:
-        try:
-            batch.result.settle(answer.base_offset, answer.log_append_time_ms)
-        except Exception:
-            log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
-        finally:
-            self._accumulator.forget(batch)
 
     # ---- one batch
 
@@ -278,6 +254,15 @@ class Outcomes:
         ]
         if hints:
             self._metadata.update_leader_hints(hints, body.node_endpoints)
+
+
+def _silence(node: Node, batch: Batch) -> PartitionResponse:
+    message = f"{node} did not say what became of the batch for {batch.topic_partition}"
+    return PartitionResponse(*batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1)
+
+
+def _not_told(batch: Batch, error: Exception) -> None:
+    log.error("the outcome of a batch of %s could not be told", batch.topic_partition, exc_info=error)
 
 
 def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:

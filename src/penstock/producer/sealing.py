@@ -42,14 +42,13 @@ class Sealer:
 
     def seal(self, batch: Batch, identity: BatchIdentity) -> None:
         """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""
-        if batch.wire is not None and batch.stamped == identity:
+        if batch.is_sealed_as(identity):
             return
         attributes = self._codec.id | (TRANSACTIONAL_BIT if identity.transactional else 0)
         body = batch.wire
-        if body is None and self.compresses:
+        if body is None and self._codec.id:
             body = self._compress(batch)
-        batch.wire = batch.writer.seal(attributes, *identity[:3], body)
-        batch.stamped = identity
+        batch.seal(attributes, identity, body)
 
     def _compress(self, batch: Batch) -> memoryview:
         raw = batch.writer.raw_records()

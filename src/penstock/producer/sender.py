@@ -17,6 +17,7 @@ from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
 from penstock.network.client import NetworkClient
 from penstock.network.exchange import ClientRequest, ClientResponse
+from penstock.producer._requests_cy import addressed, enter_flight, leave_flight
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.batch import Batch
 from penstock.producer.delivery import mark_io_thread
@@ -25,7 +26,7 @@ from penstock.producer.gate_requests import GateRequests
 from penstock.producer.metadata import ProducerMetadata
 from penstock.producer.outcomes import Outcomes, Retries
 from penstock.producer.sender_metrics import SenderMetrics
-from penstock.protocol.produce import PartitionBatch, ProduceRequest
+from penstock.protocol.produce import ProduceRequest
 from penstock.types import Node
 
 log = logging.getLogger("penstock.producer")
@@ -222,20 +223,15 @@ class Sender:
                 delay = min(delay, self._client.connection_delay(node, now))
         return usable, delay
 
-    def _enter_flight(self, batches: Sequence[Batch]) -> None:
-        for batch in batches:
-            batch.request_pending = True
-            self._in_flight[batch] = None
-            if self._one_at_a_time:
-                # Nothing of this partition may overtake: the next batch waits for the answer to this one.
-                batch.queue.muted = True
-        expiry = min([batch.created for batch in batches]) + self._accumulator.delivery_timeout
-        self._next_in_flight_expiry = min(self._next_in_flight_expiry, expiry)
+    def _enter_flight(self, batches: list[Batch]) -> None:
+        # With one request at a time nothing of these partitions may overtake: the next batch waits for the answer.
+        oldest = enter_flight(batches, self._in_flight, self._one_at_a_time)
+        self._next_in_flight_expiry = min(
+            self._next_in_flight_expiry, oldest + self._accumulator.delivery_timeout
+        )
 
-    def _leave_flight(self, batches: Sequence[Batch]) -> None:
-        for batch in batches:
-            batch.request_pending = False
-            self._in_flight.pop(batch, None)
+    def _leave_flight(self, batches: list[Batch]) -> None:
+        leave_flight(batches, self._in_flight)
 
     def _let_go_on(self, batches: Sequence[Batch]) -> None:
         """Their partitions may send the next batch."""
@@ -261,16 +257,10 @@ class Sender:
         return True
 
     def _send(self, node: Node, batches: list[Batch], now: float) -> None:
-        topic_id = self._metadata.snapshot.topic_id
         request = ProduceRequest(
             self._settings.acks,
             self._settings.request_timeout_ms,
-            [
-                PartitionBatch(topic, topic_id(topic), partition, batch.wire)
-                for batch in batches
-                for topic, partition in (batch.queue.place,)
-                if batch.wire is not None
-            ],
+            addressed(batches, self._metadata.snapshot.topic_id),
             self._gate.transactional_id,
             max_version=self._gate.max_produce_version,
         )

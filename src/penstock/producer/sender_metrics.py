@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import truediv
+from collections.abc import Callable
 
 from penstock._metrics import MetricsRegistry, WindowedStat
 from penstock.producer import metric_names as names
+from penstock.producer._requests_cy import RequestSums
 from penstock.producer.batch import Batch
 
 _CATCH_UP_SECONDS = 1.0
@@ -29,19 +29,6 @@ class _TopicStats:
         self.compression = registry.avg(*names.TOPIC_COMPRESSION_RATE, tags)
         self.retries = registry.rate_total(*names.TOPIC_RECORD_RETRY, tags)
         self.errors = registry.rate_total(*names.TOPIC_RECORD_ERROR, tags)
-
-
-class _Sums:
-    """What the batches of a request, or those of one topic in it, add up to."""
-
-    __slots__ = ("ratios", "records", "size", "sizes")
-
-    def __init__(self, batches: Sequence[Batch]) -> None:
-        writers = [batch.writer for batch in batches]
-        self.sizes = [batch.size for batch in batches]
-        self.size = sum(self.sizes)
-        self.records = sum([writer.count for writer in writers])
-        self.ratios = sum(map(truediv, self.sizes, [writer.raw_size for writer in writers]))
 
 
 class SenderMetrics:
@@ -70,32 +57,29 @@ class SenderMetrics:
             self._next_catch_up = now + _CATCH_UP_SECONDS
             self.catch_up(now)
 
-    def on_request(self, batches: Sequence[Batch], now: float) -> None:
+    def on_request(self, batches: list[Batch], now: float) -> None:
         """A produce request with these batches goes out."""
         # Added up first, so that each statistic is touched once per request or topic, not once per batch.
-        count = len(batches)
-        sums = _Sums(batches)
-        waited = [(batch.drained_at - batch.created) * 1000 for batch in batches]
-        largest = [batch.writer.max_record_size for batch in batches]
-        self._batch_size.record_many(sums.size, count, max(sums.sizes), now)
-        self._compression.record_many(sums.ratios, count, 0.0, now)
-        self._queue_time.record_many(sum(waited), count, max(waited), now)
-        self._record_size.record_many(sum(largest), count, max(largest), now)
+        sums = RequestSums(batches)
+        self._batch_size.record_many(sums.size, sums.count, sums.largest, now)
+        self._compression.record_many(sums.ratios, sums.count, 0.0, now)
+        self._queue_time.record_many(sums.waited_ms, sums.count, sums.longest_ms, now)
+        self._record_size.record_many(sums.record_sizes, sums.count, sums.largest_record, now)
         self._sent.record(sums.records, now)
         self._per_request.record(sums.records, now)
         topics = [batch.queue.topic for batch in batches]
-        if topics.count(topics[0]) == count:
+        if topics.count(topics[0]) == sums.count:
             self._record_topic(topics[0], sums, now)
             return
         for topic in dict.fromkeys(topics):
             of_topic = [batch for batch in batches if batch.queue.topic == topic]
-            self._record_topic(topic, _Sums(of_topic), now)
+            self._record_topic(topic, RequestSums(of_topic), now)
 
-    def _record_topic(self, name: str, sums: _Sums, now: float) -> None:
+    def _record_topic(self, name: str, sums: RequestSums, now: float) -> None:
         topic = self._topic(name)
         topic.sent.record(sums.records, now)
         topic.bytes.record(sums.size, now)
-        topic.compression.record_many(sums.ratios, len(sums.sizes), 0.0, now)
+        topic.compression.record_many(sums.ratios, sums.count, 0.0, now)
 
     def on_response(self, latency: float, throttle_ms: int, now: float) -> None:
         """An answer came, so many seconds after its request."""

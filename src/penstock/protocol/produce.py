@@ -9,11 +9,12 @@ partition gets exactly one batch, of magic 2, and zstd is not said below version
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.errors import ProtocolError
-from penstock.protocol._wire_writer import append_uvarint, byte_length
+from penstock.protocol._produce_cy import flexible_head, size_and_codec, where
+from penstock.protocol._wire_writer import append_uvarint
 from penstock.protocol.codec import decode_response_body
 from penstock.protocol.messages.produce import PRODUCE
 from penstock.protocol.produce_answer import (
@@ -30,12 +31,6 @@ __all__ = ["PartitionBatch", "PartitionResponse", "ProduceRequest", "ProduceResp
 FIRST_VERSION_WITH_ZSTD: Final = 7
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 
-# The few fields of a batch header that are looked at here, by their place in it.
-_HEADER_SIZE: Final = 61
-_LENGTH_AT: Final = 8  # int32: how many bytes follow it
-_LENGTH_END: Final = 12
-_MAGIC: Final = 2
-_CODEC_MASK: Final = 7
 _ZSTD: Final = 4
 
 _MAX_STRING_BYTES: Final = 0x7FFF
@@ -44,7 +39,6 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _INDEX_AND_SIZE = struct.Struct(">ii")
-_LENGTH_MAGIC_ATTRIBUTES = struct.Struct(">i4xb4xh")  # from _LENGTH_AT on
 
 
 class PartitionBatch(NamedTuple):
@@ -79,12 +73,14 @@ class ProduceRequest:
             raise ValueError(f"acks must be -1, 0 or 1, not {acks}")
         if not batches:
             raise ValueError("a produce request needs at least one batch")
-        codecs = set(map(_codec_of_one_batch, batches))
+        checked = [(batch, *size_and_codec(batch)) for batch in batches]
         self.acks = acks
         self._timeout_ms = timeout_ms
         self._transactional_id = None if transactional_id is None else _utf8(transactional_id)
-        self._topics = _by_topic(batches)
-        self.min_version: int = FIRST_VERSION_WITH_ZSTD if _ZSTD in codecs else PRODUCE.min_version
+        self._topics = _by_topic(checked)
+        self.min_version: int = (
+            FIRST_VERSION_WITH_ZSTD if any(codec == _ZSTD for _, _, codec in checked) else PRODUCE.min_version
+        )
         any_id_unknown = any(topic.topic_id == ZERO_UUID for topic in self._topics)
         highest = FIRST_VERSION_WITH_TOPIC_IDS - 1 if any_id_unknown else PRODUCE.max_version
         self.max_version: int = min(max_version, highest)
@@ -155,8 +151,8 @@ class ProduceRequest:
         for topic in self._topics:
             piece += _INT16.pack(len(topic.utf8_name)) + topic.utf8_name
             piece += _INT32.pack(len(topic.batches))
-            for partition, records in topic.batches.items():
-                piece += _INDEX_AND_SIZE.pack(partition, byte_length(records))
+            for partition, (records, size) in topic.batches.items():
+                piece += _INDEX_AND_SIZE.pack(partition, size)
                 buffers += (piece, records)
                 piece = bytearray()
         return buffers
@@ -178,9 +174,8 @@ class ProduceRequest:
                 append_uvarint(piece, len(topic.utf8_name) + 1)
                 piece += topic.utf8_name
             append_uvarint(piece, len(topic.batches) + 1)
-            for partition, records in topic.batches.items():
-                piece += _INT32.pack(partition)
-                append_uvarint(piece, byte_length(records) + 1)
+            for partition, (records, size) in topic.batches.items():
+                piece += flexible_head(partition, size)
                 buffers += (piece, records)
                 piece = bytearray(1)  # no tagged fields in the partition
             piece.append(0)  # nor in the topic
@@ -197,12 +192,12 @@ class _TopicBatches(NamedTuple):
     name: str
     utf8_name: bytes
     topic_id: bytes
-    batches: dict[int, Buffer]  # by partition, in the order given
+    batches: dict[int, tuple[Buffer, int]]  # by partition, in the order given, with their sizes
 
 
-def _by_topic(batches: Sequence[PartitionBatch]) -> list[_TopicBatches]:
+def _by_topic(batches: Iterable[tuple[PartitionBatch, int, int]]) -> list[_TopicBatches]:
     topics: dict[str, _TopicBatches] = {}
-    for batch in batches:
+    for batch, size, _ in batches:
         name, topic_id, partition, records = batch
         topic = topics.get(name)
         if topic is None:
@@ -210,34 +205,14 @@ def _by_topic(batches: Sequence[PartitionBatch]) -> list[_TopicBatches]:
                 raise ValueError(f"the id of topic {name!r} is not 16 bytes long")
             topic = topics[name] = _TopicBatches(name, _utf8(name), topic_id, {})
         elif partition in topic.batches:
-            raise ValueError(f"two batches for {_where(batch)}")
+            raise ValueError(f"two batches for {where(batch)}")
         elif topic.topic_id != topic_id:
             raise ValueError(f"two ids for topic {name!r}")
-        topic.batches[partition] = records
+        topic.batches[partition] = (records, size)
     known_ids = [topic.topic_id for topic in topics.values() if topic.topic_id != ZERO_UUID]
     if len(set(known_ids)) != len(known_ids):
         raise ValueError("two topics with the same id")
     return list(topics.values())
-
-
-def _codec_of_one_batch(batch: PartitionBatch) -> int:
-    """The codec of the batch, once it is sure that it is one and only one."""
-    records = batch.records
-    size = byte_length(records)
-    if size < _HEADER_SIZE:
-        raise ValueError(f"no record batch for {_where(batch)}: {size} bytes")
-    length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES.unpack_from(records, _LENGTH_AT)
-    if magic != _MAGIC:
-        raise ValueError(f"the batch for {_where(batch)} has magic {magic}, not {_MAGIC}")
-    if length + _LENGTH_END < size:
-        raise ValueError(f"more than one record batch for {_where(batch)}")
-    if length + _LENGTH_END > size:
-        raise ValueError(f"the batch for {_where(batch)} is cut off: {size} of {length + _LENGTH_END} bytes")
-    return int(attributes) & _CODEC_MASK
-
-
-def _where(batch: PartitionBatch) -> str:
-    return f"partition {batch.partition} of topic {batch.topic!r}"
 
 
 def _utf8(text: str) -> bytes:

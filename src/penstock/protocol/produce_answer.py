@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from penstock.protocol._produce_cy import read_plain_partitions
 from penstock.types import Node
 
 
@@ -47,9 +48,6 @@ PLAIN_VERSION: Final = 13  # the one that is read here
 
 _UUID_SIZE: Final = 16
 _MANY: Final = 0x80  # from here on an unsigned varint takes more than one byte
-# index, error code, base offset, log append time, log start offset, then: no record errors, no message, no tags
-_PARTITION = struct.Struct(">ihqqq3s")
-_NOTHING_ELSE: Final = b"\x01\x00\x00"
 _END = struct.Struct(">iB")  # throttle time, no tags
 
 
@@ -78,14 +76,9 @@ def _read(body: memoryview, names: Mapping[bytes, str]) -> ProduceResponse | Non
         at += _UUID_SIZE + 1
         if name is None or not 0 < partitions_and_one < _MANY:
             return None
-        for _ in range(partitions_and_one - 1):
-            index, code, base, appended_at, log_start, rest = _PARTITION.unpack_from(body, at)
-            if rest != _NOTHING_ELSE:
-                return None
-            at += _PARTITION.size
-            partitions.append(
-                PartitionResponse(name, index, code, base, appended_at, log_start, [], None, -1, -1)
-            )
+        at = read_plain_partitions(body, at, partitions_and_one - 1, name, PartitionResponse, partitions)
+        if at < 0:
+            return None
         if body[at]:
             return None
         at += 1

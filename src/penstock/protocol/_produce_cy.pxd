@@ -1,0 +1,6 @@
+# C signatures of what is asked for every batch.
+cpdef tuple size_and_codec(batch)
+cpdef bytes flexible_head(int partition, Py_ssize_t size)
+cpdef Py_ssize_t read_plain_partitions(
+    body, Py_ssize_t at, Py_ssize_t count, str name, type kind, list found
+) except -2
