@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -60,9 +59,7 @@ UNFINISHED = SinkState(
     left_over=(OpenTransaction(f"ps.{KEY}.3.abc.9", 3, 44, "Ongoing"),),
 )
 assert UNFINISHED.decision is not None
-FINISHED = dataclasses.replace(
-    UNFINISHED, decision=dataclasses.replace(UNFINISHED.decision, done=True, handles=()), left_over=()
-)
+FINISHED = UNFINISHED._replace(decision=UNFINISHED.decision._replace(done=True, handles=()), left_over=())
 
 
 class FakeSinks:
@@ -148,7 +145,7 @@ def test_what_cannot_be_finished_is_said_and_does_not_hold_up_the_others(
     sinks: FakeSinks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sinks.error = KafkaError("orders-3: 10 records were aborted")
-    other = dataclasses.replace(UNFINISHED, sink_key="0" * 16, sink_id="other")
+    other = UNFINISHED._replace(sink_key="0" * 16, sink_id="other")
     sinks.states["0" * 16] = other
     assert main(["recover", "--all"]) == 1
     assert len(sinks.rolled) == 2

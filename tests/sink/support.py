@@ -107,7 +107,7 @@ class Driver:
 
     def replaced(self) -> Driver:
         number = next(_pids)
-        identity = replace(self.identity, planner_pid=number, token=f"token-{number}")
+        identity = self.identity._replace(planner_pid=number, token=f"token-{number}")
         return Driver(self.world, self.settings, identity)
 
     # ---- the calls

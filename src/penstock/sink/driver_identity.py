@@ -12,7 +12,6 @@ import os
 import platform
 import secrets
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +31,7 @@ class Jvm(NamedTuple):
         return f"process {self.pid} on {self.host}"
 
 
-@dataclass(frozen=True, slots=True)
-class DriverIdentity:
+class DriverIdentity(NamedTuple):
     """A driver.
 
     Attributes:

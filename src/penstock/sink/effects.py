@@ -21,9 +21,9 @@ request, or (FenceAll, EndAll) independent ones in any order.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Generator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.control.producing import KeyValue
 from penstock.sink.plan import ProducerIdentity
@@ -33,102 +33,89 @@ from penstock.transaction_handle import TransactionHandle
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class EnsureLogTopic:
+class EnsureLogTopic(NamedTuple):
     """Make the log's topic if it is not there, and refuse it if it is not fit; `target` is the topic written to."""
 
     target: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLog:
+class ReadLog(NamedTuple):
     """Read the log up to its end, uncommitted."""
 
     sink_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class InitProducer:
+class InitProducer(NamedTuple):
     """Take over a transactional id."""
 
     transactional_id: str
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class JoinLog:
+class JoinLog(NamedTuple):
     """Make the log's partition part of a transaction; only in the older protocol."""
 
     identity: ProducerIdentity
     sink_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class AppendInTransaction:
+class AppendInTransaction(NamedTuple):
     """Write records to the log as one batch of a transaction; `sequence` counts the records before them."""
 
     identity: ProducerIdentity
     sink_key: str
     sequence: int
-    records: tuple[KeyValue, ...] = field(repr=False)
+    records: tuple[KeyValue, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransaction:
+class EndTransaction(NamedTuple):
     """End a transaction of ours; anything but a plain yes fails."""
 
     identity: ProducerIdentity
     commit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFacts:
+class AppendFacts(NamedTuple):
     """Write plain records to the log, acknowledged by all replicas."""
 
     sink_key: str
-    records: tuple[KeyValue, ...] = field(repr=False)
+    records: tuple[KeyValue, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(NamedTuple):
     """Ask coordinators what they know of ids."""
 
     transactional_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListOngoing:
+class ListOngoing(NamedTuple):
     """Ask every broker for the open transactions of a sink's tasks."""
 
     sink_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class FenceAll:
+class FenceAll(NamedTuple):
     """Take over transactional ids of others, so that what they have open is aborted."""
 
     transactional_ids: tuple[str, ...]
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndAll:
+class EndAll(NamedTuple):
     """End transactions of tasks, side by side, or find out how they have ended."""
 
     handles: tuple[TransactionHandle, ...]
     commit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(NamedTuple):
     """A step that tests can see."""
 
     step: Step
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """Something that an operator may want to know of, and that stops nothing."""
 
     text: str

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from penstock.control.producing import KeyValue
@@ -57,8 +56,7 @@ class Key(NamedTuple):
         return _dump(values)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The sink in words. Its presence tells a new sink from one whose log was lost."""
 
     sink_id: str
@@ -66,8 +64,7 @@ class Claim:
     one_off: bool = False  # nobody will ask for the run again
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """Who may write: one planner process of one JVM.
 
     Attributes:
@@ -92,8 +89,7 @@ class Owner:
         return _owned_by(driver, self.generation + 1, tuple(previous[:MAX_PREVIOUS_OWNERS]))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """A batch that was decided, or is about to be.
 
     Attributes:
@@ -109,7 +105,7 @@ class Decision:
     rows: int
     chunks: int
     last_decided: Mapping[str, int]
-    handles: tuple[TaskHandle, ...] = field(default=(), repr=False)
+    handles: tuple[TaskHandle, ...] = ()
 
 
 # ---- writing
@@ -187,7 +183,7 @@ def decision_records(
         last_decided=dict(decision.last_decided),
     )
     records.append(KeyValue(Key("decision", sink_key).encode(), head))
-    return replace(decision, chunks=len(chunks)), records
+    return decision._replace(chunks=len(chunks)), records
 
 
 def _pack(handles: list[TaskHandle]) -> list[bytes]:

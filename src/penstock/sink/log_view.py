@@ -14,7 +14,6 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from penstock.control.markers import read_marker
@@ -25,8 +24,7 @@ from penstock.sink.log_records import Claim, Decision, Key, Owner, sink_key_in
 from penstock.sink.messages import TaskHandle
 
 
-@dataclass(frozen=True, slots=True)
-class SinkView:
+class SinkView(NamedTuple):
     """One sink, as the log has it.
 
     Attributes:
@@ -114,7 +112,7 @@ class LogContents:
         decision = None if head is None else log_records.parse_decision(head)
         done = decision is not None and Key("done", sink_key, decision.execution).encode() in records
         if decision is not None and not done:
-            decision = replace(decision, handles=tuple(_handles(records, sink_key, decision)))
+            decision = decision._replace(handles=tuple(_handles(records, sink_key, decision)))
         return SinkView(
             sink_key,
             None if claim is None else log_records.parse_claim(claim),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.errors import SinkError
@@ -24,8 +23,7 @@ class PartitionCount(NamedTuple):
         return f"{self.topic}-{self.partition}: {self.records} records"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskHandle:
+class TaskHandle(NamedTuple):
     """One task's open transaction, and what is in it.
 
     Attributes:
@@ -78,8 +76,7 @@ class TaskHandle:
             raise ValueError(f"not a task's handle: {error!r}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """The task wrote rows, and left its transaction open."""
 
     stamp: ExecutionStamp
@@ -88,8 +85,7 @@ class Written:
     handle: TaskHandle
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(NamedTuple):
     """The batch was decided before: the task counted its rows and wrote none."""
 
     stamp: ExecutionStamp
@@ -98,8 +94,7 @@ class Skipped:
     rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Nothing:
+class Nothing(NamedTuple):
     """The task had no row, so that there is no transaction."""
 
     stamp: ExecutionStamp

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.sink.settings import OnRestoredCheckpoint
@@ -25,8 +24,7 @@ class Execution(NamedTuple):
         return f"{self.generation}.{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
+class ProducerIdentity(NamedTuple):
     """A transactional id as its coordinator gave it to us: good for one transaction.
 
     Attributes:
@@ -45,8 +43,7 @@ class ProducerIdentity:
         return self.end_txn_version >= 5
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionStamp:
+class ExecutionStamp(NamedTuple):
     """What travels back from the tasks to the driver's commit, which runs in another process than its planning.
 
     Attributes:
@@ -65,8 +62,7 @@ class Content(NamedTuple):
     checksum: int
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(NamedTuple):
     """Of a decided batch the tasks whose transactions are lost, to be written again with the same content."""
 
     query_id: str
@@ -74,8 +70,7 @@ class Repair:
     tasks: Mapping[int, Content]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPlan:
+class BatchPlan(NamedTuple):
     """One execution, as its tasks need to know it.
 
     Attributes:

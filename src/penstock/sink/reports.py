@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from penstock.sink.driver_identity import Jvm
 from penstock.sink.messages import PartitionCount, TaskHandle
 from penstock.sink.plan import Execution
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReport:
+class CommitReport(NamedTuple):
     """What became of a batch.
 
     Attributes:
@@ -29,8 +30,7 @@ class CommitReport:
     counts: tuple[PartitionCount, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HandleState:
+class HandleState(NamedTuple):
     """A task's transaction of a decided batch, as its coordinator knows it.
 
     Attributes:
@@ -43,8 +43,7 @@ class HandleState:
     is_open: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionState:
+class DecisionState(NamedTuple):
     """The last decision of a sink.
 
     Attributes:
@@ -62,8 +61,7 @@ class DecisionState:
     handles: tuple[HandleState, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenTransaction(NamedTuple):
     """A task's transaction that is open, and in no decision."""
 
     transactional_id: str
@@ -72,8 +70,7 @@ class OpenTransaction:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class SinkState:
+class SinkState(NamedTuple):
     """A sink as its log and the brokers know it.
 
     Attributes:
@@ -93,7 +90,7 @@ class SinkState:
     owner: Jvm | None
     planner_pid: int
     generation: int
-    last_decided: dict[str, int] = field(default_factory=dict)
+    last_decided: Mapping[str, int] = MappingProxyType({})
     decision: DecisionState | None = None
     deciding: bool = False
     left_over: tuple[OpenTransaction, ...] = ()

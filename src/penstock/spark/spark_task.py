@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.errors import KafkaError
 
@@ -17,8 +16,7 @@ BATCH_QUERY_ID: Final = "batch"
 BATCH_BATCH_ID: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SparkTask:
+class SparkTask(NamedTuple):
     """One task.
 
     Attributes:

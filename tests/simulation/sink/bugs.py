@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -135,7 +135,7 @@ def looks_once() -> Patch:
             outcome = yield effect
             took = took or isinstance(effect, InitProducer)
             if took and isinstance(effect, ReadLog) and outcome.owner is not None:
-                return replace(outcome, owner=replace(outcome.owner, previous=()))
+                return outcome._replace(owner=outcome.owner._replace(previous=()))
             return outcome
 
         return change
@@ -164,7 +164,7 @@ def describes_first() -> Patch:
             outcome = yield effect
             if isinstance(effect, Describe) and seen:
                 own = effect.transactional_ids[0]
-                return {own: replace(outcome[own], start_time_ms=looked_at_ms), **seen}
+                return {own: outcome[own]._replace(start_time_ms=looked_at_ms), **seen}
             return outcome
 
         return _changed(original(self, app, messages, number), change)
@@ -224,7 +224,7 @@ def finishes_own_query_only() -> Patch:
         def change(effect: Effect) -> Effects[Any]:
             outcome = yield effect
             if isinstance(effect, ReadLog) and outcome.undone is not None and outcome.undone.query_id != own:
-                return replace(outcome, done=True)
+                return outcome._replace(done=True)
             return outcome
 
         return _changed(original(self, process, app), change)
