@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 FOREVER = math.inf
 
@@ -39,8 +38,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(NamedTuple):
     """A moment on the monotonic clock after which nobody waits any longer."""
 
     at: float
@@ -59,8 +57,7 @@ class Deadline:
         return now >= self.at
 
 
-@dataclass(frozen=True, slots=True)
-class ExponentialBackoff:
+class ExponentialBackoff(NamedTuple):
     """Waits that double from `initial_ms` up to `max_ms`, with jitter, so that many clients do not come back at once.
 
     The wait before retry number n (from 0) is min(max, initial * 2^n * r) with r drawn from 0.8 to 1.2. With

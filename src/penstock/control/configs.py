@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.steps import ANY, Steps, ask_until_answered
@@ -19,8 +18,7 @@ _UNKNOWN_TOPIC = 3
 _FIRST_METADATA_WITHOUT_CREATION = 4
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDescription(NamedTuple):
     """A topic as the cluster has it.
 
     Attributes:

@@ -17,8 +17,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.control.steps import Ask, LeaderOf, Steps
 from penstock.errors import KafkaError, ProtocolError, broker_error
@@ -47,8 +46,7 @@ _END_TXN_VALUE = struct.Struct(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """The control record that ended a transaction in one partition.
 
     Attributes:
@@ -73,8 +71,7 @@ class SearchEnd(enum.Enum):
     FORBIDDEN = "the log may not be read"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What a search gave.
 
     Attributes:

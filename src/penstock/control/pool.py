@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock._ticket import Ticket
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
@@ -18,8 +18,7 @@ from penstock.transaction_handle import TransactionHandle
 DEFAULT_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """What became of one transaction.
 
     Attributes:

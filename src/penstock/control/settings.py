@@ -8,8 +8,7 @@ passed over are options whose absence would change whom we talk to and how: thos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._time import ExponentialBackoff
 from penstock._version import __version__
@@ -40,8 +39,7 @@ _NAMES = ("bootstrap.servers", *_NUMBERS, *_TEXTS)
 _DNS_LOOKUPS = ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 
 
-@dataclass(frozen=True, slots=True)
-class ControlSettings:
+class ControlSettings(NamedTuple):
     """Whom to ask first, and how patiently.
 
     Attributes:

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, ProtocolError, broker_error
 from penstock.protocol.find_coordinator import CoordinatorKind
@@ -39,8 +38,7 @@ class Somewhere(enum.Enum):
 ANY, CONTROLLER = Somewhere.ANY, Somewhere.CONTROLLER
 
 
-@dataclass(frozen=True, slots=True)
-class OnNode:
+class OnNode(NamedTuple):
     """That very broker."""
 
     node: Node
@@ -49,8 +47,7 @@ class OnNode:
         return f"broker {self.node}"
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorOf:
+class CoordinatorOf(NamedTuple):
     """The broker that keeps the transactional id or group."""
 
     key: str
@@ -60,8 +57,7 @@ class CoordinatorOf:
         return f"the {self.kind.name.lower()} coordinator of {self.key!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderOf:
+class LeaderOf(NamedTuple):
     """The leader of a partition."""
 
     topic: str
@@ -74,8 +70,7 @@ class LeaderOf:
 Target = Somewhere | OnNode | CoordinatorOf | LeaderOf
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """Send a request.
 
     Attributes:
@@ -92,8 +87,7 @@ class Ask:
         return where if self.request is None else f"{self.request.api.name} to {where}"
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(NamedTuple):
     """Wait as long as the backoff says after so many earlier waits.
 
     Attributes:
@@ -105,8 +99,7 @@ class Rest:
     briefly: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What came of a step.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.steps import CONTROLLER, Ask, Rest, Steps, with_last_trouble
@@ -46,8 +46,7 @@ class NewTopic:
                 raise ValueError(f"{name} of topic {self.name!r} must be at least 1, or -1: {number}")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicCreation:
+class TopicCreation(NamedTuple):
     """What became of a topic that was to be created; `error` is None when it was."""
 
     name: str

@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient, ControlSource, control_client
 from penstock.control.steps import OnNode, Rest, Steps, ask_once, ask_until_answered
@@ -22,8 +21,7 @@ IDS_PER_REQUEST = 500
 _TRANSACTIONAL_ID_NOT_FOUND = 105
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionListing:
+class TransactionListing(NamedTuple):
     """A transactional id that a coordinator knows.
 
     Attributes:
@@ -37,8 +35,7 @@ class TransactionListing:
     coordinator_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
+class TransactionDescription(NamedTuple):
     """What the coordinator knows of a transactional id.
 
     Attributes:

@@ -7,8 +7,8 @@ Waiting, connecting, resolving names, and doing so aside: a simulator replaces t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from penstock.network.bootstrap import RunAside, run_on_daemon_thread
 from penstock.network.handshake import Handshake
@@ -22,8 +22,7 @@ from penstock.types import Node
 Authenticate = Callable[[Node, NodeApiVersions], Handshake]
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkBackend:
+class NetworkBackend(NamedTuple):
     """The operating system, as the client sees it.
 
     Attributes:

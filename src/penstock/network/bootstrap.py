@@ -18,7 +18,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.errors import BootstrapError
 from penstock.network.resolver import Endpoint
@@ -36,8 +36,7 @@ def run_on_daemon_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="penstock-bootstrap", daemon=True).start()
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapSettings:
+class BootstrapSettings(NamedTuple):
     """How long to try, and how long to rest between two look-ups."""
 
     resolve_timeout_ms: float
