@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock._metrics import MetricsRegistry
 from penstock._time import Clock, ExponentialBackoff, SystemClock
@@ -40,8 +40,7 @@ from penstock.serializers import BytesSerializer
 from penstock.types import Node
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerParts:
+class ProducerParts(NamedTuple):
     """The parts of one producer that its face uses."""
 
     config: ProducerConfig

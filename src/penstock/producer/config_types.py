@@ -12,8 +12,7 @@ import enum
 import operator
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from ..errors import ConfigError
 
@@ -78,7 +77,6 @@ class Check(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
 class Anything:
     """Whatever the kind allows."""
 
@@ -92,7 +90,6 @@ class Anything:
         return value
 
 
-@dataclass(frozen=True, slots=True)
 class NonEmpty:
     """Any text but an empty one."""
 
@@ -108,8 +105,7 @@ class NonEmpty:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(NamedTuple):
     """Numbers in a closed range, and perhaps one more that stands for something."""
 
     low: int
@@ -129,8 +125,7 @@ class Between:
         raise ValueError
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     """Words of a list; with `any_case`, in whatever case they are written."""
 
     choices: tuple[str, ...]
@@ -149,7 +144,6 @@ class OneOf:
         raise ValueError
 
 
-@dataclass(frozen=True, slots=True)
 class Distinct:
     """Lists without duplicates."""
 
@@ -165,7 +159,6 @@ class Distinct:
         return value
 
 
-@dataclass(frozen=True, slots=True)
 class Addresses:
     """Non-empty lists of host:port without duplicates."""
 
@@ -183,7 +176,6 @@ class Addresses:
         return tuple(Distinct().accept(value))
 
 
-@dataclass(frozen=True, slots=True)
 class Partitioners:
     """Partitioners, where the name of Java's former default means the built-in way."""
 
@@ -215,8 +207,7 @@ def parse_address(address: str) -> tuple[str, int]:
     return match.group(1) or match.group(2), int(match.group(3))
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(NamedTuple):
     """One option.
 
     Attributes:

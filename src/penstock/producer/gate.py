@@ -11,8 +11,7 @@ All methods belong to the I/O thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.errors import KafkaError
 from penstock.network.exchange import ClientResponse
@@ -23,8 +22,7 @@ from penstock.protocol.requests import Request
 from penstock.types import Node
 
 
-@dataclass(frozen=True, slots=True)
-class GateRequest:
+class GateRequest(NamedTuple):
     """A request that the gate needs answered.
 
     Attributes:

@@ -19,7 +19,6 @@ import math
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket
@@ -64,8 +63,7 @@ logger = logging.getLogger(__name__)
 _REBOOTSTRAP_REQUIRED = 129
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataSettings:
+class MetadataSettings(NamedTuple):
     """The options of the same names; `recovery_strategy` is "none" or "rebootstrap"."""
 
     max_age_ms: int = 300_000

@@ -11,15 +11,14 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from penstock.producer._queue_cy import TopicState
 from penstock.producer.cluster import ClusterSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionerSettings:
+class PartitionerSettings(NamedTuple):
     """The options partitioner.* that concern records without a key."""
 
     adaptive: bool = True
@@ -27,8 +26,7 @@ class PartitionerSettings:
     rack: str | None = None  # prefer leaders in this rack; None: racks do not matter
 
 
-@dataclass(frozen=True, slots=True)
-class LoadTable:
+class LoadTable(NamedTuple):
     """Partitions, and running sums of their weights."""
 
     partitions: tuple[int, ...]
@@ -46,8 +44,7 @@ class LoadTable:
         return self.partitions[bisect_right(self.cumulative, rng.randrange(self.cumulative[-1]))]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicLoad:
+class TopicLoad(NamedTuple):
     """The load tables of a topic: of all partitions, and of those led from our rack where there are any."""
 
     everywhere: LoadTable

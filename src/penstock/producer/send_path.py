@@ -9,8 +9,7 @@ throws its error, or throws TimeIsUp; a yielded string is a checkpoint and wants
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._primitives_cy import partition_for_key
 from penstock._ticket import Ticket
@@ -85,8 +84,7 @@ class Placement:
         return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class RecordLimit:
+class RecordLimit(NamedTuple):
     """What one record may take.
 
     Attributes:

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.errors import KafkaError, TransactionAbortableError
 from penstock.producer.txn_cluster import ClusterFacts
@@ -14,8 +13,7 @@ from penstock.types import ConsumerGroupMetadata
 _INVALID_TXN_STATE = 48
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
+class TransactionSettings(NamedTuple):
     """The options that matter to transactions."""
 
     transactional_id: str
@@ -25,8 +23,7 @@ class TransactionSettings:
     retry_backoff_max_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What the manager asks of the parts around it.
 
     Attributes:

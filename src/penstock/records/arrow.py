@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 _UNNAMED = ""
 
@@ -79,8 +78,7 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowColumn:
+class ArrowColumn(NamedTuple):
     """One array: its type, and where its buffers are.
 
     Attributes:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
 
@@ -43,8 +42,7 @@ CODECS = (
 _BY_NAME = {row.name: row for row in CODECS}
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(NamedTuple):
     """One way to compress a batch; made by `codec`, which checks it.
 
     Attributes:

@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -46,8 +45,7 @@ class Record(NamedTuple):
     headers: tuple[Header, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordBatch:
+class RecordBatch(NamedTuple):
     """One batch: the header's fields in wire order, then the records section as it came.
 
     Attributes:
