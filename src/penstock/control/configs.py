@@ -18,6 +18,19 @@ _UNKNOWN_TOPIC = 3
 _FIRST_METADATA_WITHOUT_CREATION = 4
 
 
+class TopicShape(NamedTuple):
+    """How large a topic is.
+
+    Attributes:
+        partitions: how many.
+        replication: copies of the partition that has the fewest.
+    """
+
+    name: str
+    partitions: int
+    replication: int
+
+
 class TopicDescription(NamedTuple):
     """A topic as the cluster has it.
 
@@ -31,6 +44,24 @@ class TopicDescription(NamedTuple):
     partitions: int
     replication: int
     settings: Mapping[str, str]
+
+
+def topic_shape(
+    config: ControlSource, topic: str, timeout: float | None = DEFAULT_TIMEOUT
+) -> TopicShape | None:
+    """A topic's partitions and copies, which takes one request and no right to see settings; otherwise the same.
+
+    Args:
+        config: options of a client, or an open ControlClient.
+        topic: its name; asking never creates it.
+        timeout: seconds.
+
+    Raises:
+        BrokerError: the broker refused.
+        KafkaTimeoutError: the time is up.
+    """
+    with control_client(config) as client:
+        return client.run(_shape(topic), timeout)
 
 
 def describe_topic(
@@ -53,28 +84,32 @@ def describe_topic(
         return client.run(_describe(topic), timeout)
 
 
-def _describe(topic: str) -> Steps[TopicDescription | None]:
+def _shape(topic: str) -> Steps[TopicShape | None]:
     asked = SchemaRequest.of(
         METADATA,
         {"topics": [{"name": topic}], "allow_auto_topic_creation": False},
         _FIRST_METADATA_WITHOUT_CREATION,
     )
-    resource = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}
-    configs = SchemaRequest.of(DESCRIBE_CONFIGS, {"resources": [resource]})
     metadata = yield from ask_until_answered(ANY, asked, lambda body: _error_in(body["topics"], topic))
     (row,) = metadata["topics"]
     if row["error_code"] == _UNKNOWN_TOPIC:
         return None
+    copies = min((len(part["replica_nodes"]) for part in row["partitions"]), default=0)
+    return TopicShape(topic, len(row["partitions"]), copies)
+
+
+def _describe(topic: str) -> Steps[TopicDescription | None]:
+    shape = yield from _shape(topic)
+    if shape is None:
+        return None
+    resource = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}
+    configs = SchemaRequest.of(DESCRIBE_CONFIGS, {"resources": [resource]})
     answer = yield from ask_until_answered(ANY, configs, lambda body: _error_in(body["results"], topic))
     (result,) = answer["results"]
     if result["error_code"] == _UNKNOWN_TOPIC:
         return None
-    return TopicDescription(
-        topic,
-        len(row["partitions"]),
-        min((len(part["replica_nodes"]) for part in row["partitions"]), default=0),
-        {each["name"]: each["value"] for each in result["configs"] if each["value"] is not None},
-    )
+    settings = {each["name"]: each["value"] for each in result["configs"] if each["value"] is not None}
+    return TopicDescription(*shape, settings)
 
 
 def _error_in(rows: Sequence[Mapping[str, Any]], topic: str) -> KafkaError | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
-from penstock.control.configs import describe_topic
+from penstock.control.configs import topic_shape
 from penstock.control.pool import Completion, complete_all
 from penstock.control.producing import (
     Initialized,
@@ -157,7 +157,7 @@ class Cluster:
             SinkLogLostError: there is no log.
         """
         if not self._partitions:
-            found = describe_topic(self._client, self._log_topic, self._timeout)
+            found = topic_shape(self._client, self._log_topic, self._timeout)
             if found is None:
                 raise SinkLogLostError(
                     f"there is no topic {self._log_topic!r}, in which the sink's decisions should be. Nothing was "

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
-from penstock.control.configs import TopicDescription, describe_topic
+from penstock.control.configs import TopicDescription, TopicShape, describe_topic, topic_shape
 from penstock.control.steps import Rest, Steps
 from penstock.control.topics import create_topic
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, SinkLogUnfitError
@@ -44,7 +44,7 @@ def ensure_log_topic(
         if found is None:
             _create(client, name, left())
             found = _wait_for(client, name, left())
-        copies = None if target is None else describe_topic(client, target, left())
+        copies = None if target is None else topic_shape(client, target, left())
     except BrokerError as error:
         raise explain_refusal(error, f"make or describe the topic {name!r}") from error
     _check(found, copies)
@@ -84,7 +84,7 @@ def _rest(attempts: int) -> Steps[None]:
     yield Rest(attempts)
 
 
-def _check(found: TopicDescription, target: TopicDescription | None) -> None:
+def _check(found: TopicDescription, target: TopicShape | None) -> None:
     policy = found.settings.get("cleanup.policy", "delete")
     if policy != "compact":
         raise SinkLogUnfitError(
@@ -111,7 +111,7 @@ def _check(found: TopicDescription, target: TopicDescription | None) -> None:
 
 def _warn_of_transaction_state(client: ControlClient, timeout: float | None) -> None:
     try:
-        found = describe_topic(client, _TRANSACTION_STATE, timeout)
+        found = topic_shape(client, _TRANSACTION_STATE, timeout)
     except KafkaError as error:
         log.debug("%s could not be looked at: %s", _TRANSACTION_STATE, error)
         return

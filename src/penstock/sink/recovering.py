@@ -8,7 +8,7 @@ finished by anyone, as often as it takes.
 from __future__ import annotations
 
 from penstock.control.client import ControlClient, ControlSource, control_client
-from penstock.control.configs import describe_topic
+from penstock.control.configs import topic_shape
 from penstock.control.pool import Completion
 from penstock.control.transactions import TransactionListing, describe_transactions, list_transactions
 from penstock.errors import (
@@ -50,7 +50,7 @@ def inspect_sinks(
         KafkaError: the brokers do not answer.
     """
     with control_client(config) as client:
-        topic = describe_topic(client, log_topic)
+        topic = topic_shape(client, log_topic)
         if topic is None:
             return []
         views = [
