@@ -9,6 +9,9 @@ import pytest
 
 from penstock.control.client import ControlClient
 from penstock.errors import AuthenticationError, ConfigError, KafkaError, TopicAuthorizationError
+from penstock.protocol.messages import API_VERSIONS, METADATA
+from penstock.sink import SinkSettings, driver_client
+from penstock.sink.faces import close_clients
 from penstock.spark import cluster_check
 from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import SinkOptions
@@ -36,6 +39,21 @@ def test_a_cluster_with_the_topic_is_in_order() -> None:
     with FakeKafka(topics={"orders": 1, "bad": 1}) as kafka:
         check_cluster(options(kafka.bootstrap_servers, dead_letter_topic="bad"))
         check_cluster(options(kafka.bootstrap_servers, topic=None))
+
+
+def test_whoever_plans_next_goes_on_with_the_same_connections() -> None:
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        found = options(kafka.bootstrap_servers)
+        settings = SinkSettings(sink_id="a sink", config=found.producer)
+        check_cluster(found, client=driver_client(settings))
+        with kafka.locked() as cluster:
+            assert any(request.api is METADATA for request in cluster.received)
+            cluster.received.clear()
+        with driver_client(settings) as client:
+            client.brokers()
+        with kafka.locked() as cluster:
+            assert not any(request.api is API_VERSIONS for request in cluster.received)
+    close_clients()
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from penstock.sink.settings import BATCH_QUERY_ID, DEFAULT_LOG_TOPIC, SinkSettin
 from penstock.sink.task_side import Admission, Slots, admit, open_transaction, process_slots
 
 if _typing.TYPE_CHECKING:
-    from penstock.sink.faces import abort, commit, prepare
+    from penstock.sink.faces import abort, commit, driver_client, prepare
     from penstock.sink.recovering import inspect_sinks, roll_forward
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "abort",
     "admit",
     "commit",
+    "driver_client",
     "inspect_sinks",
     "open_transaction",
     "prepare",
@@ -65,6 +66,7 @@ __all__ = [
 _WHEN_ASKED_FOR = {
     "abort": "penstock.sink.faces",
     "commit": "penstock.sink.faces",
+    "driver_client": "penstock.sink.faces",
     "inspect_sinks": "penstock.sink.recovering",
     "prepare": "penstock.sink.faces",
     "roll_forward": "penstock.sink.recovering",

@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from penstock.control.client import ControlClient
 from penstock.sink.aborting import abort_steps
@@ -104,6 +104,11 @@ def abort(
     """
     with _cluster(settings, client) as cluster:
         return cluster.run(abort_steps(settings, messages, batch_id, plan))
+
+
+def driver_client(settings: SinkSettings) -> AbstractContextManager[ControlClient]:
+    """The client that the next of these calls will use, for what else a driver asks: so it connects once."""
+    return _clients.borrow(settings.config)
 
 
 def close_clients() -> None:

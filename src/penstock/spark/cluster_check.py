@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from penstock.control.client import ControlClient
@@ -37,7 +38,11 @@ _seen: dict[tuple[str, ...], float] = {}
 
 
 def check_cluster(
-    options: SinkOptions, patience: float = PATIENCE_SECONDS, *, dead_letter_topic: str | None = None
+    options: SinkOptions,
+    patience: float = PATIENCE_SECONDS,
+    *,
+    dead_letter_topic: str | None = None,
+    client: AbstractContextManager[ControlClient] | None = None,
 ) -> None:
     """Talk to a broker, and find the topics that the options name.
 
@@ -45,6 +50,7 @@ def check_cluster(
         options: of the write.
         patience: seconds to wait for an answer.
         dead_letter_topic: one that rows name themselves, besides that of the options.
+        client: opens one with the same options; one of its own, unless given.
 
     Raises:
         KafkaError: no broker answers; names the address and the cause.
@@ -60,8 +66,8 @@ def check_cluster(
         return
     look = _Look(topics)
     try:
-        with ControlClient(options.producer) as client:
-            client.run(ask_until_answered(ANY, look.request(), look.trouble), patience)
+        with client if client is not None else ControlClient(options.producer) as opened:
+            opened.run(ask_until_answered(ANY, look.request(), look.trouble), patience)
     except (TopicAuthorizationError, ConfigError):
         raise
     except AuthenticationError as error:

@@ -93,11 +93,14 @@ class Write:
     def _maybe_plan(self) -> None:
         if self._is_planned:
             return
-        from penstock.sink import prepare
         from penstock.spark.cluster_check import check_cluster
 
-        check_cluster(self._options)
-        if self._settings is not None:
+        if self._settings is None:
+            check_cluster(self._options)
+        else:
+            from penstock.sink import driver_client, prepare
+
+            check_cluster(self._options, client=driver_client(self._settings))
             self._plan = prepare(self._settings, DriverIdentity.current())
         self._is_planned = True
 
