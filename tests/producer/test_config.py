@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 
@@ -26,7 +25,7 @@ def read(config=None, /, **options):
 
 
 def test_the_fields_are_those_of_the_table():
-    fields = [field.name for field in dataclasses.fields(ProducerConfig)]
+    fields = list(ProducerConfig._fields)
     assert fields == ["explicit", *(key.field_name for key in KEYS.values())]
 
 
@@ -340,7 +339,7 @@ def test_features_to_come_may_be_set_to_off():
 
 def test_it_is_frozen():
     config = read()
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         config.linger_ms = 7
 
 

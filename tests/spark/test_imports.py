@@ -9,8 +9,9 @@ import sys
 import pytest
 
 PRODUCER = "penstock.producer.sender"
+OPTIONS = "penstock.producer.config"
 DRIVER = "penstock.control.client"
-HEAVY = {PRODUCER, DRIVER, "pandas", "asyncio"}
+HEAVY = {PRODUCER, OPTIONS, DRIVER, "pandas", "asyncio", "pyarrow.compute"}
 
 
 def imported_by(*modules: str) -> set[str]:
@@ -22,13 +23,15 @@ def imported_by(*modules: str) -> set[str]:
 
 @pytest.mark.slow
 def test_a_task_needs_the_producer_alone() -> None:
-    assert imported_by("penstock.spark.writers", "penstock.spark.task_write") == {PRODUCER}
+    assert imported_by("penstock.spark.writers", "penstock.spark.task_write") == {PRODUCER, OPTIONS}
 
 
 @pytest.mark.slow
 def test_planning_and_commit_do_without_the_producer() -> None:
     assert imported_by("penstock.spark.writers") == set()
-    assert imported_by("penstock.spark.cluster_check", "penstock.sink.faces") == {DRIVER}
+    assert imported_by("penstock.spark.writers", "penstock.spark.cluster_check", "penstock.sink.faces") == {
+        DRIVER
+    }
 
 
 @pytest.mark.slow
@@ -36,5 +39,19 @@ def test_the_package_brings_what_is_asked_for_and_no_more() -> None:
     assert imported_by("penstock") == set()
     code = (
         "from penstock import Producer, complete_transaction; from penstock.sink import prepare, roll_forward"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_the_checksum_of_a_batch_brings_nothing_more() -> None:
+    # A batch as it comes from Spark. One made of Python's objects would bring it.
+    code = (
+        "import struct, sys, pyarrow as pa\n"
+        "from penstock.spark.checksum import RunningChecksum\n"
+        "buffers = [None, pa.py_buffer(struct.pack('=3i', 0, 1, 3)), pa.py_buffer(b'abb')]\n"
+        "column = pa.Array.from_buffers(pa.binary(), 2, buffers)\n"
+        "RunningChecksum().add(pa.RecordBatch.from_arrays([column, column], ['key', 'value']))\n"
+        "sys.exit('pyarrow.compute' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..serializers import Serializer
 from .config_input import ConfigSource, read_values
@@ -25,8 +24,7 @@ _producer_numbers = itertools.count(1)
 _PLUGIN_KINDS = (Kind.CLASS, Kind.CLASSES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ProducerConfig:
+class ProducerConfig(NamedTuple):
     """All options of a producer, with Kafka's names in snake case.
 
     Attributes:

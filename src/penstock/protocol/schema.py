@@ -41,8 +41,7 @@ class Versions(NamedTuple):
 NO_VERSIONS: Final = Versions(0, -1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Primitive:
+class Primitive(NamedTuple):
     """A type without parts. `layout` is its struct character when its width is fixed, else None."""
 
     name: str
@@ -63,15 +62,13 @@ RECORDS: Final = Primitive("records", None, None)  # bytes on the wire; never co
 ZERO_UUID: Final = bytes(16)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Array:
+class Array(NamedTuple):
     """A list of elements of one type."""
 
     element: Primitive | Struct
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Field:
+class Field(NamedTuple):
     """One field of a struct.
 
     Attributes:

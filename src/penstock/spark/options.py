@@ -3,6 +3,8 @@
 
 Spark hands options over with lower-cased names; texts name them as the documentation does. An option that nobody knows
 is refused, because one that is misspelt and ignored in silence is found only in production.
+
+The producer's options are imported where they are looked at: the process that commits a batch does without them.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeVar, get_args
 
 from penstock.errors import ConfigError
-from penstock.producer.config import ProducerConfig
-from penstock.producer.config_names import canonical_name, try_nearest_name
 
 Delivery = Literal["exactly-once", "at-least-once"]
 OnBadRow = Literal["fail", "dead-letter"]
@@ -166,6 +166,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
 
 
 def _unknown(name: str, streaming: bool) -> ConfigError:
+    from penstock.producer.config_names import try_nearest_name
+
     call = "start" if streaming else "save"
     if name == "path":
         return ConfigError(
@@ -239,6 +241,9 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
 
 def _check_producer(options: SinkOptions) -> None:
     """Let the producer's own parser look at its options, so that a wrong one fails here and not in a task."""
+    from penstock.producer.config import ProducerConfig
+    from penstock.producer.config_names import canonical_name, try_nearest_name
+
     for name in options.producer:
         try:
             canonical = canonical_name(name, keyword=False)
@@ -268,6 +273,8 @@ def _check_producer(options: SinkOptions) -> None:
 
 def producer_config(options: SinkOptions) -> dict[str, str]:
     """The configuration of the producer that a task uses."""
+    from penstock.producer.config_names import canonical_name
+
     config = dict(options.producer)
     if not any(canonical_name(name, keyword=False) == "client.id" for name in config):
         config["client.id"] = "penstock-spark"
