@@ -29,7 +29,7 @@ T = TypeVar("T")
 # Where the next attempt cannot be told from any event, look again after this long.
 _GLANCE_SECONDS = 0.01
 # The first wait for something that takes milliseconds as a rule; the next ones double.
-_BRIEF_SECONDS = 0.01
+_BRIEF_SECONDS = 0.004
 
 
 class Runner:
@@ -218,10 +218,12 @@ class Runner:
 
     def _seconds(self, rest: Rest) -> float:
         seconds = self._backoff.seconds(rest.attempts, self._rng)
+        shortest = _GLANCE_SECONDS
         if rest.briefly:
+            shortest = _BRIEF_SECONDS
             seconds = min(seconds, _BRIEF_SECONDS * 2.0 ** min(rest.attempts, 10))
         # A rest that takes no time would let a job go round within one turn, while nobody looks at network or clock.
-        return max(seconds, _GLANCE_SECONDS)
+        return max(seconds, shortest)
 
     def _end(self, job: _Job, error: Exception) -> None:
         job.steps.close()
