@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock._primitives_cy import read_varint
 from penstock.errors import ProtocolError
 from penstock.records import format as layout
 from penstock.records.compression import CODECS, decompress
+from penstock.records.crc import crc32c
 from penstock.records.format import BATCH_HEADER, BatchHeader, Buffer
 from penstock.types import Header
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
+from penstock.records.crc import crc32c
 
 if TYPE_CHECKING:
     import pyarrow as pa
