@@ -89,6 +89,24 @@ def test_a_coordinator_that_loads_is_waited_for(cluster: FakeCluster) -> None:
     assert len(names(cluster)) == 6
 
 
+def test_a_coordinator_that_is_new_is_waited_for_briefly(cluster: FakeCluster) -> None:
+    broker = cluster.brokers[1]
+    ready = dict(broker.rules)
+    loading = {"error_code": COORDINATOR_LOADING, "unknown_state_filters": [], "transaction_states": []}
+    not_yet = {"transaction_states": [{"transactional_id": "a-1", "error_code": NOT_COORDINATOR}]}
+    broker.rules |= {LIST_TRANSACTIONS.key: lambda _: loading, DESCRIBE_TRANSACTIONS.key: lambda _: not_yet}
+    with cluster.client() as client:
+        client.brokers()
+        cluster.network.after(0.03, lambda: broker.rules.update(ready))
+        began = cluster.clock.now()
+        assert len(list_transactions(client)) == 6
+        broker.rules[DESCRIBE_TRANSACTIONS.key] = lambda _: not_yet
+        cluster.network.after(0.03, lambda: broker.rules.update(ready))
+        assert describe_transactions(["a-1"], client)["a-1"] is not None
+    # Not as long as for a broker that is away, which is a tenth of a second each time.
+    assert cluster.clock.now() - began < 0.15
+
+
 def test_a_broker_that_does_not_answer_makes_it_fail(cluster: FakeCluster) -> None:
     cluster.brokers[2].rules[LIST_TRANSACTIONS.key] = lambda _: None
     with pytest.raises(KafkaTimeoutError, match="ListTransactions to broker b2"):

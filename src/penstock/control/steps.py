@@ -25,6 +25,7 @@ from penstock.types import Node
 
 T = TypeVar("T")
 
+_COORDINATOR_LOAD_IN_PROGRESS = 14
 _CONCURRENT_TRANSACTIONS = 51
 
 
@@ -133,6 +134,12 @@ def is_soon_over(trouble: KafkaError | None) -> bool:
     return isinstance(trouble, BrokerError) and trouble.code == _CONCURRENT_TRANSACTIONS
 
 
+def _is_brief(trouble: KafkaError) -> bool:
+    """Whether it may be over in milliseconds: also that of a coordinator which has only just begun to be one."""
+    codes = (_CONCURRENT_TRANSACTIONS, _COORDINATOR_LOAD_IN_PROGRESS)
+    return isinstance(trouble, BrokerError) and trouble.code in codes
+
+
 def ask_once(target: Target, request: Request) -> Steps[Any]:
     """Ask, and return whatever the answer is.
 
@@ -182,9 +189,8 @@ def _until_untroubled(
                 return reply
             if not trouble.retriable:
                 break
-            soon_over = is_soon_over(trouble)
-            fresh = not soon_over
-            yield Rest(attempts, briefly=soon_over)
+            fresh = not is_soon_over(trouble)
+            yield Rest(attempts, briefly=_is_brief(trouble))
             attempts += 1
     except KafkaTimeoutError as up:
         raise with_last_trouble(up, trouble) from trouble
