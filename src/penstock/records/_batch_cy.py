@@ -19,7 +19,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from crc32c import crc32c
+from penstock.records.crc import crc32c
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
