@@ -77,6 +77,9 @@ class BulkDelivery:
 
     def done(self) -> bool:
         """Whether the outcome of every row is known."""
+        pending = self._pending  # another thread may replace it
+        if pending and pending[-1][1][0].still_unknown:
+            return False  # without a look at the others: who asks often, asks in vain most of the time
         self._add_up()
         return not self._pending
 

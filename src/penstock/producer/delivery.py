@@ -124,6 +124,11 @@ class BatchResult:
         """Whether the outcome is known, and every record of it was written."""
         return self.settled and self.error is None and not self.record_errors
 
+    @property
+    def still_unknown(self) -> bool:
+        """Whether no outcome is known, and no split says who knows it."""
+        return not (self.settled or self.pieces)
+
     def resolve(self, index: int) -> tuple[BatchResult, int]:
         """The result that answers for a record now, and the record's index there."""
         result = self

@@ -92,6 +92,14 @@ def size_and_codec(batch: Any) -> tuple[int, int]:
     return size, attributes & _CODEC_MASK
 
 
+def total_bytes(buffers: Any) -> cython.Py_ssize_t:
+    """The number of bytes in buffers; len() of a memoryview counts elements."""
+    total: cython.Py_ssize_t = 0
+    for buffer in buffers:
+        total += buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+    return total
+
+
 def flexible_head(partition: cython.int, size: cython.Py_ssize_t) -> bytes:
     """What is before a batch in the flexible versions: its partition, and its size as an unsigned varint, plus 1."""
     rest: cython.ulonglong = size + 1

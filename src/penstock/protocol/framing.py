@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.errors import NotKafkaError, ProtocolError
+from penstock.protocol._produce_cy import total_bytes
 from penstock.protocol._wire_reader import Cursor, Malformed
 from penstock.protocol._wire_writer import byte_length
 from penstock.protocol.schema import ApiSchema, Buffer
@@ -53,7 +54,7 @@ def frame_request(
     if len(name) > 0x7FFF:
         raise ValueError(f"client id too long: {len(name)} bytes")
     tags = b"\0" if api.request_header_version(version) >= 2 else b""
-    size = _FIXED_HEADER.size - _PREFIX_SIZE + len(name) + len(tags) + sum(map(byte_length, body))
+    size = _FIXED_HEADER.size - _PREFIX_SIZE + len(name) + len(tags) + total_bytes(body)
     name_length = -1 if client_id is None else len(name)
     first = bytearray(_FIXED_HEADER.pack(size, api.key, version, correlation_id, name_length))
     first += name + tags

@@ -9,7 +9,7 @@ partition gets exactly one batch, of magic 2, and zstd is not said below version
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.errors import ProtocolError
@@ -73,15 +73,13 @@ class ProduceRequest:
             raise ValueError(f"acks must be -1, 0 or 1, not {acks}")
         if not batches:
             raise ValueError("a produce request needs at least one batch")
-        checked = [(batch, *size_and_codec(batch)) for batch in batches]
+        codecs: set[int] = set()
         self.acks = acks
         self._timeout_ms = timeout_ms
         self._transactional_id = None if transactional_id is None else _utf8(transactional_id)
-        self._topics = _by_topic(checked)
-        self.min_version: int = (
-            FIRST_VERSION_WITH_ZSTD if any(codec == _ZSTD for _, _, codec in checked) else PRODUCE.min_version
-        )
-        any_id_unknown = any(topic.topic_id == ZERO_UUID for topic in self._topics)
+        self._topics = _by_topic(batches, codecs)
+        self.min_version: int = FIRST_VERSION_WITH_ZSTD if _ZSTD in codecs else PRODUCE.min_version
+        any_id_unknown = ZERO_UUID in [topic.topic_id for topic in self._topics]
         highest = FIRST_VERSION_WITH_TOPIC_IDS - 1 if any_id_unknown else PRODUCE.max_version
         self.max_version: int = min(max_version, highest)
         if self.max_version < self.min_version:
@@ -195,9 +193,12 @@ class _TopicBatches(NamedTuple):
     batches: dict[int, tuple[Buffer, int]]  # by partition, in the order given, with their sizes
 
 
-def _by_topic(batches: Iterable[tuple[PartitionBatch, int, int]]) -> list[_TopicBatches]:
+def _by_topic(batches: Sequence[PartitionBatch], codecs: set[int]) -> list[_TopicBatches]:
+    """Put together what goes to the same topic; `codecs` gets those that are used."""
     topics: dict[str, _TopicBatches] = {}
-    for batch, size, _ in batches:
+    for batch in batches:
+        size, codec = size_and_codec(batch)
+        codecs.add(codec)
         name, topic_id, partition, records = batch
         topic = topics.get(name)
         if topic is None:

@@ -35,3 +35,13 @@ def longs_at(address: int, count: int) -> memoryview:
 def is_null(valid: memoryview, at: int) -> bool:
     """Whether a bitmap of valid rows says that one is null."""
     return not (valid[at >> 3] >> (at & 7)) & 1
+
+
+def find_in(column: Any, row: int) -> int:
+    """Set what a column of bytes has found to those of a row, and give their number; -1 for null."""
+    size: int = column.find(row)
+    return size
+
+
+def prefetch_in(column: Any, row: int) -> None:
+    """Nothing: what the processor fetches ahead is not Python's to say."""

@@ -20,11 +20,12 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock._primitives_cy import partition_at, put_varint, varint_size
     from cython.cimports.penstock.records._columns_cy import BytesColumn
+    from cython.cimports.penstock.records._find_cy import find_in, prefetch_in
     from cython.cimports.penstock.records._memory_cy import bytes_at, ints_at, is_null, longs_at
 else:
     from penstock._primitives_cy import partition_at, put_varint, varint_size
     from penstock.records._columns_cy import BytesColumn
-    from penstock.records._memory import bytes_at, ints_at, is_null, longs_at
+    from penstock.records._memory import bytes_at, find_in, ints_at, is_null, longs_at, prefetch_in
 
 from penstock.records._columns_cy import (
     FIXED,
@@ -290,9 +291,9 @@ class Rows:
     def bound(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The most that a batch with this one record can take, as `estimate_record_size` says; -1: a bad header."""
         size: cython.Py_ssize_t = _BATCH_HEADER + _RECORD_OVERHEAD
-        self._key_size = -1 if self.key is None else self.key.find(row)
+        self._key_size = -1 if self.key is None else find_in(self.key, row)
         size += _field_size(self._key_size)
-        size += 1 if self.value is None else _field_size(self.value.find(row))
+        size += 1 if self.value is None else _field_size(find_in(self.value, row))
         if self.headers is None:
             return size + 1
         section: cython.Py_ssize_t = self.headers.measure(row)
@@ -339,16 +340,16 @@ class Rows:
     def prefetch(self, row: cython.Py_ssize_t) -> None:
         """Let the processor fetch a row that will be written soon."""
         if self.value is not None:
-            self.value.prefetch(row)
+            prefetch_in(self.value, row)
         if self.key is not None:
-            self.key.prefetch(row)
+            prefetch_in(self.key, row)
 
     def measure(
         self, row: cython.Py_ssize_t, delta: cython.longlong, index: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Look at a row, and give the bytes of its record; `write` writes what was looked at."""
-        self._key_size = -1 if self.key is None else self.key.find(row)
-        self._value_size = -1 if self.value is None else self.value.find(row)
+        self._key_size = -1 if self.key is None else find_in(self.key, row)
+        self._value_size = -1 if self.value is None else find_in(self.value, row)
         section: cython.Py_ssize_t = 1 if self.headers is None else self.headers.measure(row)
         self._body = (
             1
