@@ -81,6 +81,23 @@ def test_records_are_told_of_their_outcome_although_their_memory_could_not_be_gi
     assert not rig.parts.accumulator.has_incomplete()
 
 
+def test_records_count_as_without_outcome_until_their_callbacks_have_run():
+    rig = Rig()
+    rig.know("t", partitions=3)
+    left: list[int] = []
+
+    def look(*_: Any) -> None:
+        left.append(rig.parts.accumulator.incomplete_records())
+
+    for partition in range(3):
+        rig.send("t", b"v", partition=partition, on_delivery=look)
+    rig.await_request()
+    rig.answer()
+    rig.run_until(lambda: len(left) == 3)
+    assert left == [3, 2, 1]
+    assert rig.parts.accumulator.incomplete_records() == 0
+
+
 def all_have_an_error(rig: Rig, deliveries: list[Any], kind: type[BaseException]) -> bool:
     """Whether each record failed because of that, and nothing of it is left anywhere."""
     assert [type(delivery.exception(0).__cause__) for delivery in deliveries] == [kind] * len(deliveries)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from array import array
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -28,6 +29,12 @@ def modules(form: str) -> Any:
 @pytest.fixture(params=ALL_FORMS)
 def form(request: pytest.FixtureRequest) -> Any:
     return modules(request.param)
+
+
+def test_the_layout_that_is_read_without_a_call_is_the_one_that_has_that_number() -> None:
+    columns = load("penstock.records._columns_cy", "uncompiled")
+    signatures = Path(columns.__file__).with_name("_find_cy.pxd").read_text(encoding="utf-8")
+    assert f"#define PENSTOCK_OFFSETS_32 {columns.OFFSETS_32} " in signatures
 
 
 Row = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]

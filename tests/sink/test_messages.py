@@ -62,3 +62,12 @@ def test_messages_of_another_batch_or_sink_are_refused() -> None:
         sort_out([Nothing(STAMP, "q", 1)], "f" * 16, 1)
     with pytest.raises(SinkError, match="different executions"):
         sort_out([Nothing(STAMP, "q", 1), Nothing(STAMP, "q", 2)], KEY, 1)
+
+
+def test_what_is_no_message_is_refused_and_not_left_out() -> None:
+    class Strange(tuple[object, ...]):
+        stamp, query_id, batch_id = STAMP, "q", 1
+
+    messages: list[object] = [Written(STAMP, "q", 1, handle(0)), Strange()]
+    with pytest.raises(SinkError, match=r"Strange is no message of a task.*Nothing was decided"):
+        sort_out(messages, KEY, 1)  # type: ignore[arg-type]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sink.support import TOPIC, World, handles_of
 
@@ -102,18 +104,18 @@ def test_sinks_do_not_share_slots() -> None:
 
 def test_clusters_do_not_share_slots() -> None:
     slots = Slots()
-    slots.note(plan(9, 9)._replace(cluster="a"))
-    slots.note(plan(1, 1)._replace(cluster="b"))
+    slots.note(replace(plan(9, 9), cluster="a"))
+    slots.note(replace(plan(1, 1), cluster="b"))
     with pytest.raises(SinkSupersededError):
-        slots.note(plan(1, 1)._replace(cluster="a"))
+        slots.note(replace(plan(1, 1), cluster="a"))
 
 
 def test_no_id_is_given_out_twice_however_the_cluster_is_named() -> None:
     slots = Slots()
-    one, other = plan()._replace(cluster="a:9092"), plan()._replace(cluster="a:9092,b:9092")
+    one, other = replace(plan(), cluster="a:9092"), replace(plan(), cluster="a:9092,b:9092")
     given = [slots.take(each) for each in (one, other, one, other)]
     slots.give_back(given[0], one)
-    later = plan(1, 2)._replace(cluster="a:9092,b:9092")
+    later = replace(plan(1, 2), cluster="a:9092,b:9092")
     assert len({*given, slots.take(later)}) == 5
 
 
@@ -123,7 +125,7 @@ def test_what_is_remembered_of_sinks_is_bounded_and_no_id_comes_back(monkeypatch
     given = []
     for digit in "abcab":
         stamp = ExecutionStamp(digit * 16, Execution(1, 1), ProducerIdentity("c", 1, 0, 5))
-        given.append(slots.take(plan()._replace(stamp=stamp)))
+        given.append(slots.take(replace(plan(), stamp=stamp)))
     assert len(set(given)) == 5
     assert len(slots._sinks) == 2
 

@@ -152,7 +152,8 @@ class RecordAccumulator(Appender):
 
     def incomplete_records(self) -> int:
         """How many accepted records have no outcome yet."""
-        return sum(batch.record_count for batch in list(self._incomplete))
+        # Batches of an answer are forgotten together: those that were told of it before the others count no more.
+        return sum(batch.record_count for batch in list(self._incomplete) if not batch.result.done)
 
     def close(self) -> None:
         """Accept nothing more; what is queued becomes sendable."""

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.errors import KafkaError
 from penstock.producer._flight_cy import BatchFields
 from penstock.producer.batch_states import TRANSITIONS, BatchState
 from penstock.producer.identity import ANONYMOUS, BatchIdentity
 from penstock.types import TopicPartition
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ANONYMOUS", "TRANSITIONS", "Batch", "BatchIdentity", "BatchState"]
 

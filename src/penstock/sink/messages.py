@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.errors import SinkError
@@ -23,7 +24,8 @@ class PartitionCount(NamedTuple):
         return f"{self.topic}-{self.partition}: {self.records} records"
 
 
-class TaskHandle(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskHandle:
     """One task's open transaction, and what is in it.
 
     Attributes:
@@ -76,7 +78,8 @@ class TaskHandle(NamedTuple):
             raise ValueError(f"not a task's handle: {error!r}") from error
 
 
-class Written(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Written:
     """The task wrote rows, and left its transaction open."""
 
     stamp: ExecutionStamp
@@ -85,7 +88,8 @@ class Written(NamedTuple):
     handle: TaskHandle
 
 
-class Skipped(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Skipped:
     """The batch was decided before: the task counted its rows and wrote none."""
 
     stamp: ExecutionStamp
@@ -94,7 +98,8 @@ class Skipped(NamedTuple):
     rows: int = 0
 
 
-class Nothing(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Nothing:
     """The task had no row, so that there is no transaction."""
 
     stamp: ExecutionStamp
@@ -123,9 +128,19 @@ def sort_out(messages: Iterable[Message | None], sink_key: str, batch_id: int) -
     """Check that messages belong together, and take out the handles; None stands for a task that failed.
 
     Raises:
-        SinkError: they come from different sinks, executions, queries or batches.
+        SinkError: they come from different sinks, executions, queries or batches, or are something else.
     """
     given: Sequence[Message] = [message for message in messages if message is not None]
+    kinds = {type(message) for message in given} - {
+        Written,
+        Skipped,
+        Nothing,
+    }  # what was unpickled may be anything
+    if kinds:
+        raise SinkError(
+            f"{kinds.pop().__name__} is no message of a task, or of another version of Penstock: do the executors "
+            "have the version of the driver? Nothing was decided"
+        )
     if not given:
         return BatchMessages(None, "", batch_id, (), 0)
     first = given[0]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.sink.settings import OnRestoredCheckpoint
@@ -24,7 +25,8 @@ class Execution(NamedTuple):
         return f"{self.generation}.{self.number}"
 
 
-class ProducerIdentity(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
     """A transactional id as its coordinator gave it to us: good for one transaction.
 
     Attributes:
@@ -43,7 +45,8 @@ class ProducerIdentity(NamedTuple):
         return self.end_txn_version >= 5
 
 
-class ExecutionStamp(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ExecutionStamp:
     """What travels back from the tasks to the driver's commit, which runs in another process than its planning.
 
     Attributes:
@@ -62,7 +65,8 @@ class Content(NamedTuple):
     checksum: int
 
 
-class Repair(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Repair:
     """Of a decided batch the tasks whose transactions are lost, to be written again with the same content."""
 
     query_id: str
@@ -70,7 +74,8 @@ class Repair(NamedTuple):
     tasks: Mapping[int, Content]
 
 
-class BatchPlan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
     """One execution, as its tasks need to know it.
 
     Attributes:

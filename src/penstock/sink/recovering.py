@@ -72,7 +72,7 @@ def _views(client: ControlClient, reader: LogReader, only: str | None) -> list[S
         try:
             views.append(contents.view(key))
         except SinkLogLostError as error:
-            views.append(SinkState(key, None, None, None, -1, 0, unreadable=str(error)))
+            views.append(SinkState(key, None, None, None, -1, 0, {}, unreadable=str(error)))
     return views
 
 
