@@ -18,6 +18,13 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def _haste(text: str) -> float:
+    haste = float(text)
+    if not 0.1 <= haste <= 10:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.1 and 10")
+    return haste
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run, print the report, and say by the exit code whether all promises were kept."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
@@ -29,12 +36,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--rate", type=float, default=10_500.0, help="records per second, all processes together"
     )
+    parser.add_argument(
+        "--haste", type=_haste, default=1.0, help="how much less rest there is between faults; 3 finds more"
+    )
     parser.add_argument("--min-faults", type=int, default=0, help="fail when fewer faults counted")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args(argv)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     say(f"seed {seed}, {options.minutes:g} minutes, transactions {options.protocol}")
-    plan = ChaosPlan(options.minutes * 60, seed, options.protocol, options.rate)
+    plan = ChaosPlan(options.minutes * 60, seed, options.protocol, options.rate, haste=options.haste)
     report = run_chaos(plan, say)
     say(report.text())
     if options.json is not None:

@@ -33,6 +33,7 @@ class ChaosPlan:
         seconds: how long faults are made.
         protocol: of the transactions: "v1", "v2", or "both": an upgrade from the one to the other at half-time.
         rate: records per second, of all processes together.
+        haste: see `Schedule`.
         plain: processes without transactions; transactional: those with.
     """
 
@@ -42,6 +43,7 @@ class ChaosPlan:
     rate: float = 10_500.0
     plain: int = 3
     transactional: int = 2
+    haste: float = 1.0
 
     def workers(self, servers: str, folder: Path) -> list[WorkerPlan]:
         """One plan for each process; a transactional one gets a third of the others' rate."""
@@ -128,7 +130,7 @@ def _make_faults(
     log: Callable[[str], None],
 ) -> float:
     """Let the lanes run their time; how long it was until the last fault had been mended."""
-    schedule = Schedule(faults, plan.seed)
+    schedule = Schedule(faults, plan.seed, plan.haste)
     started = time.monotonic()
     upgrade_at = started + plan.seconds / 2 if plan.protocol == "both" else float("inf")
     schedule.start()

@@ -43,10 +43,17 @@ class Lane:
 
 
 class Schedule:
-    """All lanes of a run."""
+    """All lanes of a run.
 
-    def __init__(self, faults: Faults, seed: int) -> None:
+    Args:
+        faults: what they make.
+        seed: decides which.
+        haste: brokers and connections get so many times less rest. Not producers: a new one needs time to begin.
+    """
+
+    def __init__(self, faults: Faults, seed: int, haste: float = 1.0) -> None:
         self._faults = faults
+        self._haste = {"brokers": haste, "connections": haste, "producers": 1.0}
         self._stop = threading.Event()
         self._lanes: list[Lane] = []
         for name in _BAGS:
@@ -85,7 +92,7 @@ class Schedule:
     def _run(self, lane: Lane, rng: random.Random) -> None:
         bag: list[Fault] = []
         try:
-            while not self._stop.wait(rng.uniform(*_PAUSES[lane.name])):
+            while not self._stop.wait(rng.uniform(*_PAUSES[lane.name]) / self._haste[lane.name]):
                 if not bag:
                     bag = _filled(lane.name, rng)
                 bag.pop(0)(self._faults, rng, self._stop)

@@ -375,6 +375,7 @@ class ClusterRig(TransactionCalls):
             )
         self._sessions: list[tuple[Peer, Any]] = []
         self._pump_at = math.inf
+        self._unheard: list[Any] = []  # sessions whose answers are lost on the way
         options = {"bootstrap_servers": "broker-0:9092", "linger_ms": 0, "client_id": "rig"} | options
         self.config = ProducerConfig.from_user(None, options)
         self.parts = assemble(self.config, self.clock, self.network.backend(), random.Random(seed))
@@ -386,6 +387,10 @@ class ClusterRig(TransactionCalls):
 
     def asked(self, api: ApiSchema) -> list[Any]:
         return [request for request in self.kafka.received if request.api is api]
+
+    def lose_answers(self, broker_id: int) -> None:
+        """Let the answers on the present connections to a broker be lost; what is asked still takes effect."""
+        self._unheard = [session for _, session in self._sessions if session.broker_id == broker_id]
 
     def _accept(self, peer: Peer, broker_id: int) -> None:
         try:
@@ -414,7 +419,8 @@ class ClusterRig(TransactionCalls):
                 session.close("the client is gone")
                 continue
             for data in session.output(now):
-                peer.send(data)
+                if session not in self._unheard:
+                    peer.send(data)
             if session.closed:
                 peer.close()
             else:

@@ -204,6 +204,28 @@ def test_a_later_batch_may_succeed_first():
     assert arrived(last)[1:] == (0, 3, [b"c"])
 
 
+def test_at_most_five_batches_are_numbered_from_the_oldest_in_flight_on():
+    """A broker remembers five: what is sent again must be among them, also when the leader has moved meanwhile."""
+    rig = GateRig(2)
+    warm(rig, 2)
+    first, second, third = flight(rig, b"1", b"2", b"3")
+    rig.cluster.move("t", 0, 1)
+    rig.parts.metadata.request_update(rig.clock.now())
+    rig.run_until(lambda: rig.snapshot.leader("t", 0).id == 1)
+    for request in flight(rig, b"4", b"5", broker=1):
+        rig.answer(request, broker=1, base_offset=9)
+    rig.send("t", b"6", partition=0)
+    rig.run_for(0.5)
+    assert rig.waiting(1) == []  # the first two answers do not count: 1, 2 and 3 may have to be sent again
+    rig.answer(first, error_code=7)
+    again = rig.await_request(1)
+    rig.settle()
+    assert (len(rig.waiting(1)), arrived(again)[1:]) == (1, (0, 1, [b"1"]))
+    rig.answer(broker=1, base_offset=5)
+    assert arrived(rig.await_request(1))[1:] == (0, 6, [b"6"])  # 2 is the oldest now
+    assert [len(rig.waiting(broker)) for broker in (0, 1)] == [2, 1]
+
+
 def test_a_duplicate_is_a_success_without_an_offset():
     """Requirement 56."""
     rig = GateRig()
@@ -694,6 +716,38 @@ def test_whatever_happens_each_record_is_there_once_and_in_order(seed, release):
     for delivery in deliveries:
         delivery.result(0)
     assert {partition: rig.values("t", partition) for partition in sent} == sent
+
+
+@pytest.mark.parametrize("unheard", [1, 3, 5])
+def test_answers_of_a_former_leader_that_never_come(unheard):
+    """What it has written is written once, though the next leader has a lot to do meanwhile."""
+    rig = ClusterRig(2, {"t": 2}, retry_backoff_ms=20, retry_backoff_max_ms=50, request_timeout_ms=5000)
+    order: list[int] = []
+    deliveries = []
+
+    def send(number: int) -> None:
+        deliveries.append(
+            rig.send("t", b"%d" % number, on_delivery=lambda *_: order.append(number), partition=0)
+        )
+
+    send(0)
+    rig.deliver(*deliveries, rig.send("t", b"", partition=1))  # both brokers are connected now
+    leader = rig.kafka.partition("t", 0).leader
+    rig.lose_answers(leader)
+    for number in range(1, unheard + 1):
+        send(number)
+        rig.settle(3)
+    assert len(rig.values()) == unheard + 1
+    rig.kafka.move_leader("t", 0, 1 - leader)
+    rig.parts.metadata.request_update(rig.clock.now())
+    rig.run_for(0.1)
+    for number in range(unheard + 1, 40):
+        send(number)
+        rig.run_for(0.1)
+    rig.deliver(*deliveries, seconds=100)
+    assert [delivery.result(0).offset for delivery in deliveries] == list(range(40))
+    assert rig.values() == [b"%d" % number for number in range(40)]
+    assert sorted(order) == list(range(40))
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -89,6 +89,18 @@ def epoch_renumbers_too_much() -> Patch:
     return _around(IdempotentGate, "_take_identity", take_identity)
 
 
+def too_many_numbered() -> Patch:
+    """More batches are numbered behind one in flight than the broker remembers."""
+
+    def may_drain(original: Any, gate: IdempotentGate, queue: Any, batch: Batch) -> bool:
+        numbers = gate.numbering.book.of(queue)
+        for each in numbers.in_flight:
+            each.numbered_as = numbers.numbered
+        return bool(original(gate, queue, batch))
+
+    return _around(IdempotentGate, "may_drain", may_drain)
+
+
 def end_sent_too_early() -> Patch:
     """EndTxn does not wait for batches that are in flight."""
 
@@ -123,6 +135,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
         callback_called_twice,
         muting_forgotten,
         epoch_renumbers_too_much,
+        too_many_numbered,
         end_sent_too_early,
         given_up_ticket_loses_memory,
         second_look_left_out,
@@ -138,6 +151,13 @@ _WORTH: dict[Callable[[], Patch], Callable[[Plan], bool]] = {
         plan.mode == PLAIN and plan.ordered and plan.acks != "0" and plan.brokers > 1
     ),
     epoch_renumbers_too_much: lambda plan: plan.mode == IDEMPOTENT and sum(plan.topics.values()) > 1,
+    too_many_numbered: lambda plan: (
+        plan.mode == IDEMPOTENT
+        and plan.brokers > 1
+        and plan.options["metadata_max_age_ms"] < 100
+        and plan.options["max_in_flight_requests_per_connection"] > 1
+        and sum(plan.topics.values()) <= 3
+    ),
     end_sent_too_early: lambda plan: plan.mode == TRANSACTIONAL,
 }
 

@@ -26,7 +26,7 @@ from penstock.protocol.schema import ApiSchema
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.faults import Fault
 from penstock.testing.topics import Partition
-from simulation.plan import PLAIN, TRANSACTIONAL
+from simulation.plan import IDEMPOTENT, PLAIN, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from simulation.run import Simulation
@@ -85,11 +85,13 @@ class Chaos:
             self.cut, self.cut_busy, self.cut_busy, self.request_fault, self.request_fault, self.produce_error,
             self.produce_error, self.move_leader, self.move_leader, self.stop_broker, self.restart_broker,
             self.hold_replication, self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr,
-            self.refuse_records, self.isolate_leader,
+            self.refuse_records, self.isolate_leader, self.unheard_leader,
         ]  # fmt: skip
         if sim.plan.mode == PLAIN:
             # Nothing but muting keeps the order there.
             self.kinds += [self.move_leader] * 2 + [self.isolate_leader] * 6
+        if sim.plan.mode == IDEMPOTENT:
+            self.kinds += [self.unheard_leader] * 4
         if sim.plan.mode == TRANSACTIONAL:
             self.kinds += [
                 self.move_coordinator, self.transaction_error, self.transaction_error, self.transaction_error,
@@ -236,6 +238,19 @@ class Chaos:
                 link.stall(seconds)
         self.world.after(self.rng.random() * 0.05, self._depose, partition, leader)
         return f"requests to broker {leader} take {seconds} s, and it will lose {partition.key}"
+
+    def unheard_leader(self) -> str | None:
+        """A leader that clients do not hear loses its partition: what was sent to it is written, and never answered."""
+        partition = self._partition()
+        leader = partition.leader
+        if leader not in self.cluster.live or len(partition.isr) < 2:
+            return None
+        seconds = self.rng.choice((0.2, 0.6, 2.0))
+        for link in self.world.links:
+            if link.broker_id == leader:
+                link.stall_answers(seconds)
+        self.world.after(self.rng.random() * 0.1, self._depose, partition, leader)
+        return f"answers of broker {leader} take {seconds} s, and it will lose {partition.key}"
 
     def _depose(self, partition: Partition, leader: int) -> None:
         others = [broker for broker in partition.isr if broker != leader and broker in self.cluster.live]

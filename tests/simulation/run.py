@@ -161,6 +161,8 @@ class Simulation:
         self._open_batches = checks.OpenBatches(self.parts.accumulator)
         if plan.mode == IDEMPOTENT:
             self.late.watch(self.parts.sender._gate)  # type: ignore[arg-type]
+        if plan.mode == TRANSACTIONAL:
+            self.late.watch_gaps(self.parts.sender._gate)  # type: ignore[arg-type]
         self.face = Face(self.parts, self.clock, plan.max_block)
         app = Application(self, self.face, _stream(self.seed, f"application {self.report.lives}"))
         self._ends_at = self.clock.time + _LONGEST

@@ -98,6 +98,24 @@ def test_a_batch_that_goes_on_under_a_new_epoch_is_lost_until_the_broker_has_see
     assert not late.is_lost(itself)
 
 
+def test_a_batch_whose_number_moved_down_is_lost_under_its_old_one():
+    cluster = make_cluster()
+    late, wire = LateRequests(cluster), Wire(cluster)
+    producer = wire.init()
+    wire.add(producer)
+    behind = SimpleNamespace(
+        topic_partition=TopicPartition("t", 0), identity=BatchIdentity(*producer, 2, True)
+    )
+    book = SimpleNamespace(
+        of=lambda queue: SimpleNamespace(in_flight=[behind]), close_gap=lambda failed: None
+    )
+    late.watch_gaps(SimpleNamespace(_numbering=SimpleNamespace(book=book)))
+    requests = [late.read(produce(producer, at, version=12, transactional_id="x")) for at in (1, 2)]
+    assert [late.is_lost(request) for request in requests] == [False, False]
+    book.close_gap(SimpleNamespace(queue=None))
+    assert [late.is_lost(request) for request in requests] == [False, True]
+
+
 @pytest.mark.parametrize(("features", "version", "lost"), [(V1, 4, True), (V2, 5, False)])
 def test_an_end_is_lost_where_it_would_end_the_next_transaction(features, version, lost):
     cluster = make_cluster(features=features)

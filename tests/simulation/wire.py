@@ -124,6 +124,10 @@ class Link:
         """Hold back what is written from now on."""
         self._up_at = max(self._up_at, self.world.clock.time + seconds)
 
+    def stall_answers(self, seconds: float) -> None:
+        """Hold back what the broker says from now on; what it is asked for takes effect."""
+        self._down_at = max(self._down_at, self.world.clock.time + seconds)
+
     def _unblock(self) -> None:
         self.blocked = False
 

@@ -18,6 +18,7 @@ cdef class BatchFields:
     cdef public bint request_pending
     cdef object _identity
     cdef readonly int base_sequence
+    cdef public Py_ssize_t numbered_as
     cdef public object stamped
     cdef public bint renumbered
     cdef public bint in_doubt
@@ -33,6 +34,7 @@ cdef class BatchFields:
 cdef class PartitionNumbers:
     cdef public object identity
     cdef public int next
+    cdef readonly Py_ssize_t numbered
     cdef public int last_acked_sequence
     cdef public long long last_acked_offset
     cdef public list in_flight

@@ -34,6 +34,8 @@ else:
 _NONE = cython.declare(cython.int, -1)
 _MASK = cython.declare(cython.longlong, 0x7FFFFFFF)
 _HALF = cython.declare(cython.longlong, 1 << 30)
+# Of each producer a broker remembers so many batches of a partition.
+_REMEMBERED = cython.declare(cython.Py_ssize_t, 5)
 _QUEUED = BatchState.QUEUED
 
 
@@ -97,6 +99,7 @@ class BatchFields:
         self.request_pending = False  # a request holds its bytes
         self._identity: BatchIdentity = ANONYMOUS
         self.base_sequence = _NONE  # as in its identity
+        self.numbered_as = 0  # the how-manieth of its partition it was, when it was numbered
         self.stamped: BatchIdentity = ANONYMOUS  # what the header of `wire` says
         self.renumbered = False  # its numbers changed since it was sent last
         self.in_doubt = False  # a request for it ended without word of whether it was written
@@ -163,6 +166,7 @@ class PartitionNumbers:
     def __init__(self) -> None:
         self.identity: ProducerIdentity = NO_IDENTITY
         self.next = 0
+        self.numbered = 0  # batches, so far
         self.last_acked_sequence = _NONE
         self.last_acked_offset = _NONE
         self.in_flight: list[Any] = []  # batches
@@ -208,6 +212,9 @@ class NumberedBook:
         numbers: PartitionNumbers = self.of(queue)
         if not numbers.in_flight:
             return True
+        oldest: BatchFields = numbers.in_flight[0]
+        if numbers.numbered - oldest.numbered_as >= _REMEMBERED:
+            return False  # behind one more the broker would not know it any more, if it has to be sent again
         return numbers.last_acked_sequence != _NONE and bool(numbers.identity == identity)
 
     def may_resend(self, queue: PartitionQueue, batch: BatchFields) -> cython.bint:
@@ -223,7 +230,9 @@ class NumberedBook:
         fields = (identity[0], identity[1], numbers.next, bool(transactional))
         batch._identity = tuple.__new__(BatchIdentity, fields)  # without its constructor, which is Python
         batch.base_sequence = numbers.next
+        batch.numbered_as = numbers.numbered
         numbers.next = next_sequence(numbers.next, batch.writer.count)
+        numbers.numbered += 1
         numbers.in_flight.append(batch)
 
     def acknowledge(self, batch: BatchFields, base_offset: cython.longlong) -> None:

@@ -12,7 +12,11 @@ Rules:
 4. The first batch of a partition under an identity travels alone until it is acknowledged. A broker without state of
    a producer accepts any first number (Kafka 2.5 and later), so a second batch could be written although the first was
    refused, and then neither be told from a gap nor be renumbered safely.
-5. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request has them.
+5. From the oldest batch in flight on at most five are numbered, whatever became of the others: as many as a broker
+   remembers. When the leader of a partition has moved, requests may be under way to two brokers, five to each. Behind
+   more than four others a batch that was written at the former leader would be taken for a gap when it is sent again:
+   it would fail although it is there, or be written once more under a new epoch.
+6. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request has them.
 """
 
 from __future__ import annotations
@@ -121,6 +125,7 @@ class SequenceBook(NumberedBook):
         numbers = self.of(batch.queue)
         sequence = batch.identity.base_sequence
         for piece in pieces:
+            piece.numbered_as = batch.numbered_as
             piece.identity = batch.identity._replace(base_sequence=sequence)
             sequence = next_sequence(sequence, piece.record_count)
         at = numbers.in_flight.index(batch) if batch in numbers.in_flight else len(numbers.in_flight)
