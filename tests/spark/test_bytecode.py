@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytecode for the zip files that Spark's Python processes import from."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.bytecode import BytecodeError, add_bytecode, find_spark_home, spark_archives
+
+ASK = "import mod, mod.inner; print(type(mod.inner.__loader__).__name__, mod.inner.__cached__, mod.inner.where())"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "lib" / "pyspark.zip"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as out:
+        out.writestr("mod/__init__.py", "")
+        out.writestr("mod/inner.py", "def where():\n    return where.__code__.co_filename\n")
+        out.writestr("mod/data.txt", "words")
+        out.writestr("mod/other_python.py", "def (:\n")
+    return path
+
+
+def ask(archive: Path, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-v", *options, "-c", ASK],
+        env={**os.environ, "PYTHONPATH": str(archive)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = [line for line in done.stderr.splitlines() if "mod/inner" in line and "loaded from Zip" in line]
+    return "\n".join([done.stdout.strip(), *loaded])
+
+
+def test_modules_are_imported_from_bytecode_and_say_where_they_come_from(archive: Path) -> None:
+    assert "inner.pyc" not in ask(archive)
+    assert add_bytecode(archive) == 2
+    told = ask(archive)
+    assert "inner.pyc" in told
+    assert f"{archive}/mod/inner.py" in told
+
+
+def test_nothing_else_changes(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as before:
+        old = {name: before.read(name) for name in before.namelist()}
+    add_bytecode(archive)
+    with zipfile.ZipFile(archive) as after:
+        new = {name: after.read(name) for name in after.namelist()}
+    assert {name: data for name, data in new.items() if not name.endswith(".pyc")} == old
+    assert [path.name for path in archive.parent.iterdir()] == ["pyspark.zip"]
+
+
+def test_the_second_time_there_is_nothing_to_do(archive: Path) -> None:
+    add_bytecode(archive)
+    written = archive.stat().st_mtime_ns
+    assert add_bytecode(archive) == 0
+    assert archive.stat().st_mtime_ns == written
+
+
+def test_bytecode_of_another_python_is_replaced(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_bytecode(archive)
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "MAGIC_NUMBER", b"????")
+        assert add_bytecode(archive) == 2
+    with zipfile.ZipFile(archive) as found:
+        assert sorted(found.namelist()).count("mod/inner.pyc") == 1
+
+
+def test_a_file_that_is_no_zip_is_named_and_left_alone(tmp_path: Path) -> None:
+    broken = tmp_path / "pyspark.zip"
+    broken.write_bytes(b"nothing")
+    with pytest.raises(BytecodeError, match=r"pyspark\.zip cannot be given its bytecode"):
+        add_bytecode(broken)
+    assert broken.read_bytes() == b"nothing"
+
+
+def test_a_folder_without_spark_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BytecodeError, match="--home"):
+        spark_archives(tmp_path)
+
+
+def test_spark_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert find_spark_home() == tmp_path
+    monkeypatch.delenv("SPARK_HOME")
+    found = [archive.name for archive in spark_archives(find_spark_home())]
+    assert "pyspark.zip" in found
