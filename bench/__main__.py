@@ -24,7 +24,7 @@ from penstock.devbroker import DevBrokerError, DevCluster
 RESULTS = Path(__file__).resolve().parent / "results"
 BROKER_HEAP_MB = 1024
 MINUTES = 30.0
-_BROKER_PROPERTIES = {"log.retention.check.interval.ms": 5_000, "log.segment.delete.delay.ms": 1_000}
+_BROKER_PROPERTIES = {"log.retention.check.interval.ms": 1_000, "log.segment.delete.delay.ms": 1_000}
 
 _EPILOG = """
 --only takes names of groups, cases, contenders and studies, separated by commas; of each kind, those named, or all when

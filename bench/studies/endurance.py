@@ -38,6 +38,9 @@ TIMEOUT_SECONDS = 3600.0
 _GUESSED_RATE = 700_000
 _CHUNK = 1000  # records between two looks at the oldest Deliveries
 _TOPIC = "bench-endurance"
+# So little that it is deleted before the system writes it to disk: otherwise that begins after some gigabytes, in the
+# middle of the run, and takes its part of the cores from then on.
+_TOPIC_CONFIG = {**TOPIC_CONFIG, "segment.bytes": 16 << 20, "retention.bytes": 32 << 20}
 
 
 class Endurance:
@@ -58,7 +61,7 @@ class Endurance:
     def run(self, context: Context) -> None:
         records = context.plan.records or RECORDS
         server = address(context.cluster)
-        create_topic(server, _TOPIC, PARTITIONS, TOPIC_CONFIG)
+        create_topic(server, _TOPIC, PARTITIONS, _TOPIC_CONFIG)
         told = json.dumps({"servers": context.cluster.bootstrap_servers, "records": records})
         command = [sys.executable, "-m", "bench.studies.endurance", told]
         finished = run_measured(command, TIMEOUT_SECONDS)
