@@ -187,7 +187,7 @@ $(SETUP_STAMP): pyproject.toml setup.py constraints.txt | need-python
 	@echo '==> penstock with what development needs (the first time this downloads about 600 MB, most of it Spark)'
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@echo '==> bytecode for the PySpark of $(VENV): tests start hundreds of its processes'
-	@$(PY) -m penstock.spark.bytecode
+	@env -u SPARK_HOME $(PY) -m penstock.spark.bytecode
 	@$(PY) -c 'from penstock import _compiled; print("==> ready:", _compiled.describe())'
 	@touch $@
 

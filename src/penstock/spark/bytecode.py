@@ -38,7 +38,8 @@ def add_bytecode(archive: Path) -> int:
         with zipfile.ZipFile(archive) as found:
             if _has_bytecode(found):
                 return 0
-            # Beside the old one, which it replaces in one step: a process that starts now sees one of them, whole.
+            # Beside the old one, which it replaces in one step: a process that starts now sees one of them, whole. One
+            # that has begun to import from the old one does not find the rest of it any more.
             with tempfile.TemporaryDirectory(prefix=".penstock-", dir=archive.parent) as folder:
                 fresh = Path(folder) / archive.name
                 count = _copy_with_bytecode(found, archive, fresh, Path(folder))
@@ -78,23 +79,17 @@ def find_spark_home() -> Path:
 
 
 def _has_bytecode(archive: zipfile.ZipFile) -> bool:
-    """Whether the first module has bytecode of this Python; they get it together."""
-    names = set(archive.namelist())
-    first = next((name for name in archive.namelist() if name.endswith(".py")), None)
-    if first is None:
-        return True  # no module at all
-    if first + "c" not in names:
-        return False
-    return archive.read(first + "c")[:_MAGIC_SIZE] == importlib.util.MAGIC_NUMBER
+    """Whether there is bytecode of this Python; modules get it together, but for those that cannot be compiled."""
+    first = next((name for name in archive.namelist() if name.endswith(".pyc")), None)
+    return first is not None and archive.read(first)[:_MAGIC_SIZE] == importlib.util.MAGIC_NUMBER
 
 
 def _copy_with_bytecode(found: zipfile.ZipFile, archive: Path, fresh: Path, folder: Path) -> int:
     source, compiled = folder / "module.py", folder / "module.pyc"
     count = 0
     with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as out, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # what the compiler thinks of PySpark's sources is not the user's business
+        # What the compiler thinks of PySpark's sources is not the user's business.
+        warnings.simplefilter("ignore")
         for entry in found.infolist():
             if entry.filename.endswith(".pyc"):
                 continue  # of another Python
@@ -125,7 +120,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m penstock.spark.bytecode",
         description="Give Spark's pyspark.zip its bytecode, so that each Python process of Spark starts about half a "
-        "second sooner. Once for an installation, with the Python that Spark uses.",
+        "second sooner. Once for an installation, with the Python that Spark uses, and while no Spark runs from it.",
     )
     parser.add_argument(
         "--home", type=Path, help="where Spark is; otherwise SPARK_HOME, or this environment's PySpark"
