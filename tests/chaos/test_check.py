@@ -65,7 +65,9 @@ def test_what_nobody_sent() -> None:
 
 
 def test_duplicates_are_told_with_both_their_places() -> None:
-    assert check_plain([0, 1, 2, 3, 4, 1], plain_note()).examples == ["i, partition 0: 1 at offset 1, and again at 5"]
+    assert check_plain([0, 1, 2, 3, 4, 1], plain_note()).examples == [
+        "i, partition 0: 1 at offset 1, and again at 5"
+    ]
 
 
 def check_transaction(fate: Fate, seen: list[int]) -> Findings:

@@ -208,7 +208,7 @@ def test_at_most_five_batches_are_numbered_from_the_oldest_in_flight_on():
     """A broker remembers five: what is sent again must be among them, also when the leader has moved meanwhile."""
     rig = GateRig(2)
     warm(rig, 2)
-    first, second, third = flight(rig, b"1", b"2", b"3")
+    first, *_ = flight(rig, b"1", b"2", b"3")
     rig.cluster.move("t", 0, 1)
     rig.parts.metadata.request_update(rig.clock.now())
     rig.run_until(lambda: rig.snapshot.leader("t", 0).id == 1)
