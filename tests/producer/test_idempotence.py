@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+from unittest import mock
 
 import pytest
 from network.fakes import Received
@@ -748,6 +750,40 @@ def test_answers_of_a_former_leader_that_never_come(unheard):
     assert [delivery.result(0).offset for delivery in deliveries] == list(range(40))
     assert rig.values() == [b"%d" % number for number in range(40)]
     assert sorted(order) == list(range(40))
+
+
+def test_a_batch_in_doubt_is_not_split():
+    """Its pieces would be written beside it: the broker would not recognise it by them."""
+    rig = ClusterRig(1, {"t": 1}, linger_ms=50, batch_size=400, retry_backoff_ms=20, request_timeout_ms=1000)
+    rig.deliver(rig.send("t", b"0", partition=0))
+    rig.lose_answers(0)
+    deliveries = [rig.send("t", bytes([65 + number]) * 60, partition=0) for number in range(4)]
+    rig.run_for(0.3)
+    written = rig.values()
+    assert len(written) == 5
+    topic = rig.kafka.topics.by_name("t")
+    topic.settings = dataclasses.replace(topic.settings, max_message_bytes=200)
+    rig.deliver(*deliveries, seconds=100)
+    assert {type(delivery.exception(0)) for delivery in deliveries} == {MessageTooLargeError}
+    following = rig.send("t", b"1", partition=0)
+    rig.deliver(following, seconds=100)
+    assert rig.values() == [*written, b"1"]
+
+
+@pytest.mark.parametrize("what", ["success", "hints"])
+def test_what_is_behind_an_answer_that_could_not_be_handled_keeps_its_number(what):
+    rig = GateRig(reconnect_backoff_ms=0)
+    warm(rig)
+    first, _ = flight(rig, b"a", b"b")
+    owner, name = (
+        (rig.parts.sender._gate, "on_success")
+        if what == "success"
+        else (rig.parts.sender._outcomes, "_take_hints")
+    )
+    with mock.patch.object(owner, name, side_effect=RuntimeError("a mistake")):
+        rig.answer(first, base_offset=5)
+    rig.break_connection()
+    assert arrived(rig.await_request())[1:] == (0, 2, [b"b"])
 
 
 @pytest.mark.parametrize("seed", range(8))

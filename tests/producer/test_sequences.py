@@ -293,6 +293,26 @@ def test_pieces_share_the_numbers_of_the_batch_that_was_split(queue):
     assert {identity_of(piece) for piece in pieces} == {OLD}
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_five_are_numbered_from_the_oldest_on_whatever_became_of_the_others(queue, split):
+    book = SequenceBook()
+    for batch in numbered(book, queue, *[1] * 7):
+        book.acknowledge(batch, 0)
+    oldest, *others = numbered(book, queue, 2, 1, 1, 1)
+    if split:
+        pieces = [batch_of(queue, 1), batch_of(queue, 1)]
+        book.replace(oldest, pieces)
+        book.acknowledge(pieces[0], 1)
+        oldest = pieces[1]
+    assert book.may_number(queue, OLD)
+    others += numbered(book, queue, 1)
+    for batch in others[1:]:
+        book.acknowledge(batch, 9)
+    assert not book.may_number(queue, OLD)
+    book.acknowledge(oldest, 1)
+    assert book.may_number(queue, OLD)
+
+
 def test_retries_are_queued_in_the_order_of_their_numbers(queue):
     """Requirement 52."""
     book = SequenceBook()

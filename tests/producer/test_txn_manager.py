@@ -1250,6 +1250,37 @@ def test_whatever_happens_exactly_what_was_committed_can_be_read(seed, release, 
 
 
 @both
+@pytest.mark.parametrize("unheard", [1, 3, 5])
+def test_answers_of_a_former_leader_that_never_come(unheard, protocol):
+    rig = ClusterRig(
+        2,
+        {"t": 2},
+        features={"transaction.version": protocol},
+        transactional_id="x",
+        retry_backoff_ms=20,
+        retry_backoff_max_ms=50,
+        request_timeout_ms=5000,
+    )
+    rig.init()
+    rig.begin()
+    deliveries = [rig.send("t", b"0", partition=0), rig.send("t", b"", partition=1)]
+    rig.deliver(*deliveries)  # both brokers are connected now
+    leader = rig.kafka.partition("t", 0).leader
+    rig.lose_answers(leader)
+    for number in range(1, 40):
+        if number == unheard + 1:
+            rig.kafka.move_leader("t", 0, 1 - leader)
+            rig.parts.metadata.request_update(rig.clock.now())
+            rig.run_for(0.1)
+        deliveries.append(rig.send("t", b"%d" % number, partition=0))
+        rig.run_for(0.1 if number > unheard else 0.01)
+    rig.deliver(*deliveries, seconds=100)
+    rig.commit()
+    rig.run_for(1)
+    assert rig.values() == [b"%d" % number for number in range(40)]
+
+
+@both
 def test_a_transaction_is_aborted_although_the_one_before_still_gets_its_markers(protocol):
     rig = ClusterRig(
         1,

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.producer._flight_cy import is_later
 from penstock.producer.response_policy import OUT_OF_ORDER_SEQUENCE_NUMBER, Action
 from penstock.protocol.codec import decode_request_body
 from penstock.protocol.messages import API_BY_KEY, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
@@ -86,7 +87,8 @@ class LateRequests:
 
         def watched(failed: Any) -> None:
             for each in book.of(failed.queue).in_flight:
-                self._numbered_anew.add((each.topic_partition, *each.identity[:3]))
+                if is_later(each.identity.base_sequence, failed.identity.base_sequence):
+                    self._numbered_anew.add((each.topic_partition, *each.identity[:3]))
             close_gap(failed)
 
         book.close_gap = watched  # type: ignore[method-assign]

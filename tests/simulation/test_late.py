@@ -112,7 +112,7 @@ def test_a_batch_whose_number_moved_down_is_lost_under_its_old_one():
     late.watch_gaps(SimpleNamespace(_numbering=SimpleNamespace(book=book)))
     requests = [late.read(produce(producer, at, version=12, transactional_id="x")) for at in (1, 2)]
     assert [late.is_lost(request) for request in requests] == [False, False]
-    book.close_gap(SimpleNamespace(queue=None))
+    book.close_gap(SimpleNamespace(queue=None, identity=BatchIdentity(*producer, 1, True)))
     assert [late.is_lost(request) for request in requests] == [False, True]
 
 

@@ -297,6 +297,7 @@ class Sender:
                     f"the delivery time-out of a batch of {batch.topic_partition} is over: {cause!r}"
                 )
                 error.__cause__ = cause
+                batch.in_doubt = True  # it may have been on the way
                 self._outcomes.on_unsent(error, [batch], now)
         return bool(expired)
 

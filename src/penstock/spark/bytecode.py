@@ -19,9 +19,13 @@ import sys
 import tempfile
 import warnings
 import zipfile
+import zlib
 from pathlib import Path
 
-_MAGIC_SIZE = len(importlib.util.MAGIC_NUMBER)
+# What zipfile raises of an archive that is damaged, encrypted, or packed in a way that it does not know.
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
+# Of bytecode that is compared with its source when it is imported: a zip file may be patched later.
+_CHECKED = (0b11).to_bytes(4, "little")
 
 
 class BytecodeError(Exception):
@@ -34,18 +38,19 @@ def add_bytecode(archive: Path) -> int:
     Raises:
         BytecodeError: the file cannot be read or replaced.
     """
+    archive = archive.resolve()  # a link stays one, and tracebacks name the file from wherever they are read
     try:
         with zipfile.ZipFile(archive) as found:
-            if _has_bytecode(found):
+            if _is_complete(found):
                 return 0
             # Beside the old one, which it replaces in one step: a process that starts now sees one of them, whole. One
             # that has begun to import from the old one does not find the rest of it any more.
             with tempfile.TemporaryDirectory(prefix=".penstock-", dir=archive.parent) as folder:
                 fresh = Path(folder) / archive.name
                 count = _copy_with_bytecode(found, archive, fresh, Path(folder))
-                fresh.chmod(archive.stat().st_mode)
+                _make_like(archive, fresh)
                 os.replace(fresh, archive)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, *_UNREADABLE) as error:
         raise BytecodeError(f"{archive} cannot be given its bytecode: {error}") from error
     return count
 
@@ -78,28 +83,61 @@ def find_spark_home() -> Path:
     return Path(spec.origin).parent
 
 
-def _has_bytecode(archive: zipfile.ZipFile) -> bool:
-    """Whether there is bytecode of this Python; modules get it together, but for those that cannot be compiled."""
-    first = next((name for name in archive.namelist() if name.endswith(".pyc")), None)
-    return first is not None and archive.read(first)[:_MAGIC_SIZE] == importlib.util.MAGIC_NUMBER
+def _is_complete(archive: zipfile.ZipFile) -> bool:
+    """Whether each module has the bytecode of this Python and of its source, or cannot have any."""
+    names = set(archive.namelist())
+    for name in names:
+        if not name.endswith(".py"):
+            continue
+        source = archive.read(name)
+        if name + "c" not in names:
+            if _compiles(source):
+                return False
+        elif not archive.read(name + "c").startswith(_header(source)):
+            return False
+    return True
+
+
+def _header(source: bytes) -> bytes:
+    return importlib.util.MAGIC_NUMBER + _CHECKED + importlib.util.source_hash(source)
+
+
+def _compiles(source: bytes) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "a module", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _make_like(archive: Path, fresh: Path) -> None:
+    """Let the new file be whose the old one is, with the same rights, and on the disk."""
+    old, new = archive.stat(), fresh.stat()
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        os.chown(fresh, old.st_uid, old.st_gid)
+    fresh.chmod(old.st_mode)
+    with open(fresh, "rb") as written:
+        os.fsync(written.fileno())
 
 
 def _copy_with_bytecode(found: zipfile.ZipFile, archive: Path, fresh: Path, folder: Path) -> int:
     source, compiled = folder / "module.py", folder / "module.pyc"
+    sources = set(found.namelist())
     count = 0
     with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as out, warnings.catch_warnings():
         # What the compiler thinks of PySpark's sources is not the user's business.
         warnings.simplefilter("ignore")
         for entry in found.infolist():
-            if entry.filename.endswith(".pyc"):
-                continue  # of another Python
+            if entry.filename.endswith(".pyc") and entry.filename[:-1] in sources:
+                continue  # of another Python, or another source
             data = found.read(entry)
             out.writestr(entry, data)
             if not entry.filename.endswith(".py"):
                 continue
             source.write_bytes(data)
-            # Unchecked: what it was made from lies beside it in the same file, which is replaced as a whole.
-            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            mode = py_compile.PycInvalidationMode.CHECKED_HASH
             try:
                 py_compile.compile(
                     str(source),
