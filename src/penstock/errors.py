@@ -425,7 +425,13 @@ _ROWS = (
     ErrorRow(7, "REQUEST_TIMED_OUT", RequestTimedOutError, "The request timed out"),
     ErrorRow(8, "BROKER_NOT_AVAILABLE", _FAIL, "The broker is not available"),
     ErrorRow(9, "REPLICA_NOT_AVAILABLE", _STALE, "The replica is not available for the partition"),
-    ErrorRow(10, "MESSAGE_TOO_LARGE", MessageTooLargeError, "The batch is larger than the broker or topic accepts"),
+    ErrorRow(
+        10,
+        "MESSAGE_TOO_LARGE",
+        MessageTooLargeError,
+        "The batch is larger than the broker or topic accepts: send smaller records, or raise the topic's "
+        "max.message.bytes",
+    ),
     ErrorRow(11, "STALE_CONTROLLER_EPOCH", _FAIL, "The controller moved"),
     ErrorRow(12, "OFFSET_METADATA_TOO_LARGE", _FAIL, "The metadata of the offset is too large"),
     ErrorRow(13, "NETWORK_EXCEPTION", NetworkError, "The connection broke before the answer came"),

@@ -24,7 +24,7 @@ class ChaosReport:
         stalls: the longest time without an acknowledgement, by process; of a transactional one, its longest
             transaction.
         median_transaction: seconds from begin to end, of those that ended in the process that began them.
-        troubles: errors that transactional processes met and got over.
+        troubles: what processes met and got over, as texts.
     """
 
     seed: int
@@ -77,7 +77,7 @@ class ChaosReport:
             *(f"    {name}: {seconds:.1f} s" for name, seconds in sorted(self.stalls.items())),
         ]
         if self.troubles:
-            lines.append(f"errors that a transactional producer met, and got over: {len(self.troubles)}")
+            lines.append(f"what producers met, and got over: {len(self.troubles)}")
             lines += [f"    {trouble[:400]}" for trouble in self.troubles[:10]]
         lines += [f"    {example}" for example in found.examples]
         lines.append("passed" if self.passed else "FAILED")

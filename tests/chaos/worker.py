@@ -111,6 +111,7 @@ class PlainWorker:
         self._failed: defaultdict[int, list[int]] = defaultdict(list)
         self._errors: Counter[str] = Counter()
         self._settled = 0
+        self._settled_twice = 0
         self._settled_at = 0.0
         self._longest_stall = 0.0
 
@@ -126,6 +127,8 @@ class PlainWorker:
             producer.flush(FLUSH_SECONDS)
         if self._settled != sum(self._sent):
             raise AssertionError(f"{sum(self._sent)} records were sent, {self._settled} have an outcome")
+        if self._settled_twice:
+            raise AssertionError(f"{self._settled_twice} records were settled more than once")
         note = SentNote(self._sent, self._failed, self._errors, self._longest_stall, self._offsets)
         note.write(Path(self._plan.journal))
 
@@ -146,18 +149,19 @@ class PlainWorker:
         now = time.monotonic()
         self._longest_stall = max(self._longest_stall, now - self._settled_at)
         self._settled_at = now
+        offsets, failed = self._offsets[partition], self._failed[partition]
+        if number < len(offsets):
+            # What the former leader has not answered is settled after what the next one has.
+            if offsets[number] != _NO_OFFSET or number in failed:
+                self._settled_twice += 1
+                return
+            self._errors["a callback that came out of turn"] += 1
+        offsets.extend([_NO_OFFSET] * (number + 1 - len(offsets)))
         self._settled += 1
-        offsets = self._offsets[partition]
-        if len(offsets) > number:
-            raise AssertionError(
-                f"record {number} of partition {partition} was settled twice, or out of turn"
-            )
-        offsets.extend([_NO_OFFSET] * (number - len(offsets)))
         if error is None:
-            offsets.append(metadata.offset)
+            offsets[number] = metadata.offset
         else:
-            offsets.append(_NO_OFFSET)
-            self._failed[partition].append(number)
+            failed.append(number)
             self._errors[f"{type(error).__name__}: {error}"[:300]] += 1
 
 
