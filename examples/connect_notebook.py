@@ -3,6 +3,7 @@
 
 The notebook needs no Java and no Spark of its own: a thin client. The server writes to Kafka, so penstock is installed
 there, and the broker's address is one that the server can reach. Without an address of a server one is started here.
+Needs the extra `connect`: pip install '.[connect]'.
 """
 
 # %% What to talk to

@@ -92,6 +92,19 @@ def test_another_port_than_the_usual_one_is_told(
     assert f"penstock produce -b {address} TOPIC" in shown.out
 
 
+def test_the_cluster_that_has_the_usual_port_is_named(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = free_ports(1)
+    for module in (registry, broker):
+        monkeypatch.setattr(module, "USUAL_PORT", port)
+    assert run("start", "--ephemeral") == 0
+    assert "in use" not in capsys.readouterr().err
+    assert run("start", "--ephemeral", "--name", "second") == 0
+    assert f"port {port} is in use by cluster 'default'" in capsys.readouterr().err
+    assert run("stop", "--name", "second") == 0
+
+
 def test_a_port_that_was_asked_for_needs_no_warning(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     (port,) = free_ports(1)
     assert run("start", "--port", str(port)) == 0

@@ -45,6 +45,11 @@ def test_bad_toml_is_refused_with_its_line(tmp_path: Path, text: str, line: int)
     assert refusal(path).startswith(f"{path}:{line}: not TOML: ")
 
 
+def test_a_text_without_quotes_gets_a_hint(tmp_path: Path) -> None:
+    path = write(tmp_path, "[pipeline]\nname = orders\n")
+    assert refusal(path) == f"{path}:2: not TOML: invalid value (a text needs quotes)"
+
+
 def test_variables_are_filled_in_everywhere(tmp_path: Path) -> None:
     path = write(
         tmp_path,

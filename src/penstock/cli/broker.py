@@ -119,11 +119,18 @@ def _start(registry: Registry, args: argparse.Namespace) -> int:
     print(f"  to stop it         penstock broker stop{_name_option(record.name)}")
     if started and args.port is None and record.nodes[0].port != USUAL_PORT:
         print(
-            f"penstock broker start: port {USUAL_PORT} is in use by something else, and that is where clients write "
-            f"that are not told another address: name {record.bootstrap_servers} to them",
+            f"penstock broker start: port {USUAL_PORT} is in use by {_who_uses(USUAL_PORT, registry)}, and that is "
+            f"where clients write that are not told another address: name {record.bootstrap_servers} to them",
             file=sys.stderr,
         )
     return 0
+
+
+def _who_uses(port: int, registry: Registry) -> str:
+    for record in registry.records():
+        if port in [node.port for node in record.nodes]:
+            return f"cluster {record.name!r}"
+    return "something else"
 
 
 def _stop(registry: Registry, args: argparse.Namespace) -> int:

@@ -116,7 +116,8 @@ def _not_toml(file: str, text: str, error: tomllib.TOMLDecodeError) -> str:
     if found is None:
         return f"{file}: not TOML: {error}"
     line = found[2] or text.rstrip("\n").count("\n") + 1
-    return f"{file}:{line}: not TOML: {found[1][:1].lower()}{found[1][1:]}"
+    hint = " (a text needs quotes)" if found[1] == "Invalid value" else ""
+    return f"{file}:{line}: not TOML: {found[1][:1].lower()}{found[1][1:]}{hint}"
 
 
 # ---- variables
