@@ -32,7 +32,7 @@ from simulation.sink import command
 _CHUNK = 50  # seeds that a worker takes at once
 _HANGS_AFTER = 120  # real seconds for one seed; a lock that is taken twice would hang for ever
 _TELL_EVERY = 15.0  # seconds
-_LIMIT = 2000  # seeds within which a planted bug must be found
+_LIMIT = 5000  # seeds within which a planted bug must be found
 _FAULTS_WANTED = 3
 
 

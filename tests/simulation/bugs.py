@@ -154,7 +154,6 @@ _WORTH: dict[Callable[[], Patch], Callable[[Plan], bool]] = {
     too_many_numbered: lambda plan: (
         plan.mode == IDEMPOTENT
         and plan.brokers > 1
-        and plan.options["metadata_max_age_ms"] < 100
         and plan.options["max_in_flight_requests_per_connection"] > 1
         and sum(plan.topics.values()) <= 3
     ),

@@ -249,8 +249,15 @@ class Chaos:
         for link in self.world.links:
             if link.broker_id == leader:
                 link.stall_answers(seconds)
-        self.world.after(self.rng.random() * 0.1, self._depose, partition, leader)
+        moves_in = self.rng.random() * 0.1
+        self.world.after(moves_in, self._depose, partition, leader)
+        if self.rng.random() < 0.7:
+            # As an error of some other partition would make it do: the former leader tells it nothing.
+            self.world.after(moves_in + 0.01, self._ask_who_leads)
         return f"answers of broker {leader} take {seconds} s, and it will lose {partition.key}"
+
+    def _ask_who_leads(self) -> None:
+        self.sim.parts.metadata.request_update(self.world.clock.time)
 
     def _depose(self, partition: Partition, leader: int) -> None:
         others = [broker for broker in partition.isr if broker != leader and broker in self.cluster.live]

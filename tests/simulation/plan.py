@@ -145,8 +145,6 @@ def _options(rng: random.Random, mode: str, batch_size: int) -> dict[str, Any]:
         options["retries"] = rng.choice((0, 1, 3)) if mode == PLAIN else rng.choice((1, 3))
     if mode == IDEMPOTENT:
         options["enable_idempotence"] = True
-        # That a leader has moved must be learnt by asking, too: the former one may say nothing any more.
-        options["metadata_max_age_ms"] = rng.choice((60, 500, 5000, 60_000))
     if mode == PLAIN:
         options["enable_idempotence"] = False
         options["acks"] = rng.choice(("all", "all", "1", "0"))
