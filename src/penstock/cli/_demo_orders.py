@@ -24,7 +24,7 @@ LARGEST_BATCH = 500_000
 SMALLEST_COUNT_OF_BATCHES = 5  # one before, between and after the two kills
 
 _LINE_ORDERS = 10_000  # one line of a file becomes so many rows
-_FIRST_MS = 1_767_225_600_000  # 2026-01-01 in UTC
+FIRST_MS = 1_767_225_600_000  # 2026-01-01 in UTC
 _STEP_MS = 250
 
 
@@ -56,7 +56,7 @@ def order(number: int) -> Order:
         quantity=quantity,
         cents=cents,
         total=quantity * cents,
-        timestamp_ms=_FIRST_MS + number * _STEP_MS,
+        timestamp_ms=FIRST_MS + number * _STEP_MS,
         trace=f"{mixed:x}",
     )
 
@@ -108,7 +108,7 @@ def write_input(folder: Path, batches: Batches) -> None:
             file = batch * FILES_PER_BATCH + part
             path = folder / f"till-{file:05d}.json"
             path.write_text("".join(_lines(numbers[first:last])), encoding="ascii")
-            os.utime(path, (_FIRST_MS // 1000 + file, _FIRST_MS // 1000 + file))
+            os.utime(path, (FIRST_MS // 1000 + file, FIRST_MS // 1000 + file))
 
 
 def _lines(numbers: range) -> Iterator[str]:

@@ -22,7 +22,7 @@ from penstock.cli._demo_kills import (
     try_read_kill,
     write_plan,
 )
-from penstock.cli._demo_orders import FILES_PER_BATCH, Batches, write_input
+from penstock.cli._demo_orders import FILES_PER_BATCH, FIRST_MS, Batches, write_input
 from penstock.cli._demo_story import BatchTime, Story
 from penstock.cli.options import CommandError
 
@@ -119,6 +119,7 @@ class PipelineRun:
             "servers": self.servers,
             "input": str(self.folder / "input"),
             "checkpoint": str(self.folder / "checkpoint"),
+            "since": str(FIRST_MS),
             "delivery": "exactly-once" if self.exactly_once else "at-least-once",
         }
         return [word for name, value in values.items() for word in ("--var", f"{name}={value}")]
