@@ -45,7 +45,6 @@ class Numbering(NumberedLeave):
             code,
             situation,
             SequenceSituation(
-                in_doubt=batch.in_doubt,
                 unresolved=behind_unresolved is not None,
                 renumbered=batch.renumbered,
                 is_next=numbers.is_next(base),

@@ -52,7 +52,6 @@ class SequenceSituation(NamedTuple):
     """What the decision depends on besides, for a batch with sequence numbers.
 
     Attributes:
-        in_doubt: an earlier request may have written the batch.
         unresolved: the partition has a batch of which it is not known whether it was written.
         renumbered: the batch got other numbers since it was sent.
         is_next: its number follows directly on the last acknowledged one.
@@ -62,7 +61,6 @@ class SequenceSituation(NamedTuple):
         transactional: it belongs to a transaction.
     """
 
-    in_doubt: bool = False
     unresolved: bool = False
     renumbered: bool = False
     is_next: bool = False
@@ -128,9 +126,6 @@ def decide_numbered(code: int, batch: BatchSituation, numbers: SequenceSituation
     where the broker said that the numbering is broken.
     """
     decision = decide(code, batch, retries)
-    if decision.action is Action.SPLIT and numbers.in_doubt:
-        # It was too large this time, not the time before, which the broker would not recognise by its pieces.
-        decision = Decision(Action.FAIL)
     if batch.done or decision.action in (Action.SUCCEED, Action.SPLIT):
         return decision
     alive = batch.attempts < retries and not batch.expired
