@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 import quick_spark
 
+from penstock.control import list_transactions
 from penstock.devbroker import DevCluster
 
 if TYPE_CHECKING:
@@ -101,6 +103,16 @@ class ReadRecord:
     timestamp_ms: int
 
 
+def await_markers(servers: str) -> None:
+    """Wait until what was decided can be seen: a commit is answered before its markers are in the partitions."""
+    deadline = time.monotonic() + _READ_SECONDS
+    while any(
+        listing.state in ("PrepareCommit", "PrepareAbort")
+        for listing in list_transactions({"bootstrap.servers": servers}, timeout=_READ_SECONDS)
+    ):
+        assert time.monotonic() < deadline, "markers of a transaction are still missing"
+
+
 def read_committed(servers: str, topic: str) -> list[ReadRecord]:
     """All records of a topic that are committed, sorted by partition and offset.
 
@@ -108,6 +120,7 @@ def read_committed(servers: str, topic: str) -> list[ReadRecord]:
     """
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+    await_markers(servers)
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
