@@ -226,9 +226,8 @@ class Outcomes:
                 f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
             )
             failure.__cause__ = cause
-            batch.in_doubt = (
-                True  # whatever the answer was: what is behind it must not be taken for unwritten
-            )
+            # Whatever the answer was: what is behind it must not be taken for unwritten.
+            batch.in_doubt = True
             self._give_up(batch, failure, now)
 
     def _give_up(self, batch: Batch, failure: KafkaError, now: float) -> None:
