@@ -86,7 +86,7 @@ def sinks(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSinks]:
     fake = FakeSinks()
     monkeypatch.setattr(recover, "inspect_sinks", fake.inspect)
     monkeypatch.setattr(recover, "roll_forward", fake.roll)
-    monkeypatch.setattr(recover, "reach", lambda client: None)
+    monkeypatch.setattr(recover, "look", lambda client, config: None)
     return fake
 
 
@@ -198,12 +198,9 @@ def test_a_cluster_without_sinks_says_so(sinks: FakeSinks, capsys: pytest.Captur
     assert "No sink has written to penstock-sink-log yet" in capsys.readouterr().out
 
 
-def test_an_address_where_nobody_listens_is_said_soon(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(recover.reach, "__defaults__", (0.2,))
-    assert main(["recover", "-b", "127.0.0.1:1"]) == 1
-    said = capsys.readouterr().err
-    assert "no broker can be reached: " in said
+def test_an_address_where_nobody_listens_is_said_soon_and_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recover", "-b", "127.0.0.1:1", "-X", "max.block.ms=200"]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("penstock: no broker can be reached at 127.0.0.1:1 within 0.2 s: ")
     assert "connection refused" in said
     assert "--bootstrap-servers" in said

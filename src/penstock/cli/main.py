@@ -16,15 +16,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock import _compiled
+from penstock.cli.first_look import is_answer
 from penstock.cli.options import CommandError
 from penstock.errors import (
     AuthenticationError,
     BootstrapError,
-    BrokerError,
     ConfigError,
     KafkaError,
     KafkaTimeoutError,
-    NetworkError,
     NotKafkaError,
     TopicAuthorizationError,
 )
@@ -146,7 +145,7 @@ def report_error(error: Exception) -> None:
 def describe_error(error: BaseException) -> str:
     """An error in one line, with its way out."""
     text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, KafkaTimeoutError) and _is_answer(error.__cause__):
+    if isinstance(error, KafkaTimeoutError) and is_answer(error.__cause__):
         return text  # brokers did answer: their address is not the trouble
     for cls, way_out in _WAYS_OUT:
         if isinstance(error, cls):
@@ -154,10 +153,6 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, KafkaError | OSError | CommandError):
         return text
     return f"{type(error).__name__}: {text} (--debug shows where)"
-
-
-def _is_answer(cause: BaseException | None) -> bool:
-    return isinstance(cause, BrokerError) and not isinstance(cause, NetworkError)
 
 
 class _ShowVersion(argparse.Action):

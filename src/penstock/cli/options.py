@@ -67,15 +67,7 @@ class ProducerLike(Protocol):
         ...
 
 
-OpenProducer = Callable[[Mapping[str, str]], ProducerLike]
-
-
-def open_producer(config: Mapping[str, str]) -> ProducerLike:
-    """A real producer."""
-    from penstock import Producer
-
-    producer: ProducerLike = Producer(config)
-    return producer
+OpenProducer = Callable[[Mapping[str, str], str], ProducerLike]  # with options, for a topic
 
 
 def close_producer(producer: ProducerLike, *, interrupted: bool) -> bool:

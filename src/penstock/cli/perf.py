@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import _compiled
 from penstock.cli import lines, progress
+from penstock.cli.first_look import open_producer
 from penstock.cli.latency import LatencyHistogram, LatencySummary
 from penstock.cli.load import Load, Pacer, Stats, SystemPacer, send_all
 from penstock.cli.options import (
@@ -22,7 +23,6 @@ from penstock.cli.options import (
     add_producer_arguments,
     close_producer,
     counted,
-    open_producer,
     producer_config,
 )
 from penstock.errors import KafkaError
@@ -205,7 +205,7 @@ def run(
     pacer = pacer or SystemPacer()
     load = Load(args.topic, payloads_of(args), args.throughput, sample_every(args))
     config = producer_config(args)
-    producer = open_producer(config)
+    producer = open_producer(config, load.topic)
     stats, problem, interrupted = Stats(), None, False
     started, cpu = pacer.now(), _cpu_seconds()
     reporter = Reporter(args.num_records, quiet=args.quiet, now=started)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from penstock.cli import lines, progress
+from penstock.cli.first_look import open_producer
 from penstock.cli.options import (
     CommandError,
     OpenProducer,
@@ -23,7 +24,6 @@ from penstock.cli.options import (
     add_producer_arguments,
     close_producer,
     counted,
-    open_producer,
     producer_config,
 )
 from penstock.errors import KafkaError, RecordTooLargeError, SerializationError
@@ -239,7 +239,7 @@ def run(args: argparse.Namespace, open_producer: OpenProducer = open_producer) -
     interrupted = False
     problem: Exception | None = None
     with _input(args.file) as stream:
-        producer = open_producer(producer_config(args))
+        producer = open_producer(producer_config(args), job.topic)
         display = progress.open_progress(_size(stream), wanted=not args.quiet)
         try:
             send_lines(job, stream, producer, outcomes, display)

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.first_look import look
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
 from penstock.control import ControlClient
-from penstock.errors import KafkaError, KafkaTimeoutError
+from penstock.errors import KafkaError
 from penstock.sink import (
     DEFAULT_LOG_TOPIC,
     CommitReport,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
 
 _KEY_DIGITS = 16
-REACH_SECONDS = 8.0
 _DESCRIPTION = """\
 Show the exactly-once sinks of a cluster, or finish what the driver of one has decided and not finished.
 
@@ -87,8 +87,9 @@ def add_parser(subparsers: SubParsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the command line asks. Return the exit code: 1 when a decided batch stays unfinished."""
     key = _chosen_key(args)
-    with ControlClient(producer_config(args)) as client:
-        reach(client)
+    config = producer_config(args)
+    with ControlClient(config) as client:
+        look(client, config)
         states = inspect_sinks(client, key, log_topic=args.decision_topic)
         if not states and args.sink_id is not None and args.sink_id.endswith("/"):
             # The slash at the end of a checkpoint location is no part of the sink's name.
@@ -114,20 +115,6 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 1 if failed or any(state.needs_roll_forward or state.unreadable for state in states) else 0
-
-
-def reach(client: ControlClient, seconds: float = REACH_SECONDS) -> None:
-    """See that a broker answers, before anything that has reason to take longer.
-
-    Raises:
-        CommandError: none does.
-    """
-    try:
-        client.brokers(seconds)
-    except KafkaTimeoutError as error:
-        raise CommandError(
-            f"no broker can be reached: {error}. Check --bootstrap-servers, and that a broker listens there"
-        ) from error
 
 
 def _chosen_key(args: argparse.Namespace) -> str | None:

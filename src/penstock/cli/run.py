@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.first_look import quiet_network
 from penstock.cli.options import parse_option
 from penstock.errors import ExpectationFailedError, PipelineDefinitionError
 
@@ -107,7 +108,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.report is not None and not args.report.absolute().parent.is_dir():
         print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)
         return EXIT_BAD_DEFINITION
-    check_sink(pipeline, from_here=not args.dry_run and is_driver_here(pipeline))
+    with quiet_network():
+        check_sink(pipeline, from_here=not args.dry_run and is_driver_here(pipeline))
     verbose = bool(getattr(args, "debug", False))
     with pipeline_session(pipeline, None, verbose=verbose) as spark:
         if not verbose:
