@@ -198,6 +198,50 @@ def test_a_cluster_without_sinks_says_so(sinks: FakeSinks, capsys: pytest.Captur
     assert "No sink has written to penstock-sink-log yet" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        (FINISHED, "nothing"),
+        (UNFINISHED, f"roll forward, soon: penstock recover -b 127.0.0.1:1 --sink-key {KEY}"),
+        (FINISHED._replace(left_over=UNFINISHED.left_over), "nothing: they are aborted by themselves"),
+        (FINISHED._replace(deciding=True), "nothing now; look again in a minute"),
+        (SinkState(KEY, None, None, None, -1, 0, unreadable="gone"), "restore the decision topic"),
+        (SinkState(KEY, None, None, None, -1, 0), "nothing"),
+    ],
+    ids=["finished", "unfinished", "left over", "deciding", "unreadable", "new"],
+)
+def test_each_sink_is_shown_with_what_is_to_be_done(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str], state: SinkState, advice: str
+) -> None:
+    sinks.states = {KEY: state._replace(sink_id=None)}
+    main(["recover", "-b", "127.0.0.1:1"])
+    shown = capsys.readouterr().out
+    assert "a sink without a name" in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("  to do")]
+    assert line.split("to do", 1)[1].strip().startswith(advice)
+    assert (advice == "nothing") == line.endswith(" nothing")
+
+
+def test_the_advice_is_a_command_for_the_same_cluster(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "-b",
+        "127.0.0.1:2",
+        "--decision-topic",
+        "my decisions",
+        "-X",
+        "client.id=me",
+        "-X",
+        "sasl.jaas.config=secret",
+    ]
+    main(["recover", *words])
+    assert (
+        "penstock recover -X client.id=me -b 127.0.0.1:2 --decision-topic 'my decisions' --sink-key "
+        in capsys.readouterr().out
+    )
+
+
 def test_an_address_where_nobody_listens_is_said_soon_and_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recover", "-b", "127.0.0.1:1", "-X", "max.block.ms=200"]) == 1
     (said,) = capsys.readouterr().err.splitlines()

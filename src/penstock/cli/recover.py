@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -106,12 +107,13 @@ def run(args: argparse.Namespace) -> int:
         for state in states:
             print(json.dumps(as_json(state)))
     else:
-        print(describe(states) if states else f"No sink has written to {args.decision_topic} yet.")
+        nothing = f"No sink has written to {args.decision_topic} yet: there is nothing to do."
+        print(describe(states, _command(args)) if states else nothing)
     for error in failed.values():
         print(f"penstock: {error}", file=sys.stderr)
     if not changes and any(state.needs_roll_forward for state in states):
         print(
-            "penstock: to finish what is decided, name the sink (--sink-id), or all of them (--all)",
+            f"penstock: to finish what is decided, of all sinks: {_command(args)} --all",
             file=sys.stderr,
         )
     return 1 if failed or any(state.needs_roll_forward or state.unreadable for state in states) else 0
@@ -170,9 +172,53 @@ def _rolled(report: CommitReport) -> str:
 # ---- in words
 
 
-def describe(states: Sequence[SinkState]) -> str:
-    """How the sinks stand, a paragraph for each."""
-    return "\n\n".join("\n".join(_lines(state)) for state in states)
+def describe(states: Sequence[SinkState], command: str = "penstock recover") -> str:
+    """How the sinks stand, and what is to be done about it, a paragraph for each.
+
+    Args:
+        states: of the sinks.
+        command: how the user calls this one.
+    """
+    return "\n\n".join("\n".join([*_lines(state), *_advice(state, command)]) for state in states)
+
+
+def _command(args: argparse.Namespace) -> str:
+    """The command line that asks the same cluster again."""
+    words = ["penstock", "recover"]
+    if args.config is not None:
+        words += ["--config", str(args.config)]
+    for name, value in args.producer_options:
+        if not name.startswith(("sasl", "ssl")):  # may be a secret, and this may be seen by others
+            words += ["-X", f"{name}={value}"]
+    if args.bootstrap_server is not None:
+        words += ["-b", args.bootstrap_server]
+    if args.decision_topic != DEFAULT_LOG_TOPIC:
+        words += ["--decision-topic", args.decision_topic]
+    return shlex.join(words)
+
+
+def _advice(state: SinkState, command: str) -> list[str]:
+    """What the user has to do; mostly nothing."""
+    if state.unreadable is not None:
+        return [
+            "  to do        restore the decision topic; or find out what was written, and go on with another sinkId"
+        ]
+    if state.needs_roll_forward:
+        return [
+            f"  to do        roll forward, soon: {command} --sink-key {state.sink_key}",
+            "               (the sink's next start does it as well; transactions that time out before are lost)",
+        ]
+    if state.deciding:
+        return [
+            "  to do        nothing now; look again in a minute: what is not decided is aborted by itself, by the",
+            "               sink's next start or after the transaction's time-out",
+        ]
+    if state.left_over:
+        return [
+            "  to do        nothing: they are aborted by themselves, at the latest after their time-out (the option",
+            "               transactionTimeout, 15 minutes unless set)",
+        ]
+    return ["  to do        nothing"]
 
 
 def _lines(state: SinkState) -> list[str]:
@@ -199,8 +245,8 @@ def _lines(state: SinkState) -> list[str]:
         )
     if state.left_over:
         lines.append(
-            f"  left over    {counted(len(state.left_over), 'open transaction')} in no decision; aborted at the "
-            "sink's next start, or by their time-out"
+            f"  left over    {counted(len(state.left_over), 'open transaction')} in no decision: of a batch that runs "
+            "now, or of one that came to nothing"
         )
     return lines
 
