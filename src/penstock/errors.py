@@ -74,15 +74,26 @@ class KafkaError(Exception):
 
 
 class ConfigError(KafkaError):
-    """A configuration option is unknown, malformed, or contradicts another one."""
+    """A configuration option is unknown, malformed, or contradicts another one.
+
+    Attributes:
+        option: the name of the option to correct, as the text spells it; None where it is not one option.
+    """
+
+    def __init__(self, message: str = "", option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
 
 
 class BootstrapError(ConfigError):
     """None of the bootstrap addresses can be resolved."""
 
+    def __init__(self, message: str = "", option: str | None = "bootstrap.servers") -> None:
+        super().__init__(message, option)
+
 
 class PipelineDefinitionError(ConfigError):
-    """A pipeline's definition is wrong; the text names file, line and key."""
+    """A pipeline's definition is wrong; the text names file, line and key, and `option` the key: `[sink] topic`."""
 
 
 class PipelineError(KafkaError):

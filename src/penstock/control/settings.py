@@ -73,10 +73,16 @@ class ControlSettings(NamedTuple):
             numbers["reconnect.backoff.max.ms"] = numbers["reconnect.backoff.ms"]
         protocol = _text("security.protocol", given.get("security.protocol", "PLAINTEXT"))
         if protocol.upper() != "PLAINTEXT":
-            raise ConfigError(f"security.protocol={protocol} is not there yet: TLS and SASL are to come")
+            raise ConfigError(
+                f"security.protocol={protocol} is not there yet: TLS and SASL are to come",
+                "security.protocol",
+            )
         lookup = _text("client.dns.lookup", given.get("client.dns.lookup", _DNS_LOOKUPS[0]))
         if lookup not in _DNS_LOOKUPS:
-            raise ConfigError(f"client.dns.lookup must be one of {', '.join(_DNS_LOOKUPS)}, not {lookup!r}")
+            raise ConfigError(
+                f"client.dns.lookup must be one of {', '.join(_DNS_LOOKUPS)}, not {lookup!r}",
+                "client.dns.lookup",
+            )
         network = NetworkSettings(
             client_id=_text("client.id", given.get("client.id", DEFAULT_CLIENT_ID)),
             max_in_flight=max_in_flight,
@@ -107,7 +113,7 @@ def _known_options(config: Mapping[str, Any]) -> dict[str, Any]:
         if dotted not in _NAMES or value is None:
             continue
         if dotted in given:
-            raise ConfigError(f"{dotted} is given twice, as {name} and in another spelling")
+            raise ConfigError(f"{dotted} is given twice, as {name} and in another spelling", dotted)
         given[dotted] = value
     return given
 
@@ -115,7 +121,7 @@ def _known_options(config: Mapping[str, Any]) -> dict[str, Any]:
 def _servers(given: Mapping[str, Any]) -> tuple[Endpoint, ...]:
     servers = given.get("bootstrap.servers")
     if servers is None:
-        raise ConfigError("bootstrap.servers is missing: give at least one host:port")
+        raise ConfigError("bootstrap.servers is missing: give at least one host:port", "bootstrap.servers")
     if not isinstance(servers, str):
         if not isinstance(servers, Iterable) or isinstance(servers, bytes | Mapping):
             raise _wrong_kind("bootstrap.servers", "a text or a list of texts", servers)
@@ -131,10 +137,10 @@ def _number(name: str, value: Any) -> float:
     try:
         number = float(value)
     except ValueError:
-        raise ConfigError(f"{name} must be a number, not {value!r}") from None
+        raise ConfigError(f"{name} must be a number, not {value!r}", name) from None
     # Also refuses what is not a number at all (nan), which compares false with everything.
     if not (number >= 0 or name in _MAY_BE_NEGATIVE) or number in (float("inf"), float("-inf")):
-        raise ConfigError(f"{name} must be a finite number that is not negative: {value!r}")
+        raise ConfigError(f"{name} must be a finite number that is not negative: {value!r}", name)
     return number
 
 
@@ -145,4 +151,4 @@ def _text(name: str, value: Any) -> str:
 
 
 def _wrong_kind(name: str, wanted: str, value: Any) -> ConfigError:
-    return ConfigError(f"{name} must be {wanted}, not {type(value).__name__}")
+    return ConfigError(f"{name} must be {wanted}, not {type(value).__name__}", name)

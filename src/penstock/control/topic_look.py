@@ -81,7 +81,9 @@ def patience_of(config: Mapping[str, Any]) -> float:
     try:
         return PATIENCE_SECONDS if given is None else float(given) / 1000
     except ValueError:
-        raise ConfigError(f"{_MAX_BLOCK} must be a number of milliseconds, not {given!r}") from None
+        raise ConfigError(
+            f"{_MAX_BLOCK} must be a number of milliseconds, not {given!r}", _MAX_BLOCK
+        ) from None
 
 
 def why_unreachable(error: KafkaError) -> str:

@@ -32,6 +32,7 @@ _AddressInfo = tuple[Any, Any, int, str, Any]
 USE_ALL_DNS_IPS = "use_all_dns_ips"
 RESOLVE_CANONICAL = "resolve_canonical_bootstrap_servers_only"
 
+_OPTION = "bootstrap.servers"
 _ENDPOINT = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9_+.]*://)?(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]+)"
 )
@@ -142,11 +143,11 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[Endpoint]:
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
     endpoints = [_parse_endpoint(text.strip()) for text in texts if text.strip()]
     if not endpoints:
-        raise ConfigError("bootstrap.servers is empty: give at least one host:port")
+        raise ConfigError("bootstrap.servers is empty: give at least one host:port", _OPTION)
     seen: set[Endpoint] = set()
     for endpoint in endpoints:
         if endpoint in seen:
-            raise ConfigError(f"bootstrap.servers has {endpoint} twice")
+            raise ConfigError(f"bootstrap.servers has {endpoint} twice", _OPTION)
         seen.add(endpoint)
     return endpoints
 
@@ -154,14 +155,16 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[Endpoint]:
 def _parse_endpoint(text: str) -> Endpoint:
     match = _ENDPOINT.fullmatch(text)
     if match is None:
-        raise ConfigError(f"bootstrap.servers: {text!r} is not host:port{_hint(text)}")
+        raise ConfigError(f"bootstrap.servers: {text!r} is not host:port{_hint(text)}", _OPTION)
     bracketed = match["v6"]
     host = match["host"] if bracketed is None else bracketed
     if not (_HOST if bracketed is None else _V6).fullmatch(host):
-        raise ConfigError(f"bootstrap.servers: {text!r} has {'no' if not host else 'a malformed'} host")
+        raise ConfigError(
+            f"bootstrap.servers: {text!r} has {'no' if not host else 'a malformed'} host", _OPTION
+        )
     port = int(match["port"])
     if not 1 <= port <= 65535:
-        raise ConfigError(f"bootstrap.servers: the port of {text!r} must be from 1 to 65535")
+        raise ConfigError(f"bootstrap.servers: the port of {text!r} must be from 1 to 65535", _OPTION)
     return Endpoint(host, port)
 
 

@@ -45,7 +45,7 @@ def read_values(config: ConfigSource, options: Mapping[str, Any]) -> tuple[dict[
         if key.name in values:
             continue
         if key.default is REQUIRED:
-            raise ConfigError(f"{key.name} is required; allowed: {key.check.allowed}")
+            raise ConfigError(f"{key.name} is required; allowed: {key.check.allowed}", key.name)
         values[key.name] = key.default
     return values, explicit
 
@@ -78,7 +78,7 @@ def _from_file(path: str) -> Iterator[_Given]:
         try:
             canonical = canonical_name(prop.name, keyword=False)
         except ConfigError as error:
-            raise ConfigError(f"{error}{where}") from None
+            raise ConfigError(f"{error}{where}", error.option) from None
         yield _Given(prop.name, canonical, prop.value, where)
 
 
@@ -91,7 +91,7 @@ def _resolve(given: list[_Given]) -> dict[str, Any]:
         try:
             name, value = _parse(option)
         except ConfigError as error:
-            raise ConfigError(f"{error}{option.where}") from None
+            raise ConfigError(f"{error}{option.where}", error.option) from None
         if value is None:
             continue  # None is how code says "not set" where None is allowed
         if option.canonical == BLOCK_ON_BUFFER_FULL.name and value == 0:
@@ -109,7 +109,8 @@ def _parse(option: _Given) -> tuple[str, Any]:
     if option.canonical in SECURITY_NAMES:
         if option.value is not None:
             raise ConfigError(
-                f"{option.name} is not supported yet: TLS and SASL come with a later release; leave it out"
+                f"{option.name} is not supported yet: TLS and SASL come with a later release; leave it out",
+                option.canonical,
             )
         return option.canonical, None
     if option.canonical in ALIASES:
@@ -119,7 +120,8 @@ def _parse(option: _Given) -> tuple[str, Any]:
     if key.not_yet is not None and value != key.default:
         raise ConfigError(
             f"{option.name}={key.show(option.value)} is not supported yet: {key.not_yet} will come with a later "
-            "release; leave it out"
+            "release; leave it out",
+            key.name,
         )
     return key.name, value
 
@@ -132,7 +134,7 @@ def _parse_alias(option: _Given) -> tuple[str, Any]:
         else:
             value = target.parse(option.value)
     except ConfigError as error:
-        raise ConfigError(f"{option.name}: {error}") from None
+        raise ConfigError(f"{option.name}: {error}", option.canonical) from None
     _logger.warning("the option %s is deprecated%s; use %s=%s", option.name, option.where, target.name, value)
     return target.name, value
 
@@ -145,5 +147,6 @@ def _contradiction(name: str, first: _Given, second: _Given) -> ConfigError:
     key = KEYS[name]
     return ConfigError(
         f"{name} is given twice with different values: "
-        f"{first.name}={key.show(first.value)}{first.where} and {second.name}={key.show(second.value)}{second.where}"
+        f"{first.name}={key.show(first.value)}{first.where} and {second.name}={key.show(second.value)}{second.where}",
+        name,
     )

@@ -86,9 +86,9 @@ def canonical_name(name: object, *, keyword: bool) -> str:
         return canonical
     nearest = try_nearest_name(name)
     if nearest is None:
-        raise ConfigError(f"unknown option {name!r}")
+        raise ConfigError(f"unknown option {name!r}", name)
     suggestion = _keyword(nearest) if keyword else nearest
-    raise ConfigError(f"unknown option {name!r}; did you mean {suggestion!r}?")
+    raise ConfigError(f"unknown option {name!r}; did you mean {suggestion!r}?", name)
 
 
 def _keyword(name: str) -> str:

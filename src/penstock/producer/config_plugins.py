@@ -116,7 +116,9 @@ class _Loader:
         except Exception as error:
             shown = getattr(value, "__qualname__", None) or repr(value)
             detail = str(error) or type(error).__name__
-            raise ConfigError(f"Failed to construct the producer: {option}: {shown}: {detail}") from error
+            raise ConfigError(
+                f"Failed to construct the producer: {option}: {shown}: {detail}", option
+            ) from error
 
     def _make(self, cls: type) -> Any:
         plugin = cls()

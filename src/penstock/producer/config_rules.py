@@ -78,7 +78,8 @@ def resolve_delivery_timeout(*, delivery_ms: int, explicit: bool, linger_ms: int
     if explicit:
         raise ConfigError(
             f"delivery.timeout.ms={delivery_ms} is too short: it must be at least linger.ms + request.timeout.ms "
-            f"= {needed}"
+            f"= {needed}",
+            "delivery.timeout.ms",
         )
     return needed
 

@@ -247,7 +247,7 @@ class ConfigKey(NamedTuple):
         if value is None:
             if self.default is None:
                 return None
-            raise ConfigError(f"{self.name} must not be None; leave it out for the default")
+            raise ConfigError(f"{self.name} must not be None; leave it out for the default", self.name)
         if isinstance(self.check, OneOf) and isinstance(value, int) and not isinstance(value, bool):
             value = str(value)  # acks=1 is what anyone would write
         parsed = _PARSERS[self.kind](self, value)
@@ -255,7 +255,7 @@ class ConfigKey(NamedTuple):
             return self.check.accept(parsed)
         except ValueError:
             raise ConfigError(
-                f"{self.name}={self.show(value)} is not allowed; allowed: {self.check.allowed}"
+                f"{self.name}={self.show(value)} is not allowed; allowed: {self.check.allowed}", self.name
             ) from None
 
     def show(self, value: Any) -> str:
@@ -264,7 +264,9 @@ class ConfigKey(NamedTuple):
 
     def wrong_type(self, value: Any, expected: str) -> ConfigError:
         """The error for a value of another kind."""
-        return ConfigError(f"{self.name} must be {expected}, not {self.show(value)} ({type(value).__name__})")
+        return ConfigError(
+            f"{self.name} must be {expected}, not {self.show(value)} ({type(value).__name__})", self.name
+        )
 
 
 # Where Python's object is not well named by the Java option that holds a class name.
@@ -299,7 +301,7 @@ def _parse_number(key: ConfigKey, value: Any) -> int:
         if isinstance(value, bool):
             raise key.wrong_type(value, "a whole number")
     if not -top - 1 <= number <= top:
-        raise ConfigError(f"{key.name}={value!r} is not allowed; allowed: {-top - 1} to {top}")
+        raise ConfigError(f"{key.name}={value!r} is not allowed; allowed: {-top - 1} to {top}", key.name)
     return number
 
 
@@ -330,7 +332,7 @@ def _parse_class(key: ConfigKey, value: Any) -> Any:
         return value
     text = value.strip()
     if not text:
-        raise ConfigError(f"{key.name} must not be empty; leave it out for the default")
+        raise ConfigError(f"{key.name} must not be empty; leave it out for the default", key.name)
     return text
 
 
@@ -343,7 +345,7 @@ def _parse_classes(key: ConfigKey, value: Any) -> tuple[Any, ...]:
         raise key.wrong_type(value, "a list, or a string with commas")
     tidy = tuple(item.strip() if isinstance(item, str) else item for item in items)
     if "" in tidy or None in tidy:
-        raise ConfigError(f"{key.name}={key.show(value)} has an empty entry")
+        raise ConfigError(f"{key.name}={key.show(value)} has an empty entry", key.name)
     return tidy
 
 

@@ -144,7 +144,8 @@ def _acknowledger(interceptor: Any) -> _Acknowledge:
         return lambda metadata, error, headers: method(metadata, error)
     raise ConfigError(
         f"interceptors: {_name(interceptor)}.on_acknowledgement must take (metadata, error) or "
-        f"(metadata, error, headers), not {signature}"
+        f"(metadata, error, headers), not {signature}",
+        "interceptor.classes",
     )
 
 

@@ -72,14 +72,20 @@ def codec(name: str, level: int | None = None) -> Codec:
     """
     row = _BY_NAME.get(name)
     if row is None:
-        raise ConfigError(f"compression.type must be one of {', '.join(_BY_NAME)}, not {name!r}")
+        raise ConfigError(
+            f"compression.type must be one of {', '.join(_BY_NAME)}, not {name!r}", "compression.type"
+        )
     if level is None or level == row.default_level:
         level = row.default_level
     elif row.min_level is None or row.max_level is None:
-        raise ConfigError(f"compression.type {name} has no levels: {level!r} cannot be set")
+        raise ConfigError(
+            f"compression.type {name} has no levels: {level!r} cannot be set", f"compression.{name}.level"
+        )
     elif not row.min_level <= level <= row.max_level:
         allowed = f"from {row.min_level} to {row.max_level} ({row.default_level} is the default)"
-        raise ConfigError(f"compression.{name}.level must be {allowed}, not {level}")
+        raise ConfigError(
+            f"compression.{name}.level must be {allowed}, not {level}", f"compression.{name}.level"
+        )
     if row.library is not None:
         _library(name)
     return Codec(row.name, row.id, level)
@@ -109,7 +115,8 @@ def _library(codec_name: str) -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             f"compression.type {codec_name} needs the package cramjam, which cannot be imported ({error}); "
-            "install it with: pip install cramjam"
+            "install it with: pip install cramjam",
+            "compression.type",
         ) from error
     return cramjam
 

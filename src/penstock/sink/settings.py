@@ -57,25 +57,32 @@ class SinkSettings:
     def __post_init__(self) -> None:
         if not self.sink_id:
             raise ConfigError(
-                "a sink needs a name: give sinkId, or a checkpoint location in a streaming query"
+                "a sink needs a name: give sinkId, or a checkpoint location in a streaming query",
+                "sinkId",
             )
         if self.run_id == "":
-            raise ConfigError("runId must not be empty: leave it out, and the run gets a name of its own")
+            raise ConfigError(
+                "runId must not be empty: leave it out, and the run gets a name of its own", "runId"
+            )
         if self.one_off and self.run_id is None:
             raise ConfigError("only a run of a batch job can be one-off: it needs a run id")
         if self.on_restored_checkpoint not in ("fail", "rewrite"):
             raise ConfigError(
-                f"onRestoredCheckpoint must be fail or rewrite, not {self.on_restored_checkpoint!r}"
+                f"onRestoredCheckpoint must be fail or rewrite, not {self.on_restored_checkpoint!r}",
+                "onRestoredCheckpoint",
             )
         if self.on_lost not in ("fail", "repair"):
-            raise ConfigError(f"onLost must be fail or repair, not {self.on_lost!r}")
+            raise ConfigError(f"onLost must be fail or repair, not {self.on_lost!r}", "onLost")
         if self.recovery_time_ms < 0:
-            raise ConfigError(f"recoveryTime must not be negative: {self.recovery_time_ms} ms")
+            raise ConfigError(
+                f"recoveryTime must not be negative: {self.recovery_time_ms} ms", "recoveryTime"
+            )
         if self.transaction_timeout_ms < self.shortest_timeout_ms:
             raise ConfigError(
                 f"transactionTimeout ({self.transaction_timeout_ms} ms) must be at least twice recoveryTime "
                 f"({self.recovery_time_ms} ms), and a minute more than it: a decided batch must outlive its driver's "
-                f"restart. The least is {self.shortest_timeout_ms} ms"
+                f"restart. The least is {self.shortest_timeout_ms} ms",
+                "transactionTimeout",
             )
 
     @property

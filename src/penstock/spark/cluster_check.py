@@ -80,7 +80,8 @@ def _no_topic(topic: str, options: SinkOptions) -> ConfigError:
     option = "topic" if topic == options.topic else "deadLetterTopic"
     return ConfigError(
         f"topic {topic!r} (option {option}) does not exist at {options.servers}, and the brokers do not create it by "
-        "themselves. Create it, or check the name"
+        "themselves. Create it, or check the name",
+        option,
     )
 
 

@@ -171,17 +171,20 @@ def _unknown(name: str, streaming: bool) -> ConfigError:
     call = "start" if streaming else "save"
     if name == "path":
         return ConfigError(
-            f'penstock writes to a topic, not to a path: call {call}() without it, and set .option("topic", ...)'
+            f'penstock writes to a topic, not to a path: call {call}() without it, and set .option("topic", ...)',
+            name,
         )
     if try_nearest_name(name) == name:
         return ConfigError(
-            f"unknown option {name!r}; options of the producer start with kafka.: {KAFKA_PREFIX + name!r}"
+            f"unknown option {name!r}; options of the producer start with kafka.: {KAFKA_PREFIX + name!r}",
+            name,
         )
     nearest = difflib.get_close_matches(name, _SPELLING, n=1, cutoff=0.6)
     if nearest:
-        return ConfigError(f"unknown option {name!r}; did you mean {_SPELLING[nearest[0]]!r}?")
+        return ConfigError(f"unknown option {name!r}; did you mean {_SPELLING[nearest[0]]!r}?", name)
     return ConfigError(
-        f"unknown option {name!r}; there are {', '.join(NAMES[:14])}, and kafka.<option of the producer>"
+        f"unknown option {name!r}; there are {', '.join(NAMES[:14])}, and kafka.<option of the producer>",
+        name,
     )
 
 
@@ -189,16 +192,20 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
     """Refuse what is fine alone, but not with the others."""
     if options.on_bad_row == "dead-letter" and options.dead_letter_topic is None:
         raise ConfigError(
-            "onBadRow=dead-letter needs the option deadLetterTopic (in a pipeline dead_letter_topic): where bad rows go"
+            "onBadRow=dead-letter needs the option deadLetterTopic (in a pipeline dead_letter_topic): where bad rows "
+            "go",
+            "deadLetterTopic",
         )
     if options.on_bad_row == "fail" and options.dead_letter_topic is not None:
         raise ConfigError(
-            "deadLetterTopic is of no use without onBadRow=dead-letter; set that, too, or leave it out"
+            "deadLetterTopic is of no use without onBadRow=dead-letter; set that, too, or leave it out",
+            "deadLetterTopic",
         )
     if options.run_id is not None and options.streaming:
         raise ConfigError(
             "runId is for batch jobs that may be run twice; a streaming query is known by its checkpointLocation, or "
-            "by the option sinkId"
+            "by the option sinkId",
+            "runId",
         )
     if options.run_id is not None and not options.exactly_once:
         raise ConfigError(
@@ -210,7 +217,8 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
     if _switch(text, "asyncProgressTrackingEnabled"):
         raise ConfigError(
             "asyncProgressTrackingEnabled cannot be exactly once: after a failure Spark may put other rows into a "
-            "batch that was written already. Leave it out, or set delivery to at-least-once"
+            "batch that was written already. Leave it out, or set delivery to at-least-once",
+            "asyncProgressTrackingEnabled",
         )
     if options.sink_id is None and options.checkpoint_location is None:
         raise ConfigError(
@@ -230,7 +238,8 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
         return
     if "onRestoredCheckpoint" in text:
         raise ConfigError(
-            "onRestoredCheckpoint is for streaming queries; a batch job has no checkpoint: leave it out"
+            "onRestoredCheckpoint is for streaming queries; a batch job has no checkpoint: leave it out",
+            "onRestoredCheckpoint",
         )
     if "onLost" in text and options.run_id is None:
         raise ConfigError(
@@ -250,14 +259,16 @@ def _check_producer(options: SinkOptions) -> None:
         except ConfigError:
             nearest = try_nearest_name(name)
             hint = f"; did you mean {KAFKA_PREFIX + nearest!r}?" if nearest else ""
-            raise ConfigError(f"unknown option {KAFKA_PREFIX + name!r}{hint}") from None
+            raise ConfigError(f"unknown option {KAFKA_PREFIX + name!r}{hint}", KAFKA_PREFIX + name) from None
         if canonical in _OWN_BUSINESS:
             raise ConfigError(
-                f"the option {KAFKA_PREFIX + name!r} is not allowed: {_OWN_BUSINESS[canonical]}"
+                f"the option {KAFKA_PREFIX + name!r} is not allowed: {_OWN_BUSINESS[canonical]}",
+                KAFKA_PREFIX + name,
             )
     if "bootstrap.servers" not in options.producer:
         raise ConfigError(
-            'the option kafka.bootstrap.servers is missing: .option("kafka.bootstrap.servers", "host:9092")'
+            'the option kafka.bootstrap.servers is missing: .option("kafka.bootstrap.servers", "host:9092")',
+            "kafka.bootstrap.servers",
         )
     try:
         ProducerConfig.from_user(producer_config(options)).close_plugins()
@@ -268,7 +279,8 @@ def _check_producer(options: SinkOptions) -> None:
                 f"delivery=exactly-once needs idempotence, but {obstacle}: leave that option out, or set delivery to "
                 "at-least-once"
             ) from None
-        raise ConfigError(f"an option kafka.* of this write is wrong: {error}") from None
+        named = None if error.option is None else KAFKA_PREFIX + error.option
+        raise ConfigError(f"an option kafka.* of this write is wrong: {error}", named) from None
 
 
 def producer_config(options: SinkOptions) -> dict[str, str]:
@@ -292,7 +304,7 @@ def _try_text(text: Mapping[str, str], name: str) -> str | None:
     if value is None:
         return None
     if not value.strip():
-        raise ConfigError(f"the option {name} is empty; leave it out, or give it a value")
+        raise ConfigError(f"the option {name} is empty; leave it out, or give it a value", name)
     return value.strip()
 
 
@@ -300,7 +312,8 @@ def _topic(text: Mapping[str, str], name: str) -> str | None:
     topic = _try_text(text, name)
     if topic is not None and (not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..")):
         raise ConfigError(
-            f"{name}={topic!r} is no name for a topic: letters, digits, '.', '_' and '-', at most 249 of them"
+            f"{name}={topic!r} is no name for a topic: letters, digits, '.', '_' and '-', at most 249 of them",
+            name,
         )
     return topic
 
@@ -312,13 +325,13 @@ def _choice(text: Mapping[str, str], name: str, allowed: tuple[T, ...], default:
     for choice in allowed:
         if value.lower().replace("_", "-") == choice:
             return choice
-    raise ConfigError(f"{name} must be {' or '.join(allowed)}, not {value!r}")
+    raise ConfigError(f"{name} must be {' or '.join(allowed)}, not {value!r}", name)
 
 
 def _switch(text: Mapping[str, str], name: str) -> bool:
     value = (_try_text(text, name) or "false").lower()
     if value not in ("true", "false"):
-        raise ConfigError(f"{name} must be true or false, not {value!r}")
+        raise ConfigError(f"{name} must be true or false, not {value!r}", name)
     return value == "true"
 
 
@@ -329,8 +342,10 @@ def _duration_ms(text: Mapping[str, str], name: str, default: int) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", value.lower())
     unit = _UNITS_MS.get(found.group(2)) if found else None
     if found is None or unit is None:
-        raise ConfigError(f"{name} must be a time with its unit, like '90 s' or '15 min', not {value!r}")
+        raise ConfigError(
+            f"{name} must be a time with its unit, like '90 s' or '15 min', not {value!r}", name
+        )
     duration = round(float(found.group(1)) * unit)
     if not 1 <= duration <= _LONGEST_MS:
-        raise ConfigError(f"{name} must be between 1 ms and 24 days, not {value!r}")
+        raise ConfigError(f"{name} must be between 1 ms and 24 days, not {value!r}", name)
     return duration

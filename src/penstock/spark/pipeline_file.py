@@ -43,7 +43,11 @@ class Definition:
         Raises:
             PipelineDefinitionError: always.
         """
-        raise PipelineDefinitionError(self.describe(path, problem))
+        raise self.refusal(path, problem)
+
+    def refusal(self, path: KeyPath, problem: str) -> PipelineDefinitionError:
+        """The same, to be raised with a cause."""
+        return PipelineDefinitionError(self.describe(path, problem), name_of(path))
 
     def describe(self, path: KeyPath, problem: str) -> str:
         """`orders.toml:12: [sink] topic: ` and the problem."""

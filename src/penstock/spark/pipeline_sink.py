@@ -77,12 +77,17 @@ def _parsed(pipeline: Pipeline) -> SinkOptions:
             sink_settings(options)
     except ConfigError as error:
         words = str(error)
-        named = _named_in(words, pipeline.sink.options)
+        named = _given_as(error.option, pipeline.sink.options) or _named_in(words, pipeline.sink.options)
         table = Table(pipeline.definition, ("sink",))
         if named is None:
             table.refuse("options", words)
         table.refuse_option(named, words)
     return options
+
+
+def _given_as(option: str | None, options: Iterable[str]) -> str | None:
+    """An option as the definition spells it, if it is there."""
+    return next((name for name in options if option is not None and name.lower() == option.lower()), None)
 
 
 def _named_in(words: str, options: Iterable[str]) -> str | None:

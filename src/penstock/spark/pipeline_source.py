@@ -36,7 +36,7 @@ def checked(definition: Definition, path: KeyPath, make: Callable[[], DataFrame]
     except PipelineDefinitionError:
         raise
     except Exception as error:
-        raise PipelineDefinitionError(definition.describe(path, spark_words(error))) from error
+        raise definition.refusal(path, spark_words(error)) from error
     return frame
 
 
@@ -106,9 +106,7 @@ class Steps:
             module = importlib.import_module(module_name)
         except Exception as error:
             problem = f"cannot import {module_name!r} ({type(error).__name__}: {error}); it is looked for in"
-            raise PipelineDefinitionError(
-                self._definition.describe(path, f"{problem} {folder} and on Python's path")
-            ) from error
+            raise self._definition.refusal(path, f"{problem} {folder} and on Python's path") from error
         found = getattr(module, function_name, None)
         if not callable(found):
             self._definition.refuse(path, f"the module {module_name!r} has no function {function_name!r}")
@@ -121,7 +119,7 @@ class Steps:
             after = function(rows)
         except Exception as error:
             problem = f"raised {type(error).__name__}: {spark_words(error)}"
-            raise PipelineDefinitionError(self._definition.describe((*path, "python"), problem)) from error
+            raise self._definition.refusal((*path, "python"), problem) from error
         if not (hasattr(after, "schema") and hasattr(after, "createOrReplaceTempView")):
             self._definition.refuse(
                 (*path, "python"), f"gave {type(after).__name__}; a step takes a DataFrame and returns one"

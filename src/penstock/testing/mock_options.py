@@ -113,5 +113,7 @@ def _serializer(options: Mapping[str, Any], option: str) -> Serializer:
 def _plugin(options: Mapping[str, Any], option: str) -> Any | None:
     plugin = options.get(option)
     if isinstance(plugin, str):
-        raise ConfigError(f"{option}: MockProducer takes an object or a class, not the name {plugin!r}")
+        raise ConfigError(
+            f"{option}: MockProducer takes an object or a class, not the name {plugin!r}", option
+        )
     return plugin() if isinstance(plugin, type) else plugin
