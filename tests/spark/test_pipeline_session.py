@@ -6,13 +6,20 @@ from __future__ import annotations
 import builtins
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_spark import shell_environment
 
 from penstock.errors import PipelineError
 from penstock.spark.pipeline_check import load_pipeline
-from penstock.spark.pipeline_session import pipeline_session, set_worker_python, silence_query_errors
+from penstock.spark.pipeline_session import (
+    _settings,
+    pipeline_session,
+    set_worker_python,
+    silence_query_errors,
+)
 
 DEFINITION: dict[str, Any] = {
     "source": {"sql": "SELECT 1"},
@@ -52,6 +59,41 @@ def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         pipeline_session(load_pipeline(DEFINITION), None),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("asked", "verbose", "level"),
+    [({}, False, "OFF"), ({}, True, "WARN"), ({"spark.log.level": "ERROR"}, False, "ERROR")],
+    ids=["by default", "with --debug", "as the definition says"],
+)
+def test_sparks_own_log_is_off_unless_asked_for(
+    asked: dict[str, str], verbose: bool, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert _settings(asked, remote=False, verbose=verbose)["spark.log.level"] == level
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_task_that_fails_is_told_without_javas_stack(tmp_path: Path, debug: bool) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(
+        """
+        source.sql = "SELECT CAST(if(id < 0, '1', 'ann') AS INT) AS id FROM range(4)"
+        sink = { topic = "t", options = { "kafka.bootstrap.servers" = "nowhere:1" } }
+        spark.settings."spark.ui.enabled" = "false"
+        """,
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "penstock", "run", str(path), "--dry-run", *["--debug"] * debug]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=shell_environment()
+    )
+    assert "No sample: [CAST_INVALID_INPUT] The value 'ann'" in done.stdout, done.stderr
+    assert ("org.apache.spark.SparkNumberFormatException" in done.stderr) == debug
+    assert ("\tat org.apache.spark." in done.stderr) == debug
 
 
 @pytest.mark.parametrize("silenced", [True, False])

@@ -134,8 +134,8 @@ def _settings(wanted: Mapping[str, str], *, remote: bool, verbose: bool) -> dict
 
         given = SparkConf()
         return {name: value for name, value in settings.items() if not given.contains(name)}
-    # On a terminal the view and one line for an error; a log file may have Spark's own errors too.
-    quiet = "OFF" if sys.stderr.isatty() else "ERROR"
-    settings.setdefault("spark.log.level", "WARN" if verbose else quiet)
+    # What fails is told in one line, with its cause. Spark's loggers would tell it again, with Java's stack for every
+    # attempt of every task; and that they were stopped when a dry run stops its query, as if something had failed.
+    settings.setdefault("spark.log.level", "WARN" if verbose else "OFF")
     settings.setdefault("spark.ui.showConsoleProgress", "false")
     return settings
