@@ -7,7 +7,7 @@ import pytest
 
 from penstock.control.client import ControlClient
 from penstock.control.topic_look import PATIENCE_SECONDS, TopicLook, patience_of
-from penstock.errors import ConfigError, KafkaTimeoutError, TopicAuthorizationError
+from penstock.errors import BrokerError, ConfigError, KafkaTimeoutError, TopicAuthorizationError
 from penstock.testing import FakeKafka
 from penstock.testing.settings import ClusterSettings
 
@@ -40,6 +40,15 @@ def test_a_missing_right_is_told_at_once() -> None:
             pytest.raises(TopicAuthorizationError, match="right WRITE"),
         ):
             client.run(TopicLook(["orders"]).steps(), 60.0)
+
+
+def test_a_name_that_cannot_be_one_is_told_at_once() -> None:
+    with (
+        FakeKafka() as kafka,
+        ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
+        pytest.raises(BrokerError, match=r"topic 'no name!'"),
+    ):
+        client.run(TopicLook(["no name!"]).steps(), 60.0)
 
 
 @pytest.mark.parametrize("name", ["max.block.ms", "max_block_ms"])

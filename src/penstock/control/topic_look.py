@@ -58,7 +58,7 @@ class TopicLook:
             return broker_error(code)
         for row in body["topics"]:
             if row["error_code"]:
-                error = broker_error(row["error_code"])
+                error = broker_error(row["error_code"], f"topic {row['name']!r}")
                 if isinstance(error, TopicAuthorizationError):
                     return _may_not_write(row["name"])
                 if isinstance(error, UnknownTopicOrPartitionError):
