@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from ..serializers import Serializer
 from .config_input import ConfigSource, read_values
@@ -24,7 +25,8 @@ _producer_numbers = itertools.count(1)
 _PLUGIN_KINDS = (Kind.CLASS, Kind.CLASSES)
 
 
-class ProducerConfig(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProducerConfig:
     """All options of a producer, with Kafka's names in snake case.
 
     Attributes:

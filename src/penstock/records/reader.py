@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock._primitives_cy import read_varint
@@ -44,7 +45,8 @@ class Record(NamedTuple):
     headers: tuple[Header, ...]
 
 
-class RecordBatch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
     """One batch: the header's fields in wire order, then the records section as it came.
 
     Attributes:

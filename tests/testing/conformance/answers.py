@@ -88,7 +88,9 @@ class Normaliser:
     def _batch(self, batch: RecordBatch) -> dict[str, Any]:
         # The checksum was checked by the reader; it covers times and ids. The position is that in the answer.
         left_out = ("payload", "crc", "position")
-        fields = {name: value for name, value in batch._asdict().items() if name not in left_out}
+        fields = {
+            name: getattr(batch, name) for name in RecordBatch.__dataclass_fields__ if name not in left_out
+        }
         rows = [record._asdict() for record in batch.records()]
         return self._fields(fields | {"contents": rows})
 
