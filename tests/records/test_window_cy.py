@@ -121,6 +121,17 @@ def test_a_large_batch_is_filled_just_so(form):
     assert bytes(writers[0].raw_records()) == bytes(writers[1].raw_records())
 
 
+def test_a_full_segment_is_told_apart_from_a_full_batch(form):
+    window = open_window(form, make_rows(form, [(b"v" * 93, None, (), 1)] * 20))
+    refusals = {}
+    for limit in (700, 10_000):
+        writer = form._batch_cy.BatchWriter(bytearray(1000), limit, 0.9)
+        window.append_to(writer, 0, 20, PLENTY)
+        refusals[limit] = window.refusal
+        assert writer.append(1, None, b"v" * 93, None) == window.refusal
+    assert refusals == {700: form._batch_cy.NO_ROOM, 10_000: form._batch_cy.NEEDS_SEGMENT}
+
+
 def test_appending_stops_when_the_budget_is_used_up(form):
     window = open_window(form, make_rows(form, [(b"v" * 93, None, (), 1)] * 20))
     writer = form._batch_cy.BatchWriter(bytearray(10_000), 10_000)

@@ -35,17 +35,19 @@ cdef class Rows:
     cdef readonly IntColumn timestamp
     cdef readonly BytesColumn topic
     cdef Py_ssize_t payload          # bytes of key and value of the row written last
-    cdef Py_ssize_t _key_size        # of the row looked at last
-    cdef Py_ssize_t _value_size
-    cdef Py_ssize_t _body
+    cdef Py_ssize_t _key_size        # of the row that `bound` looked at last
 
     cdef Py_ssize_t bound(self, Py_ssize_t row) noexcept nogil
     cdef int place(
         self, Py_ssize_t row, int partitions, Py_ssize_t limit, bint hash_keys
     ) noexcept nogil
     cpdef long long timestamp_at(self, Py_ssize_t row, long long now_ms) noexcept nogil
-    cdef void prefetch(self, Py_ssize_t row) noexcept nogil
-    cdef Py_ssize_t measure(self, Py_ssize_t row, long long delta, Py_ssize_t index) noexcept nogil
-    cdef Py_ssize_t write(
-        self, unsigned char* memory, Py_ssize_t at, Py_ssize_t row, long long delta, Py_ssize_t index
+    cdef Py_ssize_t append(
+        self,
+        unsigned char* memory,
+        Py_ssize_t at,
+        Py_ssize_t room,
+        Py_ssize_t row,
+        long long delta,
+        Py_ssize_t index,
     ) noexcept nogil

@@ -2,7 +2,7 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False
 """Rows of columns, and how each is written as a record. Compiled if possible.
 
-What `Rows.write` writes is byte for byte what `BatchWriter.append` would have written. Nothing here touches a Python
+What `Rows.append` writes is byte for byte what `BatchWriter.append` would have written. Nothing here touches a Python
 object but the methods that give one, so that the loops over rows run without the interpreter lock.
 """
 
@@ -20,12 +20,12 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock._primitives_cy import partition_at, put_varint, varint_size
     from cython.cimports.penstock.records._columns_cy import BytesColumn
-    from cython.cimports.penstock.records._find_cy import find_in, prefetch_in
+    from cython.cimports.penstock.records._find_cy import find_in
     from cython.cimports.penstock.records._memory_cy import bytes_at, ints_at, is_null, longs_at
 else:
     from penstock._primitives_cy import partition_at, put_varint, varint_size
     from penstock.records._columns_cy import BytesColumn
-    from penstock.records._memory import bytes_at, find_in, ints_at, is_null, longs_at, prefetch_in
+    from penstock.records._memory import bytes_at, find_in, ints_at, is_null, longs_at
 
 from penstock.records._columns_cy import (
     FIXED,
@@ -87,8 +87,8 @@ def _size_of(value: cython.longlong) -> cython.Py_ssize_t:
 @cython.exceptval(check=False)
 def _put(memory: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
     """Write a varint, likewise."""
-    if 0 <= value < 64:
-        memory[at] = value << 1
+    if -1 <= value < 64:
+        memory[at] = value << 1 if value >= 0 else 1
         return at + 1
     if 64 <= value < 8192:
         memory[at] = (value << 1 & 0x7F) | 0x80
@@ -337,58 +337,55 @@ class Rows:
         moment: cython.longlong = self.timestamp.at(row)
         return now_ms if moment == _NULL else moment
 
-    def prefetch(self, row: cython.Py_ssize_t) -> None:
-        """Let the processor fetch a row that will be written soon."""
-        if self.value is not None:
-            prefetch_in(self.value, row)
-        if self.key is not None:
-            prefetch_in(self.key, row)
-
-    def measure(
-        self, row: cython.Py_ssize_t, delta: cython.longlong, index: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
-        """Look at a row, and give the bytes of its record; `write` writes what was looked at."""
-        self._key_size = -1 if self.key is None else find_in(self.key, row)
-        self._value_size = -1 if self.value is None else find_in(self.value, row)
-        section: cython.Py_ssize_t = 1 if self.headers is None else self.headers.measure(row)
-        self._body = (
-            1
-            + _size_of(delta)
-            + _size_of(index)
-            + _field_size(self._key_size)
-            + _field_size(self._value_size)
-            + section
-        )
-        return _size_of(self._body) + self._body
-
-    def write(
+    def append(
         self,
         memory: cython.p_uchar,
         at: cython.Py_ssize_t,
+        room: cython.Py_ssize_t,
         row: cython.Py_ssize_t,
         delta: cython.longlong,
         index: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Write the record of the row that was measured last; the position behind it."""
-        self.payload = 0
-        at = _put(memory, at, self._body)
+        """Write a row as a record, unless that takes more than `room`; the bytes that it takes.
+
+        All that is looked at is in local variables before the first byte is written: to a compiler, any byte of memory
+        may be one of this object's.
+        """
+        key: cython.p_const_uchar = memory  # where it is null, nobody looks there
+        value: cython.p_const_uchar = memory
+        key_size: cython.Py_ssize_t = -1
+        value_size: cython.Py_ssize_t = -1
+        section: cython.Py_ssize_t = 1
+        if self.key is not None:
+            key_size = find_in(self.key, row)
+            key = self.key.found
+        if self.value is not None:
+            value_size = find_in(self.value, row)
+            value = self.value.found
+        if self.headers is not None:
+            section = self.headers.measure(row)
+        body: cython.Py_ssize_t = (
+            1 + _size_of(delta) + _size_of(index) + _field_size(key_size) + _field_size(value_size) + section
+        )
+        size: cython.Py_ssize_t = _size_of(body) + body
+        if size > room:
+            return size
+        self.payload = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+        at = _put(memory, at, body)
         memory[at] = 0  # record attributes: none are defined
         at = _put(memory, at + 1, delta)
         at = _put(memory, at, index)
-        if self._key_size < 0:
-            at = _put(memory, at, -1)
+        at = _put(memory, at, key_size)
+        if key_size > 0:
+            at = _copy(memory, at, key, key_size)
+        at = _put(memory, at, value_size)
+        if value_size > 0:
+            at = _copy(memory, at, value, value_size)
+        if self.headers is None:
+            memory[at] = 0
         else:
-            at = _put_field(memory, at, self.key.found, self._key_size)
-            self.payload += self._key_size
-        if self._value_size < 0:
-            at = _put(memory, at, -1)
-        else:
-            at = _put_field(memory, at, self.value.found, self._value_size)
-            self.payload += self._value_size
-        if self.headers is not None:
-            return self.headers.put(memory, at, row)
-        memory[at] = 0
-        return at + 1
+            self.headers.put(memory, at, row)
+        return size
 
     def record(self, row: cython.Py_ssize_t) -> tuple[Any, ...]:
         """A row as Python objects: value, key, headers, partition, timestamp; None for null."""

@@ -26,11 +26,13 @@ if cython.compiled:
     from cython.cimports.penstock._primitives_cy import partition_at
     from cython.cimports.penstock.records._batch_cy import BatchWriter
     from cython.cimports.penstock.records._columns_cy import BytesColumn
+    from cython.cimports.penstock.records._find_cy import prefetch_in
     from cython.cimports.penstock.records._rows_cy import Rows
 else:
     from penstock._primitives_cy import partition_at
     from penstock.records._batch_cy import BatchWriter
     from penstock.records._columns_cy import BytesColumn
+    from penstock.records._memory import prefetch_in
     from penstock.records._rows_cy import Rows
 
 STICKY = -1  # as `Rows.place` says
@@ -339,9 +341,13 @@ class Window:
         at: cython.Py_ssize_t = writer._at
         count: cython.Py_ssize_t = writer.count
         raw: cython.Py_ssize_t = writer.raw_size
+        # Where there is nothing yet, the first row sets it.
+        base: cython.longlong = writer.base_timestamp
+        latest: cython.longlong = writer.max_timestamp
+        largest: cython.Py_ssize_t = writer.max_record_size
         payload: cython.Py_ssize_t = 0
-        timestamp: cython.longlong
-        delta: cython.longlong
+        timestamp: cython.longlong = self.now_ms
+        room: cython.Py_ssize_t
         size: cython.Py_ssize_t
         step: cython.Py_ssize_t = first
         row: cython.Py_ssize_t
@@ -349,34 +355,51 @@ class Window:
         while step < last and raw - writer.raw_size < budget:
             row = self.first + (self._order[step] if self.ordered else step)
             if cython.compiled and self.ordered and step + _AHEAD < last:
-                rows.prefetch(self.first + self._order[step + _AHEAD])
-            timestamp = rows.timestamp_at(row, self.now_ms)
-            delta = timestamp - writer.base_timestamp if count else 0
-            size = rows.measure(row, delta, count)
-            if count and _estimated(writer, raw) + size > writer.limit:
-                self.refusal = _NO_ROOM
-                break
-            if at + size > writer._end:
-                self.refusal = _NEEDS_SEGMENT if count and writer.ratio != 1.0 else _NO_ROOM
-                break
-            at = rows.write(writer._memory, at, row, delta, count)
-            payload += rows.payload
+                _prefetch(rows, self.first + self._order[step + _AHEAD])
+            if rows.timestamp is not None:
+                timestamp = rows.timestamp_at(row, self.now_ms)
+            room = writer._end - at
             if count == 0:
-                writer.base_timestamp = timestamp
-                writer.max_timestamp = timestamp
-            elif timestamp > writer.max_timestamp:
-                writer.max_timestamp = timestamp
-            if size > writer.max_record_size:
-                writer.max_record_size = size
+                base = latest = timestamp
+            elif room > writer.limit - _estimated(writer, raw):
+                room = writer.limit - _estimated(writer, raw)
+            size = rows.append(writer._memory, at, room, row, timestamp - base, count)
+            if size > room:
+                self.refusal = _NO_ROOM
+                if count and writer.ratio != 1.0 and _estimated(writer, raw) + size <= writer.limit:
+                    self.refusal = _NEEDS_SEGMENT
+                break
+            at += size
+            payload += rows.payload
+            if timestamp > latest:
+                latest = timestamp
+            if size > largest:
+                largest = size
             raw += size
             count += 1
             step += 1
         # Written first and counted last: see the writer's second rule.
         self.payload = payload
+        if count:
+            writer.base_timestamp = base
+            writer.max_timestamp = latest
+        writer.max_record_size = largest
         writer._at = at
         writer.raw_size = raw
         writer.count = count
         return step - first
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _prefetch(rows: Rows, row: cython.Py_ssize_t) -> cython.void:
+    """Let the processor fetch a row that will be written soon."""
+    if rows.value is not None:
+        prefetch_in(rows.value, row)
+    if rows.key is not None:
+        prefetch_in(rows.key, row)
 
 
 @cython.cfunc
