@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from penstock.errors import ConfigError
 from penstock.sink import BatchPlan, DriverIdentity, Step, reached
 from penstock.spark.commit_message import TaskMessage
+from penstock.spark.lasting_objects import spare_lasting_objects
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.plain_errors import plain_errors
 from penstock.spark.progress_file import append_progress
@@ -103,6 +104,7 @@ class Write:
             check_cluster(self._options, client=driver_client(self._settings))
             self._plan = prepare(self._settings, DriverIdentity.current())
         self._is_planned = True
+        spare_lasting_objects()
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Do the work of one task."""
@@ -111,8 +113,11 @@ class Write:
         with plain_errors():
             task = current_task(streaming=self._options.streaming, exactly_once=self._options.exactly_once)
             if self._plan is None:
-                return write_at_least_once(self._options, task, batches)
-            return write_exactly_once(self._options, self._plan, task, batches)
+                message = write_at_least_once(self._options, task, batches)
+            else:
+                message = write_exactly_once(self._options, self._plan, task, batches)
+        spare_lasting_objects()
+        return message
 
     def commit(self, messages: Messages, batch_id: int) -> None:
         """Make the batch visible, on the driver."""
@@ -136,6 +141,7 @@ class Write:
                 )
             if self._options.progress_file is not None:
                 append_progress(self._options.progress_file, batch_id, report, skipped=skipped)
+        spare_lasting_objects()
 
     def abort(self, messages: Messages, batch_id: int) -> None:
         """Give the batch up, on the driver."""
