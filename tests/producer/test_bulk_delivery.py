@@ -52,6 +52,14 @@ def test_parts_are_added_up_by_partition():
     }
 
 
+def test_offsets_are_told_from_the_smallest_to_the_largest_whatever_came_first():
+    late, early, between = (BatchResult("t", 0) for _ in range(3))
+    bulk = bulk_of(*((result, 0, 2, 0, (0, 2, None)) for result in (late, early, between)))
+    for result, offset in ((late, 90), (early, 10), (between, 50)):
+        result.settle(offset)
+    assert bulk.result(0).partitions == {TopicPartition("t", 0): PartitionReport(6, 10, 91)}
+
+
 def test_failed_rows_are_named_over_all_chunks():
     failed, fine = BatchResult("t", 0), BatchResult("t", 1)
     bulk = bulk_of(

@@ -36,7 +36,6 @@ Part = tuple[BatchResult, int, int, int, Span]
 Lost = tuple[Exception, int, Span]
 Failed = tuple[KafkaError, int, Span]  # of those that were accepted
 
-_NOTHING = PartitionReport(0, -1, -1)
 _FEW_PARTS = 256  # fewer than this are not worth adding up while rows are sent
 
 
@@ -55,7 +54,8 @@ class BulkDelivery:
         self._records = 0
         self._bytes = 0
         self._accepted = 0
-        self._partitions: dict[TopicPartition, PartitionReport] = {}
+        # By topic and partition: records, first offset, last offset.
+        self._sums: dict[tuple[str, int], list[int]] = {}
         self._failed: list[Failed] = []  # accepted and not delivered
         self._refused: list[Lost] = []  # not accepted
         self._worth = _FEW_PARTS
@@ -219,9 +219,18 @@ class BulkDelivery:
         """Add records of a batch that was written."""
         self._records += count
         self._bytes += payload
-        place = TopicPartition(result.topic, result.partition)
-        report = self._partitions.get(place, _NOTHING)
-        self._partitions[place] = _extended(report, result.base_offset, index, count)
+        place = (result.topic, result.partition)
+        sums = self._sums.get(place)
+        if sums is None:
+            sums = self._sums[place] = [0, -1, -1]
+        sums[0] += count
+        if result.base_offset >= 0:
+            first = result.base_offset + index
+            last = first + count - 1
+            if not 0 <= sums[1] < first:
+                sums[1] = first
+            if last > sums[2]:
+                sums[2] = last
 
     def _add_locked(self, leaf: Leaf, part: Part, base_row: int) -> None:
         result = leaf.result
@@ -237,7 +246,10 @@ class BulkDelivery:
     def _report(self, failed: list[Lost]) -> BulkReport:
         with self._lock:
             errors = _in_order(_row_errors([*failed, *self._refused]))
-            return BulkReport(self._records, self._bytes, dict(self._partitions), tuple(errors))
+            partitions = {
+                TopicPartition(*place): PartitionReport(*sums) for place, sums in self._sums.items()
+            }
+            return BulkReport(self._records, self._bytes, partitions, tuple(errors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,18 +292,6 @@ def _failures(leaf: Leaf) -> Iterator[tuple[int, int, KafkaError]]:
     for error, some in numbers:
         first, *others = some
         yield first, first + len(others) + 1, error
-
-
-def _extended(report: PartitionReport, base_offset: int, index: int, count: int) -> PartitionReport:
-    """A report with some more records."""
-    records, first_offset, last_offset = report
-    if base_offset < 0:
-        return PartitionReport(records + count, first_offset, last_offset)
-    first = base_offset + index
-    last = first + count - 1
-    if first_offset >= 0:
-        first, last = min(first, first_offset), max(last, last_offset)
-    return PartitionReport(records + count, first, last)
 
 
 def span_rows(span: Span, base_row: int) -> Sequence[int]:

@@ -50,6 +50,43 @@ def is_compiled() -> bool:
     return bool(cython.compiled)
 
 
+def text_lengths(
+    offsets: cython.size_t,
+    validity: cython.size_t,
+    is_large: cython.bint,
+    first: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
+) -> bytearray:
+    """The length of each text of an Arrow column as a whole number of 32 bits; -1 for a null.
+
+    Args:
+        offsets: where the column's offsets are, of 64 bits if `is_large`.
+        validity: where its bitmap of valid rows is; 0 where it has none.
+        is_large: see there.
+        first: the row to begin with.
+        count: how many rows.
+    """
+    found: bytearray = bytearray(4 * count)
+    end: cython.Py_ssize_t = first + count
+    ints: cython.p_const_int = ints_at(0 if is_large else offsets, end + 1)
+    longs: cython.p_const_longlong = longs_at(offsets if is_large else 0, end + 1)
+    valid: cython.p_const_uchar = bytes_at(validity, (end + 7) // 8)
+    sizes: cython.p_int
+    if cython.compiled:
+        sizes = cython.cast(cython.p_int, PyByteArray_AS_STRING(found))
+    else:
+        sizes = memoryview(found).cast("i")
+    at: cython.Py_ssize_t
+    for at in range(count):
+        if validity and is_null(valid, first + at):
+            sizes[at] = -1
+        elif is_large:
+            sizes[at] = longs[first + at + 1] - longs[first + at]
+        else:
+            sizes[at] = ints[first + at + 1] - ints[first + at]
+    return found
+
+
 @cython.final
 @cython.cclass
 class IntColumn:

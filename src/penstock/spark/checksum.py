@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from penstock.records._columns_cy import text_lengths
 from penstock.records.crc import crc32c
 
 if TYPE_CHECKING:
@@ -58,34 +59,27 @@ class _TextChecksum:
         self.parts = (0, 0)
 
     def add(self, column: pa.Array) -> None:
-        content, lengths = self.parts
-        self.parts = (_with_bytes(content, column), _with_numbers(lengths, _binary_length(column)))
+        if len(column):
+            content, lengths = self.parts
+            self.parts = _with_texts(content, lengths, column)
 
     def add_nulls(self, count: int) -> None:
         content, lengths = self.parts
         self.parts = (content, crc32c(_NULL * count, lengths))
 
 
-def _binary_length(column: pa.Array) -> pa.Array:
-    """The length of each text; null for a null."""
-    try:
-        # pyarrow.compute has it from here. That module makes a Python function of everything that Arrow can do, which
-        # takes 20 ms, and the first task of each worker would wait for it.
-        from pyarrow._compute import call_function
-    except ImportError:
-        from pyarrow.compute import call_function
-    return call_function("binary_length", [column])
-
-
-def _with_bytes(checksum: int, column: pa.Array) -> int:
-    """The checksum with the bytes of one more array. Spark leaves no bytes below a null, so nulls add none."""
-    _, offsets, data = column.buffers()
-    if data is None or not len(column):
-        return checksum
+def _with_texts(content: int, lengths: int, column: pa.Array) -> tuple[int, int]:
+    """Both checksums with one more array that is not empty. Spark leaves no bytes below a null, so nulls add none."""
+    validity, offsets, data = column.buffers()
     # 64-bit offsets under spark.sql.execution.arrow.useLargeVarTypes.
-    places = memoryview(offsets).cast("B").cast("q" if str(column.type).startswith("large_") else "i")
-    start, end = places[column.offset], places[column.offset + len(column)]
-    return crc32c(memoryview(data)[start:end], checksum)
+    is_large = str(column.type).startswith("large_")
+    first, count = column.offset, len(column)
+    if data is not None:
+        places = memoryview(offsets).cast("B").cast("q" if is_large else "i")
+        content = crc32c(memoryview(data)[places[first] : places[first + count]], content)
+    # Not by Arrow's own function: that lets go of the interpreter lock, and waits to get it back, for 10 us of work.
+    valid = 0 if validity is None else validity.address
+    return content, crc32c(text_lengths(offsets.address, valid, is_large, first, count), lengths)
 
 
 def _with_numbers(checksum: int, column: pa.Array) -> int:
