@@ -229,8 +229,7 @@ class BulkDelivery:
             last = first + count - 1
             if not 0 <= sums[1] < first:
                 sums[1] = first
-            if last > sums[2]:
-                sums[2] = last
+            sums[2] = max(sums[2], last)
 
     def _add_locked(self, leaf: Leaf, part: Part, base_row: int) -> None:
         result = leaf.result
