@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.spark.lasting_objects import BEFORE_IMPORTS, spare_lasting_objects
+
 __all__ = ["run_pipeline"]
+
+spare_lasting_objects(BEFORE_IMPORTS)
 
 
 def __getattr__(name: str) -> Any:

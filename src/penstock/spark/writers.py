@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from penstock.errors import ConfigError
 from penstock.sink import BatchPlan, DriverIdentity, Step, reached
 from penstock.spark.commit_message import TaskMessage
-from penstock.spark.lasting_objects import spare_lasting_objects
+from penstock.spark.lasting_objects import AFTER_FIRST_WORK, spare_lasting_objects
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.plain_errors import plain_errors
 from penstock.spark.progress_file import append_progress
@@ -104,7 +104,7 @@ class Write:
             check_cluster(self._options, client=driver_client(self._settings))
             self._plan = prepare(self._settings, DriverIdentity.current())
         self._is_planned = True
-        spare_lasting_objects()
+        spare_lasting_objects(AFTER_FIRST_WORK)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Do the work of one task."""
@@ -116,7 +116,7 @@ class Write:
                 message = write_at_least_once(self._options, task, batches)
             else:
                 message = write_exactly_once(self._options, self._plan, task, batches)
-        spare_lasting_objects()
+        spare_lasting_objects(AFTER_FIRST_WORK)
         return message
 
     def commit(self, messages: Messages, batch_id: int) -> None:
@@ -141,7 +141,7 @@ class Write:
                 )
             if self._options.progress_file is not None:
                 append_progress(self._options.progress_file, batch_id, report, skipped=skipped)
-        spare_lasting_objects()
+        spare_lasting_objects(AFTER_FIRST_WORK)
 
     def abort(self, messages: Messages, batch_id: int) -> None:
         """Give the batch up, on the driver."""
