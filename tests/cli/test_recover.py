@@ -86,7 +86,7 @@ def sinks(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSinks]:
     fake = FakeSinks()
     monkeypatch.setattr(recover, "inspect_sinks", fake.inspect)
     monkeypatch.setattr(recover, "roll_forward", fake.roll)
-    monkeypatch.setattr(recover, "look", lambda client, config: None)
+    monkeypatch.setattr(recover, "look", lambda *_: None)
     return fake
 
 

@@ -3,20 +3,29 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from penstock.control.client import ControlClient
-from penstock.control.topic_look import PATIENCE_SECONDS, TopicLook, patience_of
-from penstock.errors import BrokerError, ConfigError, KafkaTimeoutError, TopicAuthorizationError
+from penstock.control import ControlClient, topic_look
+from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
+from penstock.errors import (
+    BrokerError,
+    KafkaTimeoutError,
+    NetworkError,
+    TopicAuthorizationError,
+    broker_error,
+)
 from penstock.testing import FakeKafka
 from penstock.testing.settings import ClusterSettings
+from penstock.types import Node
 
 
 def test_topics_that_are_there_or_can_be_made_are_found() -> None:
     with FakeKafka(topics={"orders": 1}) as kafka:
         with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
             look = TopicLook(["orders", "made-by-the-asking"])
-            client.run(look.steps(), 10.0)
+            look.run(client, 10.0)
         assert look.missing is None
 
 
@@ -27,7 +36,7 @@ def test_a_missing_topic_is_named() -> None:
             ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
             pytest.raises(KafkaTimeoutError),
         ):
-            client.run(look.steps(), 0.2)
+            look.run(client, 0.2)
         assert look.missing == "order"
 
 
@@ -39,7 +48,7 @@ def test_a_missing_right_is_told_at_once() -> None:
             ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
             pytest.raises(TopicAuthorizationError, match="right WRITE"),
         ):
-            client.run(TopicLook(["orders"]).steps(), 60.0)
+            TopicLook(["orders"]).run(client, 60.0)
 
 
 def test_a_name_that_cannot_be_one_is_told_at_once() -> None:
@@ -48,12 +57,71 @@ def test_a_name_that_cannot_be_one_is_told_at_once() -> None:
         ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
         pytest.raises(BrokerError, match=r"topic 'no name!'"),
     ):
-        client.run(TopicLook(["no name!"]).steps(), 60.0)
+        TopicLook(["no name!"]).run(client, 60.0)
 
 
-@pytest.mark.parametrize("name", ["max.block.ms", "max_block_ms"])
-def test_the_users_own_patience_counts(name: str) -> None:
-    assert patience_of({"bootstrap.servers": "x:1"}) == PATIENCE_SECONDS
-    assert patience_of({name: "120000"}) == 120.0
-    with pytest.raises(ConfigError, match=r"max\.block\.ms must be a number"):
-        patience_of({name: "soon"})
+def test_a_missing_topic_is_told_soon_however_patient_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_look, "PATIENCE_SECONDS", 0.3)
+    look = TopicLook(["order"])
+    started = time.monotonic()
+    with (
+        FakeKafka(settings=ClusterSettings(auto_create_topics=False)) as kafka,
+        ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
+        pytest.raises(KafkaTimeoutError),
+    ):
+        look.run(client, 60.0)
+    assert look.missing == "order"
+    assert time.monotonic() - started < 30
+
+
+def test_brokers_at_addresses_of_no_use_are_told_from_a_wrong_bootstrap_server() -> None:
+    look = TopicLook(["orders"])
+    with FakeKafka(topics={"orders": 1}, brokers=1) as kafka:
+        servers = kafka.bootstrap_servers
+        with kafka.locked() as cluster:
+            (broker,) = cluster.nodes
+            cluster.set_address(broker, "127.0.0.1", 1)
+        with (
+            ControlClient({"bootstrap.servers": servers}) as client,
+            pytest.raises(KafkaTimeoutError),
+        ):
+            look.run(client, 0.5)
+    assert [(node.id, node.port) for node in look.unreached] == [(broker, 1)]
+    said = why_unreached(servers, look.unreached)
+    assert said.startswith(f"{servers} answers, but ")
+    assert f"broker {broker} at 127.0.0.1:1" in said
+    assert "connection refused" in said
+    assert "Check advertised.listeners" in said
+
+
+def test_a_cluster_that_was_reached_and_is_gone_has_no_wrong_addresses() -> None:
+    with FakeKafka(topics={"orders": 1}, brokers=1) as kafka:
+        client = ControlClient({"bootstrap.servers": kafka.bootstrap_servers})
+        client.brokers()
+    look = TopicLook(["orders"])
+    with client, pytest.raises(KafkaTimeoutError):
+        look.run(client, 0.5)
+    assert not look.unreached
+
+
+def test_nobody_listens_is_no_wrong_address_of_the_cluster() -> None:
+    look = TopicLook([])
+    with ControlClient({"bootstrap.servers": "127.0.0.1:1"}) as client:
+        with pytest.raises(KafkaTimeoutError) as caught:
+            look.run(client, 0.3)
+        assert not look.unreached
+    assert why_unreachable(caught.value).startswith("cannot connect to bootstrap server 127.0.0.1:1")
+
+
+def test_no_news_from_the_way_there_is_put_in_words() -> None:
+    silence = KafkaTimeoutError("not done after 8.0 s, waiting for METADATA to any broker")
+    assert why_unreachable(silence) == "no answer"
+    assert why_unreachable(KafkaTimeoutError("something else")) == "something else"
+    said = why_unreached("kafka:9092", {Node(3, "internal", 9092): None})
+    assert "cannot be reached from here: no answer from broker 3 at internal:9092. Check" in said
+
+
+def test_answers_are_told_from_troubles_on_the_way() -> None:
+    assert is_answer(broker_error(5))
+    assert not is_answer(NetworkError("the connection broke"))
+    assert not is_answer(None)

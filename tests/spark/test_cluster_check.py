@@ -8,6 +8,7 @@ import time
 import pytest
 
 from penstock.control.client import ControlClient
+from penstock.control.topic_look import TopicLook
 from penstock.errors import AuthenticationError, ConfigError, KafkaError, TopicAuthorizationError
 from penstock.protocol.messages import API_VERSIONS, METADATA
 from penstock.sink import SinkSettings, driver_client
@@ -16,6 +17,7 @@ from penstock.spark import cluster_check
 from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import SinkOptions
 from penstock.testing import FakeKafka
+from penstock.testing.faults import Fault
 from penstock.testing.settings import ClusterSettings
 
 NOBODY_LISTENS = "127.0.0.1:1"
@@ -80,6 +82,54 @@ def test_a_topic_that_is_not_there_is_named() -> None:
             check_cluster(options(kafka.bootstrap_servers, "order"), patience=0.5)
         with pytest.raises(ConfigError, match=r"'bad' \(option deadLetterTopic\) does not exist"):
             check_cluster(options(kafka.bootstrap_servers, "orders", "bad"), patience=0.5)
+
+
+def test_an_advertised_listener_that_cannot_be_reached_is_told_from_a_wrong_address() -> None:
+    with FakeKafka(topics={"orders": 1}, brokers=1) as kafka:
+        servers = kafka.bootstrap_servers
+        with kafka.locked() as cluster:
+            (broker,) = cluster.nodes
+            cluster.set_address(broker, "127.0.0.1", 1)
+        with pytest.raises(KafkaError) as caught:
+            check_cluster(options(servers), patience=0.5)
+    said = str(caught.value)
+    assert said.startswith(f"{servers} answers, but ")
+    assert f"broker {broker} at 127.0.0.1:1" in said
+    assert "Check advertised.listeners" in said
+    assert "kafka.bootstrap.servers" not in said
+
+
+@pytest.mark.parametrize("given", ["600000", "100"])
+def test_how_long_tasks_may_wait_is_not_how_long_the_driver_does(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(TopicLook, "run", lambda look, client, seconds: asked.append(seconds))
+    patient = SinkOptions(
+        streaming=False,
+        topic="orders",
+        producer={"bootstrap.servers": NOBODY_LISTENS, "max.block.ms": given},
+    )
+    check_cluster(patient)
+    assert asked == [8.0]
+
+
+def test_brokers_that_answer_and_are_not_ready_are_not_called_unreachable() -> None:
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        about_topics = Fault(
+            api=METADATA, match=lambda request: bool(request.body["topics"]), error=5, times=None
+        )
+        kafka.add_fault(about_topics)
+        with pytest.raises(KafkaError) as caught:
+            check_cluster(options(kafka.bootstrap_servers), patience=0.5)
+    said = str(caught.value)
+    assert "answers, but is not ready after 0.5 s: " in said
+    assert "cannot reach" not in said
+
+
+def test_a_refusal_is_not_called_unreachable() -> None:
+    with FakeKafka() as kafka, pytest.raises(KafkaError, match=r"refuses what the driver asks: .*'no name!'"):
+        check_cluster(options(kafka.bootstrap_servers, "no name!"))
 
 
 def test_what_was_found_in_order_is_not_asked_again_so_soon() -> None:

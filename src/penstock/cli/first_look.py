@@ -6,13 +6,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from penstock.cli.options import CommandError, ProducerLike
-from penstock.control import ControlClient
-from penstock.control.topic_look import TopicLook, patience_of, why_unreachable
-from penstock.errors import BootstrapError, BrokerError, KafkaTimeoutError, NetworkError
+from penstock.control import ControlClient, topic_look
+from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
+from penstock.errors import BootstrapError, KafkaTimeoutError
+
+if TYPE_CHECKING:
+    from penstock.producer.config import ProducerConfig
 
 _NETWORK_LOG = "penstock.network"
+_OPTIONS_LOG = "penstock.producer.config_input"
+_MAX_BLOCK = "max.block.ms"
+_LONG_WAIT_MS = 60_000
 
 
 def open_producer(config: Mapping[str, str], topic: str) -> ProducerLike:
@@ -24,55 +31,82 @@ def open_producer(config: Mapping[str, str], topic: str) -> ProducerLike:
         KafkaError: the brokers refuse.
     """
     from penstock import Producer
+    from penstock.producer.config import ProducerConfig
 
-    with quiet_network():
-        producer: ProducerLike = Producer(config)
-        try:
-            with ControlClient(config) as client:
-                look(client, config, topic)
-        except BootstrapError:
-            # The producer was made all the same: it is to look the names up for as long as an option of its says.
-            pass
-        except BaseException:
-            producer.close(0)
-            raise
+    with _quiet(_OPTIONS_LOG):  # the producer says it again
+        options = ProducerConfig.from_user(config)
+    options.close_plugins()
+    try:
+        with quiet_network(), ControlClient(config) as client:
+            look(client, config["bootstrap.servers"], _patience(options), topic)
+    except BootstrapError:
+        # The producer finds that out, too; or looks the names up for as long as an option of its says.
+        pass
+    # Not in quiet: of a server that cannot be reached, or a name that cannot be resolved yet, it speaks only once.
+    producer: ProducerLike = Producer({**config, "client.id": options.client_id})
     return producer
 
 
-def look(client: ControlClient, config: Mapping[str, str], *topics: str) -> None:
+def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> None:
     """See that a broker answers and has the topics, before anything that has reason to take longer.
+
+    Args:
+        client: who asks.
+        servers: the address that the user gave.
+        seconds: how long to wait for an answer.
+        topics: what has to be there.
 
     Raises:
         CommandError: no broker answers, or there is no such topic.
         KafkaError: the brokers refuse.
     """
     first_look = TopicLook(topics)
-    seconds = patience_of(config)
     try:
         with quiet_network():
-            client.run(first_look.steps(), seconds)
+            first_look.run(client, seconds)
     except KafkaTimeoutError as error:
-        servers = config["bootstrap.servers"]
         if first_look.missing is not None:
+            waited = min(seconds, topic_look.PATIENCE_SECONDS)
             raise CommandError(
-                f"topic {first_look.missing!r} does not exist at {servers}, and the brokers do not create it by "
-                "themselves. Create it, or check the name"
+                f"topic {first_look.missing!r} does not exist at {servers}, and the brokers have not created it "
+                f"within {waited:g} s. Create it, or check the name"
             ) from error
+        longer = f"; -X max.block.ms={_LONG_WAIT_MS} waits longer" if seconds * 1000 < _LONG_WAIT_MS else ""
         if is_answer(error.__cause__):
             raise CommandError(
                 f"{' '.join(topics) or servers} is not ready after {seconds:g} s: {error.__cause__}. Try again, or "
-                "look at the brokers"
+                f"look at the brokers{longer}"
             ) from error
+        if first_look.unreached:
+            raise CommandError(why_unreached(servers, first_look.unreached)) from error
         raise CommandError(
             f"no broker can be reached at {servers} within {seconds:g} s: {why_unreachable(error)}. Check the address "
             "(-b, --bootstrap-servers), and that a broker listens there; `penstock broker start` starts one for "
-            "development"
+            f"development{longer}"
         ) from error
 
 
-def is_answer(cause: BaseException | None) -> bool:
-    """Whether an error came from a broker, and not from the way there."""
-    return isinstance(cause, BrokerError) and not isinstance(cause, NetworkError)
+def patience_of(config: Mapping[str, str]) -> float:
+    """Seconds to wait for an answer, where there is no producer: max.block.ms if it is given, by any of its names.
+
+    Args:
+        config: options by dotted names; all others are left alone.
+
+    Raises:
+        ConfigError: it is no number of milliseconds.
+    """
+    from penstock.producer.config import ProducerConfig
+    from penstock.producer.config_names import ALIASES
+
+    names = ("bootstrap.servers", _MAX_BLOCK)
+    told = {name: value for name, value in config.items() if ALIASES.get(name, name) in names}
+    return _patience(ProducerConfig.from_user(told))
+
+
+def _patience(options: ProducerConfig) -> float:
+    # The default of the option is meant for a producer, which has records to keep; somebody waits for a command.
+    given = _MAX_BLOCK in options.explicit
+    return options.max_block_ms / 1000 if given else topic_look.PATIENCE_SECONDS
 
 
 @contextmanager
@@ -81,7 +115,13 @@ def quiet_network() -> Iterator[None]:
 
     Not for the time after the first look: when brokers go away then, the log is all that tells until records fail.
     """
-    logger = logging.getLogger(_NETWORK_LOG)
+    with _quiet(_NETWORK_LOG):
+        yield
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
     if logger.isEnabledFor(logging.DEBUG):
         yield
         return

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock import _compiled
-from penstock.cli.first_look import is_answer
 from penstock.cli.options import CommandError
+from penstock.control.topic_look import is_answer
 from penstock.errors import (
     AuthenticationError,
     BootstrapError,

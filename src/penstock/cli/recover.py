@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.first_look import look
+from penstock.cli.first_look import look, patience_of
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
 from penstock.control import ControlClient
 from penstock.errors import KafkaError
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     key = _chosen_key(args)
     config = producer_config(args)
     with ControlClient(config) as client:
-        look(client, config)
+        look(client, config["bootstrap.servers"], patience_of(config))
         states = inspect_sinks(client, key, log_topic=args.decision_topic)
         if not states and args.sink_id is not None and args.sink_id.endswith("/"):
             # The slash at the end of a checkpoint location is no part of the sink's name.

@@ -202,6 +202,16 @@ class ControlClient:
         """The leader of a partition, asked anew; waits while there is none."""
         return self.run(locate(LeaderOf(topic, partition)), timeout)
 
+    def unreached(self) -> Mapping[Node, KafkaError | None]:
+        """The brokers that the cluster names, each with its last trouble, while none was ever reached; else nobody.
+
+        The bootstrap servers are others: one that answers may name brokers by addresses that are of no use here.
+        """
+        named = self._metadata.named
+        if any(self._network.was_ready(node.id) for node in named):
+            return {}
+        return {node: self._network.connection_error(node.id) for node in named}
+
     # ---- taking down
 
     def close(self) -> None:

@@ -38,12 +38,14 @@ class ControlMetadata:
         fatal_error: set when no request can succeed (authentication, no common version).
         last_trouble: why there is no metadata, or no connection; None when all is well.
         answers: how many answers of use there were.
+        named: the brokers of the latest one; still here when they were of no use, and the client has started again.
     """
 
     def __init__(self, bootstrap: Sequence[Node], backoff: ExponentialBackoff, rng: random.Random) -> None:
         self.fatal_error: KafkaError | None = None
         self.last_trouble: KafkaError | None = None
         self.answers = 0
+        self.named: Sequence[Node] = ()
         self._bootstrap = list(bootstrap)
         self._backoff = backoff
         self._rng = rng
@@ -152,6 +154,7 @@ class ControlMetadata:
             row["node_id"]: Node(row["node_id"], row["host"], row["port"], row.get("rack"))
             for row in body["brokers"]
         }
+        self.named = tuple(self._nodes.values())
         self._controller_id = body["controller_id"]
         self._cluster_id = body.get("cluster_id") or self._cluster_id
         for row in body["topics"]:

@@ -3,6 +3,9 @@
 
 Whoever waits for a producer to find that out waits `max.block.ms`, a minute by default. Topics are asked for as the
 producer would do it, which lets brokers create them where they are set to.
+
+An answer may be waited for as long as the caller likes, for a broker may be on its way. A topic that is missing from an
+answer is not waited for longer than brokers take to create one: more patience does not mend a misspelt name.
 """
 
 from __future__ import annotations
@@ -10,22 +13,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from penstock.control.steps import ANY, Steps, ask_until_answered
+from penstock.control.client import ControlClient
+from penstock.control.steps import ANY, ErrorIn, Steps, ask_until_answered
 from penstock.errors import (
-    ConfigError,
+    BrokerError,
     KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
     broker_error,
 )
+from penstock.network.failures import describe
 from penstock.protocol.messages import METADATA
 from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
 from penstock.protocol.requests import SchemaRequest
+from penstock.types import Node
 
 PATIENCE_SECONDS: Final = 8.0
 # Among the operations that a broker allows this client, each the bit of its number: write is 4.
 _MAY_WRITE: Final = 1 << 4
-_MAX_BLOCK: Final = "max.block.ms"
+_NO_BROKER: Final = "to any broker"
 
 
 class TopicLook:
@@ -33,24 +41,45 @@ class TopicLook:
 
     Attributes:
         missing: the topic that was not there in the last answer, or None.
+        unreached: when the time was up, the brokers that a bootstrap server had named and of which none was reached,
+            each with its trouble.
     """
 
     def __init__(self, topics: Iterable[str]) -> None:
         self._topics = list(topics)
         self.missing: str | None = None
+        self.unreached: Mapping[Node, KafkaError | None] = {}
 
-    def steps(self) -> Steps[Any]:
-        """The job for a ControlClient; it ends when all topics are there, and goes on while the trouble may pass.
+    def run(self, client: ControlClient, seconds: float) -> None:
+        """Ask until all topics are there, while the trouble may pass.
+
+        Args:
+            client: who asks.
+            seconds: how long, in all; a missing topic is waited for PATIENCE_SECONDS of it, at most.
 
         Raises:
             TopicAuthorizationError: a topic may not be written to.
-            KafkaTimeoutError: the time is up; `missing` says whether for want of a topic.
+            KafkaTimeoutError: the time is up; `missing` and `unreached` tell why, and its cause, if that was an answer.
             KafkaError: the brokers refuse.
         """
+        left = client.deadline(seconds)
+        try:
+            client.run(self._steps(self._trouble_but_missing), seconds)
+            if self.missing is not None:
+                client.run(self._steps(self._trouble), min(PATIENCE_SECONDS, left() or 0.0))
+        except KafkaTimeoutError:
+            self.unreached = client.unreached()
+            raise
+
+    def _steps(self, error_in: ErrorIn) -> Steps[Any]:
         rows = [{"name": topic} for topic in self._topics]
         wanted = {"allow_auto_topic_creation": True, "include_topic_authorized_operations": True}
         request = SchemaRequest.of(METADATA, {"topics": rows, **wanted}, min_version=4)
-        return ask_until_answered(ANY, request, self._trouble)
+        return ask_until_answered(ANY, request, error_in)
+
+    def _trouble_but_missing(self, body: Mapping[str, Any]) -> KafkaError | None:
+        error = self._trouble(body)
+        return error if self.missing is None else None
 
     def _trouble(self, body: Mapping[str, Any]) -> KafkaError | None:
         self.missing = None
@@ -71,24 +100,28 @@ class TopicLook:
         return None
 
 
-def patience_of(config: Mapping[str, Any]) -> float:
-    """Seconds to wait for an answer: max.block.ms where the user has set it, else a few.
-
-    Raises:
-        ConfigError: it is no number.
-    """
-    given = next((value for name, value in config.items() if name.replace("_", ".") == _MAX_BLOCK), None)
-    try:
-        return PATIENCE_SECONDS if given is None else float(given) / 1000
-    except ValueError:
-        raise ConfigError(
-            f"{_MAX_BLOCK} must be a number of milliseconds, not {given!r}", _MAX_BLOCK
-        ) from None
+def is_answer(cause: BaseException | None) -> bool:
+    """Whether an error came from a broker, and not from the way there."""
+    return isinstance(cause, BrokerError) and not isinstance(cause, NetworkError)
 
 
 def why_unreachable(error: KafkaError) -> str:
     """Of an error that says what was asked of any broker, and why none was reached: only why."""
-    return str(error).rpartition("to any broker: ")[2]
+    _, asked, why = str(error).rpartition(f"{_NO_BROKER}: ")
+    if asked:
+        return why
+    return "no answer" if str(error).endswith(_NO_BROKER) else str(error)
+
+
+def why_unreached(servers: str, unreached: Mapping[Node, KafkaError | None]) -> str:
+    """What to tell when a bootstrap server answers and the brokers that it names do not: cause and way out."""
+    troubles = (error for error in unreached.values() if error is not None)
+    why = next(troubles, None) or f"no answer from {', '.join(describe(node) for node in unreached)}"
+    return (
+        f"{servers} answers, but the addresses that it gives for the cluster's brokers cannot be reached from here: "
+        f"{why}. Check advertised.listeners of the brokers, and that this machine can resolve that name and reach that "
+        "port (firewall, port mapping)"
+    )
 
 
 def _may_not_write(topic: str) -> TopicAuthorizationError:

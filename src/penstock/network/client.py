@@ -103,6 +103,11 @@ class NetworkClient:
         """Why there is no connection to the node; None when there is one, or when none was tried."""
         return self._reporter.last_error(node_id)
 
+    def was_ready(self, node_id: int) -> bool:
+        """Whether there ever was a connection to the node at its present address."""
+        known = self._pool.states.get(node_id)
+        return known is not None and known.ever_ready
+
     def least_loaded_node(self, now: float) -> Node | None:
         """The node to ask when any would do; None when none can be used now."""
         return least_loaded(self._updater.nodes(), self._pool, now, self._rng).node

@@ -94,7 +94,9 @@ _MEDIUM = (
     ),
     ConfigKey(
         "max.block.ms", _LONG, 60_000, "medium",
-        "How long send() may wait for metadata and memory together, and other calls for their answer.",
+        "How long send() may wait for metadata and memory together, and other calls for their answer. Commands of "
+        "penstock wait as long for the cluster's first answer where it is set, else 8 seconds. For a topic that does "
+        "not exist they never wait longer than that, nor does the driver of a Spark sink.",
         _NOT_NEGATIVE,
     ),
     ConfigKey(

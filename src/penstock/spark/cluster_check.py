@@ -10,8 +10,9 @@ import time
 from contextlib import AbstractContextManager
 from typing import Final
 
+from penstock.control import topic_look
 from penstock.control.client import ControlClient
-from penstock.control.topic_look import TopicLook, patience_of, why_unreachable
+from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
 from penstock.errors import (
     AuthenticationError,
     ConfigError,
@@ -39,7 +40,8 @@ def check_cluster(
 
     Args:
         options: of the write.
-        patience: seconds to wait for an answer; by default kafka.max.block.ms where it is given, else a few.
+        patience: seconds to wait for an answer; a few by default. Not kafka.max.block.ms: tasks wait that long for
+            memory as well, and what is wrong here is to be told soon.
         dead_letter_topic: one that rows name themselves, besides that of the options.
         client: opens one with the same options; one of its own, unless given.
 
@@ -56,10 +58,10 @@ def check_cluster(
     if now - _seen.get(key, -_GOOD_FOR_SECONDS) < _GOOD_FOR_SECONDS:
         return
     look = TopicLook(topics)
-    seconds = patience_of(options.producer) if patience is None else patience
+    seconds = topic_look.PATIENCE_SECONDS if patience is None else patience
     try:
         with client if client is not None else ControlClient(options.producer) as opened:
-            opened.run(look.steps(), seconds)
+            look.run(opened, seconds)
     except (TopicAuthorizationError, ConfigError):
         raise
     except AuthenticationError as error:
@@ -70,8 +72,14 @@ def check_cluster(
     except KafkaTimeoutError as error:
         if look.missing is not None:
             raise _no_topic(look.missing, options) from None
+        if is_answer(error.__cause__):
+            raise _not_ready(options, error.__cause__, seconds) from None
+        if look.unreached:
+            raise KafkaError(why_unreached(options.servers, look.unreached)) from None
         raise _unreachable(options, error, seconds) from None
     except KafkaError as error:
+        if is_answer(error):
+            raise KafkaError(f"Kafka at {options.servers} refuses what the driver asks: {error}") from None
         raise _unreachable(options, error, seconds) from None
     _seen[key] = now
 
@@ -82,6 +90,13 @@ def _no_topic(topic: str, options: SinkOptions) -> ConfigError:
         f"topic {topic!r} (option {option}) does not exist at {options.servers}, and the brokers do not create it by "
         "themselves. Create it, or check the name",
         option,
+    )
+
+
+def _not_ready(options: SinkOptions, cause: BaseException | None, seconds: float) -> KafkaError:
+    return KafkaError(
+        f"Kafka at {options.servers} answers, but is not ready after {seconds:g} s: {cause}. Start the query again, or "
+        "look at the brokers"
     )
 
 
