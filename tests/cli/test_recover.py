@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cli import recover
 from penstock.cli.main import main
-from penstock.errors import KafkaError
+from penstock.errors import DecidedDataLostError, DecisionInDoubtError, KafkaError, TransactionUnknownError
 from penstock.sink import (
     CommitReport,
     DecisionState,
@@ -150,6 +150,42 @@ def test_what_cannot_be_finished_is_said_and_does_not_hold_up_the_others(
     assert main(["recover", "--all"]) == 1
     assert len(sinks.rolled) == 2
     assert "orders-3: 10 records were aborted" in capsys.readouterr().err
+
+
+def unknown_outcome() -> KafkaError:
+    error = DecisionInDoubtError("nobody can tell any more how 1 of its 2 transactions ended")
+    error.__cause__ = TransactionUnknownError("not known any more")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "first", "repair"),
+    [
+        (DecidedDataLostError("lost are orders-0: 10"), "write the lost records again", True),
+        (unknown_outcome(), "look into the topics", False),
+    ],
+    ids=["lost", "unknown"],
+)
+def test_what_fails_for_good_gets_other_advice_than_to_do_it_again(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str], error: KafkaError, first: str, repair: bool
+) -> None:
+    sinks.error = error
+    assert main(["recover", "--sink-id", "orders"]) == 1
+    shown = capsys.readouterr().out
+    advice = shown[shown.index("to do") :]
+    assert advice.split("to do", 1)[1].strip().startswith(first)
+    assert f"then: penstock recover --sink-key {KEY} --accept-loss" in advice
+    assert ("onLost=repair" in advice) == repair
+    assert "roll forward" not in advice
+    assert "does it as well" not in advice
+
+
+def test_what_may_pass_is_to_be_tried_again(sinks: FakeSinks, capsys: pytest.CaptureFixture[str]) -> None:
+    sinks.error = DecisionInDoubtError("how 1 of its 2 transactions ended is not known")
+    assert main(["recover", "--sink-id", "orders"]) == 1
+    shown = capsys.readouterr().out
+    assert "roll forward, soon: " in shown
+    assert "--accept-loss" not in shown
 
 
 def test_loss_is_accepted_for_one_sink_only(sinks: FakeSinks, capsys: pytest.CaptureFixture[str]) -> None:

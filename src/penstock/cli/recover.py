@@ -8,12 +8,13 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.first_look import look, patience_of
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
 from penstock.control import ControlClient
-from penstock.errors import KafkaError
+from penstock.errors import DecidedDataLostError, KafkaError, TransactionUnknownError
 from penstock.sink import (
     DEFAULT_LOG_TOPIC,
     CommitReport,
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(as_json(state)))
     else:
         nothing = f"No sink has written to {args.decision_topic} yet: there is nothing to do."
-        print(describe(states, _command(args)) if states else nothing)
+        print(describe(states, _command(args), failed) if states else nothing)
     for error in failed.values():
         print(f"penstock: {error}", file=sys.stderr)
     if not changes and any(state.needs_roll_forward for state in states):
@@ -172,14 +173,21 @@ def _rolled(report: CommitReport) -> str:
 # ---- in words
 
 
-def describe(states: Sequence[SinkState], command: str = "penstock recover") -> str:
+def describe(
+    states: Sequence[SinkState],
+    command: str = "penstock recover",
+    failed: Mapping[str, KafkaError] = MappingProxyType({}),
+) -> str:
     """How the sinks stand, and what is to be done about it, a paragraph for each.
 
     Args:
         states: of the sinks.
         command: how the user calls this one.
+        failed: by the keys of sinks that could not be rolled forward: why.
     """
-    return "\n\n".join("\n".join([*_lines(state), *_advice(state, command)]) for state in states)
+    return "\n\n".join(
+        "\n".join([*_lines(state), *_advice(state, command, failed.get(state.sink_key))]) for state in states
+    )
 
 
 def _command(args: argparse.Namespace) -> str:
@@ -197,12 +205,14 @@ def _command(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _advice(state: SinkState, command: str) -> list[str]:
+def _advice(state: SinkState, command: str, failure: KafkaError | None) -> list[str]:
     """What the user has to do; mostly nothing."""
     if state.unreadable is not None:
         return [
             "  to do        restore the decision topic; or find out what was written, and go on with another sinkId"
         ]
+    if state.needs_roll_forward and _is_for_good(failure):
+        return _advice_after_loss(f"{command} --sink-key {state.sink_key} --accept-loss", failure)
     if state.needs_roll_forward:
         return [
             f"  to do        roll forward, soon: {command} --sink-key {state.sink_key}",
@@ -219,6 +229,26 @@ def _advice(state: SinkState, command: str) -> list[str]:
             "               transactionTimeout, 15 minutes unless set)",
         ]
     return ["  to do        nothing"]
+
+
+def _is_for_good(failure: KafkaError | None) -> bool:
+    """Whether the same command would fail again, and the sink's next start as well."""
+    return isinstance(failure, DecidedDataLostError) or (
+        failure is not None and isinstance(failure.__cause__, TransactionUnknownError)
+    )
+
+
+def _advice_after_loss(command: str, failure: KafkaError | None) -> list[str]:
+    if isinstance(failure, DecidedDataLostError):
+        return [
+            f"  to do        write the lost records again from the source, then: {command}",
+            "               (or start the job again with onLost=repair: if it replays the batch with the same rows,",
+            "               what is lost is written again; until then each of its starts fails)",
+        ]
+    return [
+        f"  to do        look into the topics, write again what is missing, then: {command}",
+        "               (until then each start of the sink fails)",
+    ]
 
 
 def _lines(state: SinkState) -> list[str]:
