@@ -111,6 +111,8 @@ def test_a_driver_that_is_gone_is_told_with_the_way_out(error: Exception) -> Non
     text = str(pipeline_failure(error, "orders"))
     assert text.startswith("orders: Spark's driver has ended (")
     assert "run the pipeline again" in text
+    assert "penstock run --debug" in text
+    assert "spark.log.level" in text
 
 
 def test_anything_else_is_a_pipeline_error() -> None:

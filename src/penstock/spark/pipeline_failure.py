@@ -87,6 +87,7 @@ def pipeline_failure(error: BaseException, name: str) -> PipelineError:
     if is_lost(error):
         return PipelineError(
             f"{name}: Spark's driver has ended ({spark_words(error)}). What was committed is in the topic; run the "
-            "pipeline again, and it goes on from there"
+            "pipeline again, and it goes on from there. Why it ended may stand in Spark's own log: `penstock run "
+            "--debug`, or spark.log.level in [spark.settings], shows it"
         )
     return PipelineError(f"{name}: {spark_words(error)}")
