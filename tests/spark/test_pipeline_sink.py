@@ -60,6 +60,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("kafka.lingre.ms = 5", "unknown option 'kafka.lingre.ms'; did you mean 'kafka.linger.ms'?"),
         ('transactionTimeout = "soon"', "transactionTimeout must be a time with its unit"),
+        ("kafka.linger_ms = 'x'", "[sink] options.kafka.linger_ms: an option kafka.* of this write is wrong"),
         ('kafka.acks = "some"', "an option kafka.* of this write is wrong"),
         (
             'kafka.acks = "1"',

@@ -86,8 +86,14 @@ def _parsed(pipeline: Pipeline) -> SinkOptions:
 
 
 def _given_as(option: str | None, options: Iterable[str]) -> str | None:
-    """An option as the definition spells it, if it is there."""
-    return next((name for name in options if option is not None and name.lower() == option.lower()), None)
+    """An option as the definition spells it, if it is there. The producer's may be in snake case (kafka.linger_ms)."""
+    if option is None:
+        return None
+    return next((name for name in options if _one_spelling(name) == _one_spelling(option)), None)
+
+
+def _one_spelling(option: str) -> str:
+    return option.lower().replace("_", ".")
 
 
 def _named_in(words: str, options: Iterable[str]) -> str | None:
