@@ -77,7 +77,8 @@ class ConfigError(KafkaError):
     """A configuration option is unknown, malformed, or contradicts another one.
 
     Attributes:
-        option: the name of the option to correct, as the text spells it; None where it is not one option.
+        option: the name of the option to correct: the dotted one, also where it was given in snake case; of an unknown
+            option the name as it was given; None where it is not one option.
     """
 
     def __init__(self, message: str = "", option: str | None = None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that every command with a producer has, and how they become a producer."""
+"""The options that every command with a producer has, and what the commands need of a producer."""
 
 from __future__ import annotations
 
