@@ -214,6 +214,19 @@ def test_an_idle_interpreter_has_some_memory() -> None:
     assert 1 << 20 < memory.idle_rss() < 100 << 20
 
 
+def test_endurance_compares_the_last_tenth_with_the_second_at_one_speed_of_the_machine() -> None:
+    def parts(last_rate: float, last_host_ms: float) -> list[dict[str, float]]:
+        tenths = [{"rate": 1e6, "rss_mib": 80.0, "host_ms": 5.0} for _ in range(10)]
+        return [*tenths[:9], {"rate": last_rate, "rss_mib": 81.5, "host_ms": last_host_ms}]
+
+    slower_machine, slower_producer, steady = parts(0.5e6, 10.0), parts(0.8e6, 5.0), parts(1e6, 5.0)
+    assert endurance.compare([slower_machine, slower_producer, steady]) == (
+        "endurance: rate of the last tenth / that of the second 0.80 (0.50, 0.80, 1.00); with the machine's speed "
+        "taken out 1.00 (1.00, 0.80, 1.00); memory +1.5 MiB at most"
+    )
+    assert "medians of 3" in endurance.draw(100, [slower_machine, slower_producer, steady])
+
+
 def test_endurance_describes_every_tenth() -> None:
     lines = endurance.describe([{"rate": 1.5e6, "cpu_us": 0.51, "rss_mib": 80.4}] * 10)
     assert len(lines) == 10

@@ -2,7 +2,8 @@
 """A hundred million records through one producer: does the last tenth go as fast as the first, in the same memory?
 
 The rate is that of producer and broker together, where they share the cores. The CPU time of the producer for a record
-is told, too: that does not depend on what the broker happens to do meanwhile.
+is told, too: that does not depend on what the broker happens to do meanwhile. Both depend on the machine, which may be
+part of a larger one with other work: so a piece of work that never changes is timed again and again in between.
 
 This module is also the program that sends; see `main`.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import time
 from collections import deque
@@ -37,6 +39,8 @@ PARTS = 10
 TIMEOUT_SECONDS = 3600.0
 _GUESSED_RATE = 700_000
 _CHUNK = 1000  # records between two looks at the oldest Deliveries
+_PIECES = 10  # of fixed work in each tenth
+_PIECE = 100_000  # what such a piece has to add up
 _TOPIC = "bench-endurance"
 # So little that it is deleted before the system writes it to disk: otherwise that begins after some gigabytes, in the
 # middle of the run, and takes its part of the cores from then on.
@@ -47,7 +51,7 @@ class Endurance:
     """Rate and memory of every tenth; each Delivery is looked at, and the records are counted at the broker."""
 
     name = "endurance"
-    title = "100 million records through one producer: rate and memory of each tenth (only when named)"
+    title = "100 million records through one producer, in each round: rate and memory of each tenth (only when named)"
     only_by_name = True
 
     def missing(self) -> str | None:
@@ -56,35 +60,67 @@ class Endurance:
         )
 
     def seconds(self, plan: Plan) -> float:
-        return (plan.records or RECORDS) / _GUESSED_RATE
+        return plan.rounds * (plan.records or RECORDS) / _GUESSED_RATE
 
     def run(self, context: Context) -> None:
         records = context.plan.records or RECORDS
-        server = address(context.cluster)
-        create_topic(server, _TOPIC, PARTITIONS, _TOPIC_CONFIG)
-        told = json.dumps({"servers": context.cluster.bootstrap_servers, "records": records})
-        command = [sys.executable, "-m", "bench.studies.endurance", told]
-        finished = run_measured(command, TIMEOUT_SECONDS)
-        parts: list[dict[str, float]] = json.loads(finished.output)
-        arrived = count_records(server, _TOPIC, PARTITIONS)
-        delete_topics(server, [_TOPIC])
-        context.results.notes += [*describe(parts), f"endurance: {arrived:,} of {records:,} records arrived"]
+        rounds = []
+        for number in range(1, context.plan.rounds + 1):
+            rounds.append(_send_all(context, records))
+            context.results.notes += [f"endurance, round {number}", *describe(rounds[-1])]
+        context.results.notes += [compare(rounds), f"endurance: all of {records:,} records arrived each time"]
         report: dict[str, Any] = {
             "machine": dict(context.results.machine),
             "records": records,
-            "arrived": arrived,
-            "cpu_us_per_record": 1e6 * finished.cpu_seconds / records,
-            "parts": parts,
+            "rounds": rounds,
         }
         context.out.mkdir(parents=True, exist_ok=True)
         (context.out / "endurance.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
-        rates = [part["rate"] / 1e6 for part in parts]
-        memory = [part["rss_mib"] for part in parts]
-        title = f"{records:,} records through one producer, by tenths"
-        drawing = chart.lines(title, {"million records/s": rates, "RSS, MiB": memory})
-        (context.out / "endurance.svg").write_text(drawing, encoding="utf-8")
-        if arrived != records:
-            raise BenchError(f"{arrived:,} of {records:,} records arrived")
+        (context.out / "endurance.svg").write_text(draw(records, rounds), encoding="utf-8")
+
+
+def _send_all(context: Context, records: int) -> list[dict[str, float]]:
+    """One round; the figures of each tenth."""
+    server = address(context.cluster)
+    create_topic(server, _TOPIC, PARTITIONS, _TOPIC_CONFIG)
+    told = json.dumps({"servers": context.cluster.bootstrap_servers, "records": records})
+    finished = run_measured([sys.executable, "-m", "bench.studies.endurance", told], TIMEOUT_SECONDS)
+    arrived = count_records(server, _TOPIC, PARTITIONS)
+    delete_topics(server, [_TOPIC])
+    if arrived != records:
+        raise BenchError(f"{arrived:,} of {records:,} records arrived")
+    parts: list[dict[str, float]] = json.loads(finished.output)
+    return parts
+
+
+def draw(records: int, rounds: Sequence[Sequence[dict[str, float]]]) -> str:
+    """A chart of the medians."""
+    lines = {"million records/s": ("rate", 1e6), "RSS, MiB": ("rss_mib", 1)}
+    medians = {
+        name: [statistics.median(part[key] for part in parts) / unit for parts in zip(*rounds, strict=True)]
+        for name, (key, unit) in lines.items()
+    }
+    title = f"{records:,} records through one producer, by tenths"
+    return chart.lines(f"{title}; medians of {len(rounds)}" if len(rounds) > 1 else title, medians)
+
+
+def compare(rounds: Sequence[Sequence[dict[str, float]]]) -> str:
+    """The last tenth of each round beside the second; and both at the same speed of the machine."""
+    ratios = [parts[-1]["rate"] / parts[1]["rate"] for parts in rounds]
+    steady = [
+        ratio * parts[-1]["host_ms"] / parts[1]["host_ms"]
+        for ratio, parts in zip(ratios, rounds, strict=True)
+    ]
+    grown = [parts[-1]["rss_mib"] - parts[1]["rss_mib"] for parts in rounds]
+    return (
+        f"endurance: rate of the last tenth / that of the second {_told(ratios)}; with the machine's speed taken out "
+        f"{_told(steady)}; memory {max(grown):+.1f} MiB at most"
+    )
+
+
+def _told(ratios: Sequence[float]) -> str:
+    """A median, and the values."""
+    return f"{statistics.median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
 
 
 def describe(parts: Sequence[dict[str, float]]) -> list[str]:
@@ -108,7 +144,10 @@ def main(arguments: Sequence[str]) -> None:
         for part in range(PARTS):
             records = told["records"] * (part + 1) // PARTS - told["records"] * part // PARTS
             started, used = time.perf_counter(), time.process_time()
+            pieces = Pieces()
             for sent in range(0, records, _CHUNK):
+                if sent * _PIECES // records >= len(pieces.seconds):
+                    pieces.do_one()
                 for value in islice(values, min(_CHUNK, records - sent)):
                     deliveries.append(producer.send(_TOPIC, value))
                 while deliveries and deliveries[0].done():
@@ -119,12 +158,35 @@ def main(arguments: Sequence[str]) -> None:
                     _check(deliveries.popleft())
             found.append(
                 {
-                    "rate": records / (time.perf_counter() - started),
-                    "cpu_us": 1e6 * (time.process_time() - used) / records,
+                    "rate": records / (time.perf_counter() - started - pieces.elapsed),
+                    "cpu_us": 1e6 * (time.process_time() - used - sum(pieces.seconds)) / records,
                     "rss_mib": _rss() / (1 << 20),
+                    "host_ms": 1e3 * statistics.mean(pieces.seconds),
                 }
             )
     print(json.dumps(found))
+
+
+class Pieces:
+    """Pieces of work that never change.
+
+    Attributes:
+        seconds: of CPU that each has taken.
+        elapsed: seconds that all have taken.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.elapsed = 0.0
+
+    def do_one(self) -> None:
+        """Do another one."""
+        started, used = time.perf_counter(), time.thread_time()
+        total = 0
+        for number in range(_PIECE):
+            total += number * number
+        self.seconds.append(time.thread_time() - used)
+        self.elapsed += time.perf_counter() - started
 
 
 def _check(delivery: Delivery) -> None:

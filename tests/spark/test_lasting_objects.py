@@ -51,6 +51,16 @@ def test_what_there_is_in_a_worker_is_left_out_before_imports_and_after_the_firs
 
 
 @pytest.mark.slow
+def test_garbage_of_the_first_work_does_not_last() -> None:
+    garbage = "cycles = [[] for _ in range(5000)]; [each.append(each) for each in cycles]; del cycles"
+    clean = frozen_in_a_process_called("pyspark.daemon", "spare_lasting_objects(AFTER_FIRST_WORK)")
+    found = frozen_in_a_process_called(
+        "pyspark.daemon", f"gc.disable(); {garbage}; spare_lasting_objects(AFTER_FIRST_WORK)"
+    )
+    assert found < clean + 1000
+
+
+@pytest.mark.slow
 def test_processes_of_others_are_left_alone() -> None:
     assert frozen_in_a_process_called("somebody.elses.program", FIRST_WORK) == 0
     code = (

@@ -22,13 +22,16 @@ AFTER_FIRST_WORK: Final = "after the first work"
 
 
 @cache  # at each moment once: what comes and goes later is the collector's
-def spare_lasting_objects(_moment: str) -> None:
+def spare_lasting_objects(moment: str) -> None:
     """Let the collector leave out the objects that there are now, in Spark's workers.
 
     Objects are freed as before when nothing refers to them; only of these, a cycle that is given up later stays.
     """
-    if _is_spark_worker():
-        gc.freeze()
+    if not _is_spark_worker():
+        return
+    if moment == AFTER_FIRST_WORK:
+        gc.collect()  # or what garbage there is would last as well; Spark is about to do it anyway
+    gc.freeze()
 
 
 def _is_spark_worker() -> bool:
