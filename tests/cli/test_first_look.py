@@ -187,6 +187,37 @@ def test_what_is_found_is_written(one_line: str) -> None:
         assert main(["produce", "orders", one_line, "-q", "-b", kafka.bootstrap_servers]) == 0
 
 
+@pytest.mark.parametrize(
+    ("count", "there"), [(1, "only partition 0"), (3, "partitions 0 to 2")], ids=["one", "three"]
+)
+def test_a_partition_that_is_not_there_is_told_at_once(
+    count: int, there: str, one_line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with FakeKafka(topics={"orders": count}) as kafka:
+        # Who waits for the partition fails after a while with other words.
+        words = ["-b", kafka.bootstrap_servers, "-X", "max.block.ms=5000", "--partition", str(count)]
+        assert main(["produce", "orders", one_line, *words]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"penstock: topic 'orders' has no partition {count}: it has {there}. ")
+
+
+def test_a_partition_that_is_there_is_written_to(one_line: str) -> None:
+    with FakeKafka(topics={"orders": 3}) as kafka:
+        words = ["-q", "-b", kafka.bootstrap_servers, "--partition", "2"]
+        assert main(["produce", "orders", one_line, *words]) == 0
+
+
+@pytest.mark.parametrize("command", [0, 1], ids=["produce", "perf"])
+def test_a_topic_name_that_cannot_be_is_told_with_the_rule(
+    command: int, one_line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["bad topic!" if word == "orders" else word for word in commands(one_line)[command]]
+    assert main([*words, "-b", NOBODY_LISTENS]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("penstock: topic 'bad topic!' cannot exist: a topic's name has 1 to 249 letters")
+    assert "Choose another name" in line
+
+
 def test_later_troubles_are_logged_again() -> None:
     logger = logging.getLogger("penstock.network.failures")
     with quiet_network():

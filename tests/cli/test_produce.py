@@ -151,7 +151,11 @@ def test_interrupt_closes_soon_and_reports(
     fake.before_send = interrupt
     assert run(b"a\nb\nc\nd\n") == 130
     assert fake.closed_with == [5.0]
-    assert "2 records acknowledged" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "penstock produce: interrupted after 3 lines; 2 records sent, 2 of them acknowledged\n"
+    )
+    assert "2 records acknowledged" in said
 
 
 def test_records_without_outcome_are_told(
@@ -193,5 +197,8 @@ def test_wrong_command_line(option: tuple[str, str], parse: Parse) -> None:
 
 
 def test_missing_file(parse: Parse, fake: FakeProducer, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CommandError) as caught:
         produce.run(parse("produce", "t", str(tmp_path / "nothing")), open_producer=fake.open)
+    said = str(caught.value)
+    assert said.startswith(f"cannot read the file {str(tmp_path / 'nothing')!r}: No such file or directory. ")
+    assert "- or no file name reads standard input" in said

@@ -10,7 +10,7 @@ import pytest
 from penstock.control import ControlClient, topic_look
 from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
 from penstock.errors import (
-    BrokerError,
+    InvalidTopicError,
     KafkaTimeoutError,
     NetworkError,
     TopicAuthorizationError,
@@ -51,13 +51,30 @@ def test_a_missing_right_is_told_at_once() -> None:
             TopicLook(["orders"]).run(client, 60.0)
 
 
-def test_a_name_that_cannot_be_one_is_told_at_once() -> None:
+@pytest.mark.parametrize("name", ["no name!", "", ".", "..", "x" * 250, "gr\u00fcsse", "orders\n"])
+def test_a_name_that_cannot_be_one_is_told_without_asking(name: str) -> None:
     with (
-        FakeKafka() as kafka,
-        ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
-        pytest.raises(BrokerError, match=r"topic 'no name!'"),
+        ControlClient({"bootstrap.servers": "127.0.0.1:1"}) as client,
+        pytest.raises(InvalidTopicError) as caught,
     ):
-        TopicLook(["no name!"]).run(client, 60.0)
+        TopicLook([name]).run(client, 60.0)
+    assert str(caught.value).startswith(f"topic {name!r} cannot exist: a topic's name has 1 to 249 letters")
+
+
+def test_every_name_that_kafka_allows_is_asked_for() -> None:
+    names = ["...", "..x", "A.b_c-9", "x" * 249]
+    with FakeKafka() as kafka, ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+        look = TopicLook(names)
+        look.run(client, 60.0)
+    assert sorted(look.partitions) == sorted(names)
+
+
+def test_the_partitions_that_are_there_are_told() -> None:
+    with FakeKafka(topics={"orders": 3, "users": 1}) as kafka:
+        look = TopicLook(["orders", "users"])
+        with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+            look.run(client, 60.0)
+    assert look.partitions == {"orders": [0, 1, 2], "users": [0]}
 
 
 def test_a_missing_topic_is_told_soon_however_patient_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:

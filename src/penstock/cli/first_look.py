@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,12 @@ _MAX_BLOCK = "max.block.ms"
 _LONG_WAIT_MS = 60_000
 
 
-def open_producer(config: Mapping[str, str], topic: str) -> ProducerLike:
-    """A real producer, whose cluster has answered and has the topic.
+def open_producer(config: Mapping[str, str], topic: str, partition: int | None = None) -> ProducerLike:
+    """A real producer, whose cluster has answered and has the topic, and the partition if one is named.
 
     Raises:
         ConfigError: an option is wrong; nobody was asked.
-        CommandError: no broker answers, or there is no such topic.
+        CommandError: no broker answers, or there is no such topic or partition.
         KafkaError: the brokers refuse.
     """
     from penstock import Producer
@@ -38,7 +38,9 @@ def open_producer(config: Mapping[str, str], topic: str) -> ProducerLike:
     options.close_plugins()
     try:
         with quiet_network(), ControlClient(config) as client:
-            look(client, config["bootstrap.servers"], _patience(options), topic)
+            found = look(client, config["bootstrap.servers"], _patience(options), topic)
+        if partition is not None:
+            _check_partition(topic, partition, found.partitions[topic])
     except BootstrapError:
         # The producer finds that out, too; or looks the names up for as long as an option of its says.
         pass
@@ -47,7 +49,7 @@ def open_producer(config: Mapping[str, str], topic: str) -> ProducerLike:
     return producer
 
 
-def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> None:
+def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> TopicLook:
     """See that a broker answers and has the topics, before anything that has reason to take longer.
 
     Args:
@@ -55,6 +57,9 @@ def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> N
         servers: the address that the user gave.
         seconds: how long to wait for an answer.
         topics: what has to be there.
+
+    Returns:
+        What was seen.
 
     Raises:
         CommandError: no broker answers, or there is no such topic.
@@ -84,6 +89,17 @@ def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> N
             "(-b, --bootstrap-servers), and that a broker listens there; `penstock broker start` starts one for "
             f"development{longer}"
         ) from error
+    return first_look
+
+
+def _check_partition(topic: str, partition: int, there: Sequence[int]) -> None:
+    # A producer would wait max.block.ms for it: partitions can be added.
+    if partition not in there:
+        has = "only partition 0" if len(there) == 1 else f"partitions 0 to {len(there) - 1}"
+        raise CommandError(
+            f"topic {topic!r} has no partition {partition}: it has {has}. Name one of these with --partition, or leave "
+            "the choice to the producer, without --partition"
+        )
 
 
 def patience_of(config: Mapping[str, str]) -> float:

@@ -67,7 +67,8 @@ class ProducerLike(Protocol):
         ...
 
 
-OpenProducer = Callable[[Mapping[str, str], str], ProducerLike]  # with options, for a topic
+# With options, for a topic, and for a partition of it if every record goes there.
+OpenProducer = Callable[[Mapping[str, str], str, int | None], ProducerLike]
 
 
 def close_producer(producer: ProducerLike, *, interrupted: bool) -> bool:

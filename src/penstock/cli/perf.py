@@ -205,7 +205,7 @@ def run(
     pacer = pacer or SystemPacer()
     load = Load(args.topic, payloads_of(args), args.throughput, sample_every(args))
     config = producer_config(args)
-    producer = open_producer(config, load.topic)
+    producer = open_producer(config, load.topic, None)
     stats, problem, interrupted = Stats(), None, False
     started, cpu = pacer.now(), _cpu_seconds()
     reporter = Reporter(args.num_records, quiet=args.quiet, now=started)

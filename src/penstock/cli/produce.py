@@ -239,7 +239,7 @@ def run(args: argparse.Namespace, open_producer: OpenProducer = open_producer) -
     interrupted = False
     problem: Exception | None = None
     with _input(args.file) as stream:
-        producer = open_producer(producer_config(args), job.topic)
+        producer = open_producer(producer_config(args), job.topic, job.partition)
         display = progress.open_progress(_size(stream), wanted=not args.quiet)
         try:
             send_lines(job, stream, producer, outcomes, display)
@@ -252,6 +252,12 @@ def run(args: argparse.Namespace, open_producer: OpenProducer = open_producer) -
             display.finish()
             # Also after a problem: what was accepted before it is still delivered, or told as failed.
             interrupted = close_producer(producer, interrupted=interrupted)
+    if interrupted:
+        print(
+            f"penstock produce: interrupted after {counted(outcomes.lines, 'line')}; "
+            f"{counted(outcomes.accepted, 'record')} sent, {outcomes.acknowledged:,} of them acknowledged",
+            file=sys.stderr,
+        )
     if outcomes.any_failed or not args.quiet:
         for line in outcomes.summary(job.topic, time.monotonic() - started):
             print(line, file=sys.stderr)
@@ -324,7 +330,14 @@ def _input(path: Path | None) -> Iterator[BinaryIO]:
     if path is None or str(path) == "-":
         yield sys.stdin.buffer
     else:
-        with path.open("rb") as stream:
+        try:
+            opened = path.open("rb")
+        except OSError as error:
+            raise CommandError(
+                f"cannot read the file {str(path)!r}: {error.strerror}. Check its name; - or no file name reads "
+                "standard input"
+            ) from error
+        with opened as stream:
             yield stream
 
 

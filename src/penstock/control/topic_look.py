@@ -10,6 +10,7 @@ answer is not waited for longer than brokers take to create one: more patience d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from penstock.control.client import ControlClient
 from penstock.control.steps import ANY, ErrorIn, Steps, ask_until_answered
 from penstock.errors import (
     BrokerError,
+    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     NetworkError,
@@ -34,6 +36,7 @@ PATIENCE_SECONDS: Final = 8.0
 # Among the operations that a broker allows this client, each the bit of its number: write is 4.
 _MAY_WRITE: Final = 1 << 4
 _NO_BROKER: Final = "to any broker"
+_LEGAL_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
 class TopicLook:
@@ -43,12 +46,14 @@ class TopicLook:
         missing: the topic that was not there in the last answer, or None.
         unreached: when the time was up, the brokers that a bootstrap server had named and of which none was reached,
             each with its trouble.
+        partitions: of each topic that is there, the numbers of its partitions.
     """
 
     def __init__(self, topics: Iterable[str]) -> None:
         self._topics = list(topics)
         self.missing: str | None = None
         self.unreached: Mapping[Node, KafkaError | None] = {}
+        self.partitions: dict[str, list[int]] = {}
 
     def run(self, client: ControlClient, seconds: float) -> None:
         """Ask until all topics are there, while the trouble may pass.
@@ -58,10 +63,13 @@ class TopicLook:
             seconds: how long, in all; a missing topic is waited for PATIENCE_SECONDS of it, at most.
 
         Raises:
+            InvalidTopicError: no topic can have such a name; nobody was asked.
             TopicAuthorizationError: a topic may not be written to.
             KafkaTimeoutError: the time is up; `missing` and `unreached` tell why, and its cause, if that was an answer.
             KafkaError: the brokers refuse.
         """
+        for topic in self._topics:
+            _check_name(topic)
         left = client.deadline(seconds)
         try:
             client.run(self._steps(self._trouble_but_missing), seconds)
@@ -97,6 +105,7 @@ class TopicLook:
             allowed = row.get("topic_authorized_operations", OPERATIONS_NOT_ASKED)
             if allowed != OPERATIONS_NOT_ASKED and not allowed & _MAY_WRITE:
                 return _may_not_write(row["name"])
+            self.partitions[row["name"]] = sorted(each["partition_index"] for each in row["partitions"])
         return None
 
 
@@ -122,6 +131,15 @@ def why_unreached(servers: str, unreached: Mapping[Node, KafkaError | None]) -> 
         f"{why}. Check advertised.listeners of the brokers, and that this machine can resolve that name and reach that "
         "port (firewall, port mapping)"
     )
+
+
+def _check_name(topic: str) -> None:
+    # A broker's answer to such a name is a code, without the rule.
+    if _LEGAL_NAME.fullmatch(topic) is None:
+        raise InvalidTopicError(
+            f"topic {topic!r} cannot exist: a topic's name has 1 to 249 letters (a-z, A-Z), digits, dots, underscores "
+            "and hyphens, and is not '.' or '..'. Choose another name"
+        )
 
 
 def _may_not_write(topic: str) -> TopicAuthorizationError:
