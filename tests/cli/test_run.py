@@ -78,7 +78,7 @@ def test_the_summary_has_all_figures() -> None:
     stats.add_sink_line({"bytes": 123_456, "partitions": partitions})
     stats.add_sink_line({"batchId": 1, "skipped": True, "rows": 77})
     assert "\n".join(summary_lines(stats)) == (
-        "orders: done after 10.0 s, 1 micro-batches\n"
+        "orders: done after 10.0 s, 1 micro-batch\n"
         "  rows in                 2,000\n"
         "  rows out                1,850  to orders\n"
         "  dead letters               40  to dead\n"
@@ -90,3 +90,31 @@ def test_the_summary_has_all_figures() -> None:
         "  dead-0                     40  rows\n"
         "  orders-0                1,850  rows, last offset 8,999"
     )
+
+
+def test_the_summary_does_not_call_zero_what_was_not_counted() -> None:
+    definition = {
+        **DEFINITION,
+        "source": {"sql": "SELECT 1 AS amount"},
+        "expectations": [
+            {"name": "positive", "condition": "amount > 0", "action": "fail"},
+            {"name": "even", "condition": "amount % 2 = 0", "action": "drop"},
+        ],
+        "sink": {"topic": "orders", "options": {"kafka.bootstrap.servers": "h:1"}},
+    }
+    stats = RunStats(pipeline=load_pipeline(definition), started=100.0, finished=110.0, outcome="failed")
+    stats.stopped_by = "positive"
+    lines = list(summary_lines(stats))
+    assert "  rows in                     -" in lines
+    assert "  expectation                 -  failed: positive (the run was stopped)" in lines
+    assert "  expectation                 -  failed: even (drop)" in lines
+
+
+def test_the_summary_counts_the_batches_before_the_one_that_failed() -> None:
+    stats = RunStats(pipeline=load_pipeline(DEFINITION), started=100.0, finished=110.0, outcome="failed")
+    for number in range(2):
+        stats.add_batch(number, 5.0, 1.0, BatchCounts(20, {"rows": 20}))
+    lines = list(summary_lines(stats))
+    assert lines[0] == "orders: failed after 10.0 s, 2 micro-batches"
+    assert "  rows in                    40" in lines
+    assert "  expectation                 0  failed: positive (dead-letter)" in lines

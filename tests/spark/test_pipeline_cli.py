@@ -173,6 +173,7 @@ def test_a_failed_expectation_is_exit_code_3(
     last = done.stderr.splitlines()[-1]
     assert last.startswith("penstock run: numbers: the expectation 'below' is not met by a row: {\"id\":")
     assert done.stdout.startswith("numbers: failed after ")
+    assert "-  failed: below (the run was stopped)\n" in done.stdout
     assert read_back(name) == []
 
 

@@ -122,6 +122,15 @@ def test_rows_that_were_there_already_have_not_been_sent_again(stats: RunStats) 
     assert page.count(last) == 1
 
 
+def test_the_expectation_that_stopped_the_run_is_not_said_to_have_failed_no_row() -> None:
+    stats = RunStats(pipeline=load_pipeline(DEFINITION), started=1.0, finished=2.0, outcome="failed")
+    stats.stopped_by = "positive"
+    page = render_report(stats)
+    assert '<span class="hit">at least 1</span>' in page
+    assert "<b>-</b><span>rows in</span>" in page
+    assert "No rows came" not in page
+
+
 def test_a_run_without_rows_has_a_page_too() -> None:
     stats = RunStats(pipeline=load_pipeline(DEFINITION), started=1.0, finished=1.0, outcome="failed")
     parser = Balance()

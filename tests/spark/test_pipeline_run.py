@@ -131,6 +131,7 @@ def test_an_expectation_that_fails_leaves_nothing_visible(
     page = (tmp_path / "report.html").read_text()
     assert "failed" in page
     assert "is not met by a row" in page
+    assert "at least 1" in page
 
 
 def test_an_expectation_ends_a_stream_too(spark: SparkSession, streaming: dict[str, Any]) -> None:

@@ -128,6 +128,29 @@ def test_rows_in_are_unknown_where_nobody_counted(stats: RunStats) -> None:
     assert stats.rows_out == 4
 
 
+@pytest.mark.parametrize("outcome", ["failed", "stopped"])
+def test_a_run_that_ended_in_its_first_batch_has_counted_nothing(stats: RunStats, outcome: str) -> None:
+    stats.outcome = outcome
+    assert stats.rows_in is None
+    assert [count for _, count in stats.failed] == [None, None]
+
+
+def test_a_run_that_found_nothing_to_do_has_counted_zero(stats: RunStats) -> None:
+    stats.outcome = "done"
+    assert stats.rows_in == 0
+    assert [count for _, count in stats.failed] == [0, 0]
+
+
+def test_rows_that_fail_the_expectation_that_stopped_the_run_are_not_counted(stats: RunStats) -> None:
+    stats.add_batch(0, 1.0, 1.0, BatchCounts(4, {"rows": 4, "failed_1": 1}))
+    stats.outcome, stats.stopped_by = "failed", "positive"
+    assert stats.rows_in == 4
+    assert [(expectation.name, count) for expectation, count in stats.failed] == [
+        ("positive", None),
+        ("known", 1),
+    ]
+
+
 def test_lines_of_the_sink_are_taken_once(stats: RunStats, tmp_path: Path) -> None:
     lines = SinkLines(tmp_path / "progress.jsonl")
     assert lines.read(stats) == 0

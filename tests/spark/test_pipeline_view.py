@@ -88,6 +88,16 @@ def test_the_table_has_all_figures(stats: RunStats) -> None:
         assert words in text
 
 
+def test_the_table_says_which_expectation_stopped_the_run(stats: RunStats) -> None:
+    from rich.console import Console
+
+    stats.outcome, stats.stopped_by = "failed", "positive [x]"
+    console = Console(file=io.StringIO(), width=100, record=True)
+    console.print(draw(stats, 102.0, ""))
+    (line,) = (line for line in console.export_text().splitlines() if "positive [x]" in line)
+    assert line.split()[3:] == ["-", "the", "run", "was", "stopped", line.split()[-1]]
+
+
 def test_a_terminal_gets_the_table(stats: RunStats) -> None:
     stream = Terminal()
     view = open_view(stream)

@@ -145,10 +145,17 @@ def _run_watched(args: argparse.Namespace, pipeline: Pipeline, spark: Any) -> in
 
 def summary_lines(stats: RunStats) -> Iterator[str]:
     """What the run did, for people."""
-    from penstock.spark.pipeline_stats import bytes_text, count_text, destination, sorted_partitions
+    from penstock.spark.pipeline_stats import (
+        batches_text,
+        bytes_text,
+        count_text,
+        destination,
+        failed_text,
+        sorted_partitions,
+    )
 
     now = time.monotonic()
-    batches = f", {len(stats.batches):,} micro-batches" if stats.pipeline.source.streaming else ""
+    batches = f", {batches_text(len(stats.batches))}" if stats.pipeline.source.streaming else ""
     yield f"{stats.pipeline.name}: {stats.outcome} after {stats.seconds(now):.1f} s{batches}"
     yield f"  rows in        {count_text(stats.rows_in):>14}"
     yield f"  rows out       {count_text(stats.rows_out):>14}  to {destination(stats.pipeline)}"
@@ -163,7 +170,8 @@ def summary_lines(stats: RunStats) -> Iterator[str]:
         yield f"  bytes          {bytes_text(stats.bytes):>14}"
     yield f"  rate           {f'{stats.rate(now):,.0f}':>14}  rows/s"
     for expectation, count in stats.failed:
-        yield f"  expectation    {count_text(count):>14}  failed: {expectation.name} ({expectation.action.value})"
+        then = failed_text(stats, expectation)
+        yield f"  expectation    {count_text(count):>14}  failed: {expectation.name} ({then})"
     for topic, number, facts in sorted_partitions(stats):
         offset = "" if facts.last_offset is None else f", last offset {facts.last_offset:,}"
         yield f"  {f'{topic}-{number}':<14} {count_text(facts.rows):>14}  rows{offset}"

@@ -116,7 +116,8 @@ def flow_chart(came: int | None, shares: Sequence[Share]) -> str:
     shares = [share for share in shares if share.rows > 0]
     total = sum(share.rows for share in shares)
     if not total:
-        return '<p class="none">No rows came, so none went anywhere.</p>'
+        why = "No rows were counted" if came is None else "No rows came, so none went anywhere"
+        return f'<p class="none">{why}.</p>'
     gap, bar, left, right = 26, 14, 150, 470
     full = 170.0
     height = full + gap * (len(shares) - 1) + 44

@@ -9,7 +9,7 @@ from html import escape
 
 from .pipeline_charts import Share, flow_chart, rate_chart
 from .pipeline_dry_run import describe_pipeline
-from .pipeline_model import Action
+from .pipeline_model import Action, Expectation
 from .pipeline_stats import RunStats, bytes_text, count_text, destination, sorted_partitions
 
 _MOST_BATCHES = 40  # rows of the table of batches
@@ -140,12 +140,16 @@ def _expectations(stats: RunStats) -> str:
         (
             escape(expectation.name),
             f"<code>{escape(expectation.condition)}</code>",
-            f'<span class="hit">{count:,}</span>' if count else "0",
+            "0" if count == 0 else f'<span class="hit">{_failed_count(stats, expectation, count)}</span>',
             consequence[expectation.action],
         )
         for expectation, count in stats.failed
     ]
     return _table(("expectation", "condition", "rows that failed it", "then"), rows, (2,))
+
+
+def _failed_count(stats: RunStats, expectation: Expectation, count: int | None) -> str:
+    return "at least 1" if expectation.name == stats.stopped_by else count_text(count)
 
 
 def _partitions(stats: RunStats) -> str:

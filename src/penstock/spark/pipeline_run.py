@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PipelineError
+from penstock.errors import ExpectationFailedError, PipelineError
 
 from .pipeline_check import AVAILABLE_NOW, load_pipeline
 from .pipeline_failure import is_lost, pipeline_failure
@@ -110,6 +110,8 @@ class PipelineRun:
                 plan.close()
         except PipelineError as error:
             self.stats.outcome, self.stats.error = "failed", str(error)
+            if isinstance(error, ExpectationFailedError):
+                self.stats.stopped_by = error.expectation
             raise
         finally:
             self.stats.finished = time.monotonic()

@@ -65,6 +65,7 @@ class RunStats:
     finished: float | None = None
     outcome: str = "running"
     error: str | None = None
+    stopped_by: str | None = None  # the expectation that a row failed whose action is `fail`
     batches: list[BatchFacts] = field(default_factory=list)
     bytes: int | None = None  # None: the sink has not said
     skipped_rows: int = 0  # of batches that were there already
@@ -79,7 +80,9 @@ class RunStats:
 
     @property
     def rows_in(self) -> int | None:
-        """Rows that the source gave; None where nobody counted them."""
+        """Rows that the source gave; None where nobody counted them, as in a first batch that came to no end."""
+        if self._nothing_counted:
+            return None
         counted = [batch.rows_in for batch in self.batches]
         return None if None in counted else sum(count or 0 for count in counted)
 
@@ -100,12 +103,23 @@ class RunStats:
         return sum(batch.dropped for batch in self.batches)
 
     @property
-    def failed(self) -> list[tuple[Expectation, int]]:
-        """Each expectation, and how many rows did not meet it."""
+    def failed(self) -> list[tuple[Expectation, int | None]]:
+        """Each expectation, and how many rows did not meet it; None where they were not counted."""
         return [
-            (expectation, sum(batch.failed[position] for batch in self.batches))
+            (expectation, self._failed_at(position, expectation))
             for position, expectation in enumerate(self.pipeline.expectations)
         ]
+
+    def _failed_at(self, position: int, expectation: Expectation) -> int | None:
+        # The row that stops a run is the first that one task met: how many more there are nobody knows.
+        if self._nothing_counted or expectation.name == self.stopped_by:
+            return None
+        return sum(batch.failed[position] for batch in self.batches)
+
+    @property
+    def _nothing_counted(self) -> bool:
+        """Whether it ended before its first batch did; Spark tells the counts of a batch when it is done."""
+        return not self.batches and self.outcome in ("failed", "stopped")
 
     def rate(self, now: float) -> float:
         """Rows out per second, over the whole run."""
@@ -249,6 +263,16 @@ class SinkLines:
 
 
 # ---- words
+
+
+def failed_text(stats: RunStats, expectation: Expectation) -> str:
+    """What becomes, or became, of rows that do not meet an expectation, in a word or a few."""
+    return "the run was stopped" if expectation.name == stats.stopped_by else expectation.action.value
+
+
+def batches_text(count: int) -> str:
+    """How many micro-batches."""
+    return f"{count:,} micro-batch{'' if count == 1 else 'es'}"
 
 
 def count_text(count: int | None) -> str:

@@ -10,6 +10,7 @@ from .pipeline_stats import (
     bytes_text,
     count_text,
     destination,
+    failed_text,
     sorted_partitions,
 )
 
@@ -171,8 +172,9 @@ def _expectations(stats: RunStats) -> Any:
     for title, justify in (("expectation", "left"), ("failed", "right"), ("then", "left")):
         table.add_column(title, justify="right" if justify == "right" else "left")
     for expectation, count in stats.failed:
-        style = "yellow" if count else "green"
-        table.add_row(escape(expectation.name), count_text(count), expectation.action.value, style=style)
+        style = "green" if count == 0 else "yellow"
+        then = failed_text(stats, expectation)
+        table.add_row(escape(expectation.name), count_text(count), then, style=style)
     return table
 
 
