@@ -230,6 +230,8 @@ def test_to_fail_goes_first(spark: SparkSession) -> None:
     ("changes", "error"),
     [
         ({"source": {"format": "cvs", "path": "x"}}, "[source] format: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: cvs"),
+        ({"source": {"format": "csv", "path": "no/such/folder"}}, "[source] path: [PATH_NOT_FOUND] Path does not exist: "),
+        ({"source": {"format": "csv", "options": {"path": "no/such/folder"}}}, "[source] options.path: [PATH_NOT_FOUND] Path does not exist: "),
         ({"source": {"table": "no_such_table"}}, "[source] table: [TABLE_OR_VIEW_NOT_FOUND]"),
         ({"source": {"sql": "SELEC 1"}}, "[source] sql: [PARSE_SYNTAX_ERROR] Syntax error at or near 'SELEC'."),
         ({"source": {"format": "csv", "path": "x", "schema": "id INTT"}}, "[source] format: [UNSUPPORTED_DATATYPE]"),
@@ -268,6 +270,13 @@ def test_a_refusal_of_spark_names_the_line(spark: SparkSession, tmp_path: Path) 
     )
     with pytest.raises(PipelineDefinitionError, match=r"p\.toml:7: \[sink\] key: \[UNRESOLVED_COLUMN"):
         make_plan(load_pipeline(path), spark)
+
+
+def test_a_path_that_is_not_there_is_told_with_where_it_begins(spark: SparkSession) -> None:
+    source = {"format": "json", "path": "no/such/folder", "schema": "id LONG", "streaming": True}
+    found = refusal(spark, source=source, sink={"checkpoint": "c"})
+    assert found.startswith("[source] path: [PATH_NOT_FOUND] Path does not exist: ")
+    assert found.endswith("no/such/folder. A relative path begins in the folder in which the run is started.")
 
 
 def test_a_source_streams_if_it_says_so(spark: SparkSession) -> None:

@@ -17,11 +17,15 @@ from .pipeline_failure import is_lost, spark_words
 from .pipeline_file import Definition
 from .pipeline_lines import Path as KeyPath
 from .pipeline_model import PREVIOUS, Pipeline, Source, Step
+from .pipeline_table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SOURCE_METRICS = "penstock_source"
+
+_NO_SUCH_PATH = "[PATH_NOT_FOUND]"  # Spark's name for it
+_RELATIVE = "A relative path begins in the folder in which the run is started."
 
 
 def checked(definition: Definition, path: KeyPath, make: Callable[[], DataFrame]) -> DataFrame:
@@ -146,7 +150,14 @@ def read_source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     """
     source = pipeline.source
     key = next(key for key in ("format", "sql", "table") if getattr(source, key) is not None)
-    rows = checked(pipeline.definition, ("source", key), lambda: _read(source, spark))
+    try:
+        rows = checked(pipeline.definition, ("source", key), lambda: _read(source, spark))
+    except PipelineDefinitionError as error:
+        path = _path_key(pipeline)
+        if path is None or error.__cause__ is None or _NO_SUCH_PATH not in str(error):
+            raise
+        words = f"{spark_words(error.__cause__)} {_RELATIVE}"
+        raise pipeline.definition.refusal(path, words) from error.__cause__
     if rows.isStreaming != source.streaming:
         is_now = "is a stream" if rows.isStreaming else "is no stream"
         wanted = str(rows.isStreaming).lower()
@@ -154,6 +165,12 @@ def read_source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
             ("source", "streaming"), f"the source {is_now}: write streaming = {wanted}"
         )
     return rows
+
+
+def _path_key(pipeline: Pipeline) -> KeyPath | None:
+    """Where the definition has the path of its source, if it has one."""
+    table = Table(pipeline.definition, ("source",))
+    return ("source", "path") if table.has("path") else table.option_path("path")
 
 
 def _read(source: Source, spark: SparkSession) -> DataFrame:
