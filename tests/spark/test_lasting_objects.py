@@ -101,7 +101,10 @@ def test_each_process_of_a_job_spares_its_objects(
                     self.note("commit")
 
                 def note(self, where: str) -> None:
-                    (tmp_path / where).write_text(str(len(gc.get_objects())))
+                    ours = vars(sys.modules["penstock.spark.writers"])
+                    (tmp_path / where).write_text(
+                        "looked at" if any(each is ours for each in gc.get_objects()) else "spared"
+                    )
 
             return WatchedWriter(batch_writer(self.options, schema, overwrite)._write)  # type: ignore[attr-defined]
 
@@ -109,7 +112,6 @@ def test_each_process_of_a_job_spares_its_objects(
     write = spark.range(0, 9, 1, 1).selectExpr("CAST(id AS STRING) AS value").write.format("penstock_watched")
     options = {"topic": topic(1), "kafka.bootstrap.servers": dev_cluster.bootstrap_servers}
     write.mode("append").options(**options).save()
-    looked_at = {file.name: int(file.read_text()) for file in tmp_path.iterdir()}
-    assert sorted(looked_at) == ["commit", "plan", "task"]
-    # Of a hundred thousand.
-    assert max(looked_at.values()) < 1000, looked_at
+    # Of the thousands of objects one that is imported in each: what other tests left in a process does not matter.
+    found = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert found == {"plan": "spared", "task": "spared", "commit": "spared"}
