@@ -10,7 +10,6 @@ answer is not waited for longer than brokers take to create one: more patience d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -30,13 +29,13 @@ from penstock.network.failures import describe
 from penstock.protocol.messages import METADATA
 from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
 from penstock.protocol.requests import SchemaRequest
+from penstock.topic_names import is_topic_name
 from penstock.types import Node
 
 PATIENCE_SECONDS: Final = 8.0
 # Among the operations that a broker allows this client, each the bit of its number: write is 4.
 _MAY_WRITE: Final = 1 << 4
 _NO_BROKER: Final = "to any broker"
-_LEGAL_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
 class TopicLook:
@@ -134,8 +133,7 @@ def why_unreached(servers: str, unreached: Mapping[Node, KafkaError | None]) -> 
 
 
 def _check_name(topic: str) -> None:
-    # A broker's answer to such a name is a code, without the rule.
-    if _LEGAL_NAME.fullmatch(topic) is None:
+    if not is_topic_name(topic):
         raise InvalidTopicError(
             f"topic {topic!r} cannot exist: a topic's name has 1 to 249 letters (a-z, A-Z), digits, dots, underscores "
             "and hyphens, and is not '.' or '..'. Choose another name"

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeVar, get_args
 
 from penstock.errors import ConfigError
+from penstock.topic_names import is_topic_name
 
 Delivery = Literal["exactly-once", "at-least-once"]
 OnBadRow = Literal["fail", "dead-letter"]
@@ -77,7 +78,6 @@ _UNITS_MS: Final = MappingProxyType(
     }
 )
 _LONGEST_MS: Final = 2**31 - 1
-_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +310,7 @@ def _try_text(text: Mapping[str, str], name: str) -> str | None:
 
 def _topic(text: Mapping[str, str], name: str) -> str | None:
     topic = _try_text(text, name)
-    if topic is not None and (not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..")):
+    if topic is not None and not is_topic_name(topic):
         raise ConfigError(
             f"{name}={topic!r} is no name for a topic: letters, digits, '.', '_' and '-', at most 249 of them",
             name,

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.topic_names import is_topic_name
+
 from .pipeline_file import Definition, nearest, read_definition
 from .pipeline_model import (
     PREVIOUS,
@@ -43,7 +45,6 @@ _OWN_OPTIONS = {  # of the data source, each with the key of [sink] that says it
     "checkpointlocation": "checkpoint",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PYTHON = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _INTERVAL = re.compile(r"\d+(?:\.\d+)? +(?:millisecond|second|minute|hour|day)s?")
 _SERVERS = "kafka.bootstrap.servers"
@@ -245,7 +246,7 @@ def _topic(table: Table) -> Topic:
 
 
 def _check_topic(table: Table, key: str, name: str) -> None:
-    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+    if not is_topic_name(name):
         way_out = '; for an expression write topic = { sql = "..." }' if key == "topic" else ""
         table.refuse(
             key,
