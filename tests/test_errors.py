@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import copy
 import pickle
-from pathlib import Path
 
 import kio.schema.errors
 import pytest
 
-from penstock import Producer, errors
+from penstock import errors
 from penstock.errors import (
     BROKER_ERRORS,
     BrokerError,
@@ -21,10 +20,7 @@ from penstock.errors import (
     broker_error,
     error_row,
 )
-from penstock.spark.options import parse_options
-from penstock.spark.pipeline_check import load_pipeline
 
-SERVERS = {"kafka.bootstrap.servers": "a:1"}
 ALL_CLASSES = [
     cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, BaseException)
 ]
@@ -100,69 +96,6 @@ def test_codes_that_are_not_simply_retried(code: int) -> None:
 def test_places_in_the_tree(cls: type[KafkaError], bases: tuple[type[BaseException], ...]) -> None:
     for base in bases:
         assert issubclass(cls, base)
-
-
-@pytest.mark.parametrize(
-    ("config", "option"),
-    [
-        ({"bootstrap.servers": "a:1", "lingre.ms": 5}, "lingre.ms"),
-        ({"bootstrap.servers": "a:1", "linger_ms": "soon"}, "linger.ms"),
-        ({"bootstrap.servers": "a:1", "acks": "some"}, "acks"),
-        ({"bootstrap.servers": "a:1", "linger.ms": 5, "linger_ms": 6}, "linger.ms"),
-        ({"bootstrap.servers": "a:1", "delivery.timeout.ms": 1}, "delivery.timeout.ms"),
-        ({"bootstrap.servers": "a:1", "ssl.key.password": "x"}, "ssl.key.password"),
-        ({"bootstrap.servers": "a:1", "key.serializer": "nowhere:x"}, "key.serializer"),
-        (
-            {"bootstrap.servers": "a:1", "compression.type": "gzip", "compression.gzip.level": 99},
-            "compression.gzip.level",
-        ),
-        ({"bootstrap.servers": "a:1", "metadata.fetch.timeout.ms": "x"}, "metadata.fetch.timeout.ms"),
-        ({"bootstrap.servers": "a"}, "bootstrap.servers"),
-        ({"bootstrap.servers": "nosuch.invalid:1"}, "bootstrap.servers"),
-        ({}, "bootstrap.servers"),
-        ({"bootstrap.servers": "a:1", "enable.idempotence": True, "acks": "1"}, None),
-        ({"bootstrap.servers": "a:1", "max.in.flight.requests.per.connection": 9}, None),
-    ],
-)
-def test_a_wrong_option_is_named_for_programs(config: dict[str, object], option: str | None) -> None:
-    with pytest.raises(errors.ConfigError) as caught:
-        Producer(config)
-    assert caught.value.option == option
-    assert caught.value.twin().option == option
-    assert pickle.loads(pickle.dumps(caught.value)).option == option
-
-
-def test_a_wrong_option_of_a_properties_file_is_named_too(tmp_path: Path) -> None:
-    file = tmp_path / "producer.properties"
-    file.write_text("bootstrap.servers=a:1\nlinger.ms=soon\n", encoding="utf-8")
-    with pytest.raises(errors.ConfigError, match="line 2") as caught:
-        Producer(str(file))
-    assert caught.value.option == "linger.ms"
-
-
-@pytest.mark.parametrize(
-    ("given", "option"),
-    [
-        ({"topic": "a b"}, "topic"),
-        ({"recoveryTime": "soon"}, "recoveryTime"),
-        ({"tpoic": "a"}, "tpoic"),
-        ({"kafka.lingre.ms": "5"}, "kafka.lingre.ms"),
-        ({"kafka.linger.ms": "soon"}, "kafka.linger.ms"),
-        ({"kafka.acks": "1"}, None),
-    ],
-)
-def test_a_wrong_option_of_a_spark_sink_is_named_as_the_sink_calls_it(
-    given: dict[str, str], option: str | None
-) -> None:
-    with pytest.raises(errors.ConfigError) as caught:
-        parse_options({**SERVERS, **given}, streaming=False)
-    assert caught.value.option == option
-
-
-def test_a_wrong_key_of_a_pipeline_is_named() -> None:
-    with pytest.raises(errors.PipelineDefinitionError) as caught:
-        load_pipeline({"source": {"sql": "SELECT 1"}, "sink": {"topic": 5, "options": SERVERS}})
-    assert caught.value.option == "[sink] topic"
 
 
 @pytest.mark.parametrize(

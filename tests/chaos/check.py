@@ -33,7 +33,7 @@ class Findings:
         torn: transactions of which only a part can be seen.
         ghosts: transactions that can be seen although they were aborted, or never to be committed.
         misplaced: records that are not at the offset that was acknowledged.
-        unknown: records that nobody has sent, or not to this partition.
+        unknown: records that nobody has sent.
         examples: a few of each, for people.
     """
 
@@ -87,8 +87,8 @@ class _NumberedReader:
             self._found.example(f"{self._where}: {number} at offset {offset} comes after {self._next - 1}")
         else:
             self._found.duplicated += 1
-            first = self.offsets[number]
-            self._found.example(f"{self._where}: {number} at offset {first}, and again at {offset}")
+            self._found.example(f"{self._where}: {number} again at offset {offset}")
+            self._found.example(f"{self._where}: {number} was at offset {self.offsets[number]} before")
             return
         if number >= len(self.offsets):
             self.offsets.extend([-1] * (number + 1 - len(self.offsets)))
@@ -122,8 +122,10 @@ class Checker:
         self.found.records += 1
         words = value.rstrip(b".").split()
         name = words[0].decode() if words else ""
-        if name in self._plain and len(words) == 3 and int(words[1]) == partition:
-            self._see_plain(name, partition, int(words[2]), offset)
+        if words and words[-1] == b"@%d" % partition:
+            del words[-1]  # it is where it was sent to
+        if name in self._plain and len(words) == 2:
+            self._see_plain(name, partition, int(words[1]), offset)
         elif name in self._transactional and len(words) == 3:
             self._see_transactional(name, partition, (int(words[1]), int(words[2])), offset)
         else:

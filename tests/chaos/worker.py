@@ -134,7 +134,7 @@ class PlainWorker:
 
     def _send(self, producer: Producer, partition: int) -> None:
         number = self._sent[partition]
-        value = pad(b"%s %d %d " % (self._plan.name.encode(), partition, number))
+        value = pad(b"%s %d @%d " % (self._plan.name.encode(), number, partition))
         if self._settled == sum(self._sent):
             self._settled_at = time.monotonic()  # nothing was waiting: no stall
         self._sent[partition] += 1

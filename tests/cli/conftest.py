@@ -46,7 +46,7 @@ class FakeProducer:
         self.hold = False  # outcomes are known only at flush
         self._held: list[Callable[[], None]] = []
 
-    def open(self, config: Mapping[str, str], topic: str, partition: int | None) -> FakeProducer:
+    def open(self, config: Mapping[str, str]) -> FakeProducer:
         self.config = dict(config)
         return self
 

@@ -109,9 +109,12 @@ def test_debug_shows_the_traceback(failing: list[BaseException]) -> None:
         cli.main(["--debug"])
 
 
-def test_interrupt_has_its_own_exit_code_and_is_told(
-    failing: list[BaseException], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupt_has_its_own_exit_code(failing: list[BaseException]) -> None:
     failing.append(KeyboardInterrupt())
     assert cli.main([]) == 130
+
+
+def test_interrupt_is_told(failing: list[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
+    failing.append(KeyboardInterrupt())
+    cli.main([])
     assert capsys.readouterr().err == "penstock: interrupted\n"

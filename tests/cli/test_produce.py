@@ -151,11 +151,21 @@ def test_interrupt_closes_soon_and_reports(
     fake.before_send = interrupt
     assert run(b"a\nb\nc\nd\n") == 130
     assert fake.closed_with == [5.0]
-    said = capsys.readouterr().err
-    assert said.startswith(
+    assert "2 records acknowledged" in capsys.readouterr().err
+
+
+def test_interrupt_is_told_first(
+    run: Callable[..., int], fake: FakeProducer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(index: int) -> None:
+        if index == 2:
+            raise KeyboardInterrupt
+
+    fake.before_send = interrupt
+    run(b"a\nb\nc\nd\n")
+    assert capsys.readouterr().err.startswith(
         "penstock produce: interrupted after 3 lines; 2 records sent, 2 of them acknowledged\n"
     )
-    assert "2 records acknowledged" in said
 
 
 def test_records_without_outcome_are_told(
@@ -197,7 +207,12 @@ def test_wrong_command_line(option: tuple[str, str], parse: Parse) -> None:
 
 
 def test_missing_file(parse: Parse, fake: FakeProducer, tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(FileNotFoundError):
+        produce.run(parse("produce", "t", str(tmp_path / "nothing")), open_producer=fake.open)
+
+
+def test_a_missing_file_is_named_with_the_way_out(parse: Parse, fake: FakeProducer, tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught:
         produce.run(parse("produce", "t", str(tmp_path / "nothing")), open_producer=fake.open)
     said = str(caught.value)
     assert said.startswith(f"cannot read the file {str(tmp_path / 'nothing')!r}: No such file or directory. ")

@@ -7,7 +7,8 @@ import pytest
 from control.fakes import FakeCluster
 from network.fakes import Received, metadata_body
 
-from penstock.control.configs import TopicDescription, TopicShape, describe_topic, topic_shape
+from penstock.control import configs
+from penstock.control.configs import TopicDescription, describe_topic
 from penstock.errors import BrokerError, KafkaTimeoutError
 from penstock.protocol.messages import DESCRIBE_CONFIGS, METADATA
 
@@ -96,9 +97,9 @@ def test_a_refusal_names_the_topic(cluster: FakeCluster, answers: Answers, where
 def test_the_shape_alone_needs_no_right_to_see_settings(cluster: FakeCluster, answers: Answers) -> None:
     answers.code = DENIED
     with cluster.client() as client:
-        assert topic_shape(client, "log") == TopicShape("log", 2, 2)
+        assert configs.topic_shape(client, "log") == configs.TopicShape("log", 2, 2)
         answers.metadata_code = UNKNOWN_TOPIC
-        assert topic_shape(client, "log") is None
+        assert configs.topic_shape(client, "log") is None
 
 
 def test_passing_trouble_is_waited_for(cluster: FakeCluster, answers: Answers) -> None:

@@ -419,8 +419,9 @@ class ClusterRig(TransactionCalls):
                 session.close("the client is gone")
                 continue
             for data in session.output(now):
-                if session not in self._unheard:
-                    peer.send(data)
+                if session in self._unheard:
+                    continue
+                peer.send(data)
             if session.closed:
                 peer.close()
             else:

@@ -207,7 +207,8 @@ class _Totals:
 
 def find_bug(name: str, start: int, limit: int = _LIMIT) -> Report | None:
     """The first seed in which a planted bug shows itself; None when it stays hidden."""
-    for seed in range(start, start + _RARE.get(name, limit)):
+    limit = _RARE.get(name, limit)
+    for seed in range(start, start + limit):
         with planted(name):
             report = simulate(seed)
         if report.problems and not simulate(seed).problems:

@@ -85,8 +85,9 @@ class Chaos:
             self.cut, self.cut_busy, self.cut_busy, self.request_fault, self.request_fault, self.produce_error,
             self.produce_error, self.move_leader, self.move_leader, self.stop_broker, self.restart_broker,
             self.hold_replication, self.throttle, self.slow_answers, self.clock_jump, self.silence, self.shrink_isr,
-            self.refuse_records, self.isolate_leader, self.unheard_leader,
+            self.refuse_records, self.isolate_leader,
         ]  # fmt: skip
+        self.kinds.append(self.unheard_leader)
         if sim.plan.mode == PLAIN:
             # Nothing but muting keeps the order there.
             self.kinds += [self.move_leader] * 2 + [self.isolate_leader] * 6

@@ -2,15 +2,18 @@
 """Requests of a cut connection that reach their broker late, and the few that would break what no client can mend.
 
 A broker goes on with what it has received of a connection that is gone, in order and one at a time. Most of it does no
-harm: a batch is recognised by its number, a stale epoch is refused. Kafka's own protocol has four holes; what falls
+harm: a batch is recognised by its number, a stale epoch is refused. Kafka's own protocol has three holes; what falls
 into one is lost on the way instead, and nothing else is:
 
 1. Without transactions: a batch was given up while in doubt, the one behind it was refused as out of order, and goes on
    under a new epoch. Until the broker has seen that epoch it takes both late batches under the old one.
-2. With transactions: a batch failed, and the numbers of those behind it moved down. What arrives late under the old
-   numbers is taken for what follows, and written again, in a transaction that must be aborted.
-3. First transaction protocol: EndTxn does not say which transaction it means, so a late one ends the next.
-4. First transaction protocol before Kafka 3.6: the same holds for batches; for a group's positions, in all releases.
+2. First transaction protocol: EndTxn does not say which transaction it means, so a late one ends the next.
+3. First transaction protocol before Kafka 3.6: the same holds for batches; for a group's positions, in all releases.
+
+What a producer with transactions does itself adds a fourth, which nobody sees who reads what is committed:
+
+4. A batch failed, and the numbers of those behind it moved down. What arrives late under the old numbers is taken for
+   what follows, and written again, in a transaction that must be aborted.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class LateRequests:
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
-        # What was numbered anew although an older request may be under way (holes 1 and 2), as it was numbered before.
+        # What was numbered anew although an older request for it was in doubt (hole 1), as it was numbered before.
         self._numbered_anew: set[tuple[Any, int, int, int]] = set()
 
     def watch(self, gate: IdempotentGate) -> None:
@@ -81,7 +84,7 @@ class LateRequests:
         gate.decide = watched  # type: ignore[method-assign]
 
     def watch_gaps(self, gate: TransactionManager) -> None:
-        """Note which batches a transactional producer numbers anew."""
+        """Note which batches a transactional producer numbers anew (hole 4)."""
         book = gate._numbering.book
         close_gap = book.close_gap
 
@@ -106,17 +109,22 @@ class LateRequests:
     def is_lost(self, late: LateRequest) -> bool:
         """Whether it would fall into one of the holes, if it arrived now."""
         transactional_id = late.body.get("transactional_id")
-        if late.api_key == PRODUCE.key and any(
-            self._is_numbered_anew(*each) for each in batches_of(self._cluster, late.body)
-        ):
+        if transactional_id is not None and self._moved_down(late):
             return True
         if transactional_id is None:
-            return False
+            return late.api_key == PRODUCE.key and any(
+                self._is_numbered_anew(*each) for each in batches_of(self._cluster, late.body)
+            )
         if late.version >= _SECOND_PROTOCOL.get(late.api_key, 0):
             return False
         if late.api_key == PRODUCE.key and self._cluster.release.verifies_transactions:
             return False
         return late.begun_at != self._begun_at(transactional_id)
+
+    def _moved_down(self, late: LateRequest) -> bool:
+        return late.api_key == PRODUCE.key and any(
+            self._is_numbered_anew(*each) for each in batches_of(self._cluster, late.body)
+        )
 
     def _begun_at(self, transactional_id: str | None) -> float:
         txn = None if transactional_id is None else self._cluster.transactions.find(transactional_id)

@@ -67,8 +67,8 @@ class ProducerLike(Protocol):
         ...
 
 
-# With options, for a topic, and for a partition of it if every record goes there.
-OpenProducer = Callable[[Mapping[str, str], str, int | None], ProducerLike]
+# Makes a producer with options.
+OpenProducer = Callable[[Mapping[str, str]], ProducerLike]
 
 
 def close_producer(producer: ProducerLike, *, interrupted: bool) -> bool:

@@ -9,12 +9,12 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import _compiled
-from penstock.cli import lines, progress
-from penstock.cli.first_look import open_producer
+from penstock.cli import first_look, lines, progress
 from penstock.cli.latency import LatencyHistogram, LatencySummary
 from penstock.cli.load import Load, Pacer, Stats, SystemPacer, send_all
 from penstock.cli.options import (
@@ -199,13 +199,19 @@ def result_json(result: Result, config: dict[str, str]) -> str:
 
 
 def run(
-    args: argparse.Namespace, open_producer: OpenProducer = open_producer, pacer: Pacer | None = None
+    args: argparse.Namespace, open_producer: OpenProducer | None = None, pacer: Pacer | None = None
 ) -> int:
-    """Measure; 0 when every record was acknowledged."""
+    """Measure; 0 when every record was acknowledged.
+
+    Args:
+        args: the command line.
+        open_producer: makes the producer; without it, a real one whose cluster has the topic.
+        pacer: the time; without it, the system's.
+    """
     pacer = pacer or SystemPacer()
     load = Load(args.topic, payloads_of(args), args.throughput, sample_every(args))
     config = producer_config(args)
-    producer = open_producer(config, load.topic, None)
+    producer = (open_producer or partial(first_look.open_producer, topic=load.topic))(config)
     stats, problem, interrupted = Stats(), None, False
     started, cpu = pacer.now(), _cpu_seconds()
     reporter = Reporter(args.num_records, quiet=args.quiet, now=started)

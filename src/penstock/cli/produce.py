@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from penstock.cli import lines, progress
-from penstock.cli.first_look import open_producer
+from penstock.cli import first_look, lines, progress
 from penstock.cli.options import (
     CommandError,
     OpenProducer,
@@ -225,8 +224,13 @@ class Job:
     skip_bad_lines: bool
 
 
-def run(args: argparse.Namespace, open_producer: OpenProducer = open_producer) -> int:
-    """Send the input; 0 when all of it was acknowledged."""
+def run(args: argparse.Namespace, open_producer: OpenProducer | None = None) -> int:
+    """Send the input; 0 when all of it was acknowledged.
+
+    Args:
+        args: the command line.
+        open_producer: makes the producer; without it, a real one whose cluster has the topic.
+    """
     try:
         job = Job(
             args.topic, line_format(args), tuple(args.header), args.partition, args.on_bad_line == "skip"
@@ -234,12 +238,15 @@ def run(args: argparse.Namespace, open_producer: OpenProducer = open_producer) -
     except ValueError as error:
         print(f"penstock produce: {error}", file=sys.stderr)
         return 2
+    open_producer = open_producer or partial(
+        first_look.open_producer, topic=job.topic, partition=job.partition
+    )
     outcomes = Outcomes()
     started = time.monotonic()
     interrupted = False
     problem: Exception | None = None
     with _input(args.file) as stream:
-        producer = open_producer(producer_config(args), job.topic, job.partition)
+        producer = open_producer(producer_config(args))
         display = progress.open_progress(_size(stream), wanted=not args.quiet)
         try:
             send_lines(job, stream, producer, outcomes, display)
@@ -333,7 +340,7 @@ def _input(path: Path | None) -> Iterator[BinaryIO]:
         try:
             opened = path.open("rb")
         except OSError as error:
-            raise CommandError(
+            raise type(error)(
                 f"cannot read the file {str(path)!r}: {error.strerror}. Check its name; - or no file name reads "
                 "standard input"
             ) from error

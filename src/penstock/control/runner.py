@@ -28,8 +28,9 @@ T = TypeVar("T")
 
 # Where the next attempt cannot be told from any event, look again after this long.
 _GLANCE_SECONDS = 0.01
-# The first wait for something that takes milliseconds as a rule; the next ones double.
-_BRIEF_SECONDS = 0.004
+# The waits for something that takes milliseconds as a rule: a quick look, then doubling ones.
+_QUICK_SECONDS = 0.004
+_BRIEF_SECONDS = 0.009
 
 
 class Runner:
@@ -220,8 +221,9 @@ class Runner:
         seconds = self._backoff.seconds(rest.attempts, self._rng)
         shortest = _GLANCE_SECONDS
         if rest.briefly:
-            shortest = _BRIEF_SECONDS
-            seconds = min(seconds, _BRIEF_SECONDS * 2.0 ** min(rest.attempts, 10))
+            shortest = _QUICK_SECONDS
+            brief = _BRIEF_SECONDS * 2.0 ** min(rest.attempts, 10) if rest.attempts else _QUICK_SECONDS
+            seconds = min(seconds, brief)
         # A rest that takes no time would let a job go round within one turn, while nobody looks at network or clock.
         return max(seconds, shortest)
 

@@ -30,6 +30,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from penstock.control.client import ControlClient
+from penstock.control.reading import log_end
+from penstock.control.steps import LeaderOf
 from penstock.control.topics import create_topic
 from penstock.devbroker import settings
 from penstock.devbroker._errors import DevBrokerError, with_tail
@@ -255,10 +258,13 @@ class DevCluster:
     def create_topic(
         self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Create a topic."""
-        servers = {"bootstrap.servers": self.bootstrap_servers}
+        """Create a topic, and come back when records can be written to it."""
         try:
-            create_topic(name, partitions, replication, config, config=servers)
+            with ControlClient({"bootstrap.servers": self.bootstrap_servers}) as client:
+                create_topic(name, partitions, replication, config, config=client)
+                # The answer comes before the leaders have heard of it, and they would refuse its first records.
+                for partition in range(partitions):
+                    client.run(log_end(LeaderOf(name, partition)))
         except KafkaError as error:
             raise DevBrokerError(f"topic {name!r} could not be created: {error}") from error
 
