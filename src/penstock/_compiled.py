@@ -26,6 +26,8 @@ PURE_SWITCH = "PENSTOCK_PURE"
 # The modules that setup.py compiles. A test compares this list with the disk.
 HOT_MODULES = (
     "penstock._primitives_cy",
+    "penstock._stats_cy",
+    "penstock.network._system_calls_cy",
     "penstock.producer._delivery_cy",
     "penstock.producer._flight_cy",
     "penstock.producer._passes_cy",

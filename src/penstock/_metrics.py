@@ -1,131 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters, windowed statistics, and the registry that names them.
+"""Counters, and the registry that names them and the windowed statistics (`_stats_cy`).
 
 Rules:
 1. No clock: whoever records or reads brings `now`, in monotonic seconds.
 2. A statistic belongs to the thread that records it, and takes no lock. Any thread may read it: a reader changes
    nothing, and at worst misses the record being made.
 3. Only the registry's list of names is locked, for the moment of a change or a copy.
-
-Windows: a statistic is kept in `num_samples` samples of `window_ms` each (metrics.num.samples,
-metrics.sample.window.ms). Averages and maxima are over the samples that are not too old; a rate is the sum over them,
-divided by the time they span, for which at least num_samples - 1 whole windows are taken. So a burst in the first
-second of a program's life does not look like a steady rate.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from penstock._stats_cy import WindowedStat
+
+__all__ = ["Counter", "Measure", "Metric", "MetricsRegistry", "WindowedStat"]
+
 Measure = Callable[[float], Any]  # now -> value
-
-_NEVER = -math.inf
-_SHORTEST_SPAN = 0.001  # a rate over no time at all has no meaning
-
-
-class _Sample:
-    """What was recorded during one window."""
-
-    __slots__ = ("count", "last_at", "max", "start", "total")
-
-    def __init__(self, start: float) -> None:
-        self.start = start
-        self.last_at = start
-        self.count = 0
-        self.total: float = 0
-        self.max: float = _NEVER
-
-
-class WindowedStat:
-    """Values recorded over the last windows: their average, maximum and rate, and the total since the beginning.
-
-    One `record` feeds all of them, so that a value with both an average and a maximum costs one call.
-
-    Attributes:
-        total: the sum of all values ever recorded.
-        count: how many there were.
-    """
-
-    __slots__ = ("_current", "_num_samples", "_samples", "_window", "count", "total")
-
-    def __init__(self, num_samples: int, window_ms: float) -> None:
-        self._num_samples = num_samples
-        self._window = window_ms / 1000
-        self._samples: tuple[_Sample, ...] = ()  # oldest first; replaced whole, for readers on other threads
-        self._current: _Sample | None = None
-        self.total: float = 0
-        self.count = 0
-
-    def record(self, value: float, now: float) -> None:
-        """Add one value."""
-        sample = self._current
-        if sample is None or now - sample.start >= self._window:
-            sample = self._open_sample(now)
-        sample.total += value
-        sample.count += 1
-        sample.last_at = now
-        largest = sample.max
-        if value > largest:  # max() would cost more than all the rest
-            sample.max = value
-        self.total += value
-        self.count += 1
-
-    def record_many(self, total: float, count: int, largest: float, now: float) -> None:
-        """Add several values at once: their sum, how many they are, and the largest."""
-        sample = self._current
-        if sample is None or now - sample.start >= self._window:
-            sample = self._open_sample(now)
-        sample.total += total
-        sample.count += count
-        sample.last_at = now
-        sample.max = max(sample.max, largest)
-        self.total += total
-        self.count += count
-
-    def advance_to(self, total: float, now: float) -> None:
-        """Record what a counter kept elsewhere has grown by since the last time."""
-        if total != self.total:
-            self.record(total - self.total, now)
-
-    def avg(self, now: float) -> float:
-        """The average over the windows; not-a-number without values."""
-        samples = self._recent(now)
-        count = sum(sample.count for sample in samples)
-        return sum(sample.total for sample in samples) / count if count else math.nan
-
-    def max(self, now: float) -> float:
-        """The largest value of the windows; not-a-number without values."""
-        largest = max((sample.max for sample in self._recent(now)), default=_NEVER)
-        return math.nan if largest == _NEVER else largest
-
-    def rate(self, now: float) -> float:
-        """The sum over the windows, per second."""
-        samples = self._recent(now)
-        if not samples:
-            return 0.0
-        return sum(sample.total for sample in samples) / self._span(samples[0].start, now)
-
-    def _open_sample(self, now: float) -> _Sample:
-        sample = _Sample(now)
-        self._samples = (
-            (*self._samples[-(self._num_samples - 1) :], sample) if self._num_samples > 1 else (sample,)
-        )
-        self._current = sample
-        return sample
-
-    def _recent(self, now: float) -> list[_Sample]:
-        oldest = now - self._num_samples * self._window
-        return [sample for sample in self._samples if sample.last_at > oldest]
-
-    def _span(self, start: float, now: float) -> float:
-        elapsed = now - start
-        missing = self._num_samples - 1 - (elapsed // self._window if self._window else 0)
-        if missing > 0:
-            elapsed += missing * self._window
-        return max(elapsed, _SHORTEST_SPAN)
 
 
 class Counter:

@@ -8,8 +8,10 @@ forward instead of waiting.
 from __future__ import annotations
 
 import selectors
+from collections.abc import Iterable
 from typing import Any, Protocol
 
+from penstock.network._system_calls_cy import can_look, look_at_once
 from penstock.network.transport import Transport
 from penstock.network.wakeup import Wakeup
 
@@ -47,6 +49,8 @@ class SocketSelector:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
+        # Of an epoll that can be asked without giving up the interpreter lock; -1: of none.
+        self._epoll_fd = self._selector.fileno() if can_look() and _is_epoll(self._selector) else -1
         self._selector.register(self._wakeup, selectors.EVENT_READ, None)
         # The bytes of a wake-up are taken out before the next wait: what it was for is more urgent.
         self._woken = False
@@ -70,11 +74,29 @@ class SocketSelector:
         if self._woken:
             self._woken = False
             self._wakeup.drain()
+        if self._epoll_fd >= 0:
+            ready = self._look()
+            if ready or timeout <= 0 or self._woken:
+                # Work that was published before this is looked for next, as after a wait.
+                self._wakeup.after_wait()
+                return ready
         may_wait = self._wakeup.before_wait()
         try:
             events = self._selector.select(min(timeout, LONGEST_WAIT) if may_wait else 0)
         finally:
             self._wakeup.after_wait()
+        return self._owners(events)
+
+    def _look(self) -> list[tuple[Any, int]]:
+        """What is ready now; one short system call, where a wait would give up the interpreter lock."""
+        keys = self._selector.get_map()
+        events = []
+        for fd, mask in look_at_once(self._epoll_fd):
+            key = keys[fd]
+            events.append((key, mask & key.events))
+        return self._owners(events)
+
+    def _owners(self, events: Iterable[tuple[selectors.SelectorKey, int]]) -> list[tuple[Any, int]]:
         ready = []
         for key, mask in events:
             if key.data is None:
@@ -91,3 +113,8 @@ class SocketSelector:
         """See Selector."""
         self._selector.close()
         self._wakeup.close()
+
+
+def _is_epoll(selector: selectors.BaseSelector) -> bool:
+    epoll = getattr(selectors, "EpollSelector", None)
+    return epoll is not None and isinstance(selector, epoll)

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from penstock.network._system_calls_cy import can_move, receive_at_once, send_at_once
 from penstock.network.settings import NetworkSettings
 from penstock.protocol.schema import Buffer
 
@@ -84,6 +85,9 @@ def _iov_limit() -> int:
     return limit if limit > 0 else 1024
 
 
+# Whether small writes and reads need not give up the interpreter lock.
+_AT_ONCE = can_move()
+
 # sendmsg refuses longer lists. A produce request has about three buffers for each partition.
 IOV_LIMIT = _iov_limit()
 
@@ -139,6 +143,10 @@ class TcpTransport:
 
     def send_some(self, buffers: Sequence[Buffer]) -> int:
         """See Transport."""
+        if _AT_ONCE:
+            sent: int = send_at_once(self._socket.fileno(), buffers)
+            if sent >= 0:
+                return sent
         try:
             return self._socket.sendmsg(buffers if len(buffers) <= IOV_LIMIT else buffers[:IOV_LIMIT])
         except (BlockingIOError, InterruptedError):
@@ -146,6 +154,8 @@ class TcpTransport:
 
     def recv_some(self, max_bytes: int) -> bytes | None:
         """See Transport."""
+        if _AT_ONCE:
+            return receive_at_once(self._socket.fileno(), max_bytes)
         try:
             return self._socket.recv(max_bytes)
         except (BlockingIOError, InterruptedError):

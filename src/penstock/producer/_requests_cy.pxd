@@ -9,3 +9,4 @@ cdef class RequestSums:
     cdef readonly double longest_ms
     cdef readonly Py_ssize_t record_sizes
     cdef readonly Py_ssize_t largest_record
+    cdef readonly str topic

@@ -96,6 +96,7 @@ class RequestSums:
         ratios: of compression, one for each.
         waited_ms: time in the queue, and `longest_ms`, that of the one that waited longest.
         record_sizes: of the largest record of each, and `largest_record`, of all.
+        topic: of all of them; None when they have several.
     """
 
     def __init__(self, batches: list) -> None:  # type: ignore[type-arg]
@@ -108,9 +109,11 @@ class RequestSums:
         self.longest_ms = 0.0
         self.record_sizes = 0
         self.largest_record = 0
+        self.topic: str | None = None
         batch: BatchFields
         size: cython.Py_ssize_t
         waited: cython.double
+        several: cython.bint = False
         for batch in batches:
             size = batch.wire_size()
             self.size += size
@@ -122,6 +125,12 @@ class RequestSums:
             self.longest_ms = max(self.longest_ms, waited)
             self.record_sizes += batch.writer.max_record_size
             self.largest_record = max(self.largest_record, batch.writer.max_record_size)
+            if batch is batches[0]:
+                self.topic = batch.queue.topic
+            elif batch.queue.topic != self.topic:
+                several = True
+        if several:
+            self.topic = None
 
 
 # ---------------------------------------------------------------------------------------- it is answered

@@ -154,14 +154,15 @@ class Appender:
             return None
         try:
             while True:
-                if not self._queue(topic, partition)[0].needs_batch():
+                queue, sticky = self._queue(topic, partition)
+                if not queue.needs_batch():
                     delivery = self.try_append(topic, partition, record, on_delivery)
                     if delivery is not None:
                         return delivery
                 buffer = self.pool.try_take(self.batch_size)
                 if buffer is None:
                     return None
-                outcome = self._append(topic, partition, record, on_delivery, buffer)
+                outcome = self._append_to(queue, sticky, record, on_delivery, buffer)
                 if not isinstance(outcome, int):
                     return outcome
         except (ProducerClosedError, NotAdmitted):
@@ -210,11 +211,25 @@ class Appender:
         on_delivery: Any,
         buffer: bytearray | None,
     ) -> Delivery | int:
+        try:
+            queue, sticky = self._queue(topic, partition)
+        except BaseException:
+            self._return_unused(buffer, None, None)
+            raise
+        return self._append_to(queue, sticky, record, on_delivery, buffer)
+
+    def _append_to(
+        self,
+        queue: PartitionQueue,
+        sticky: TopicState | None,
+        record: RecordFields,
+        on_delivery: Any,
+        buffer: bytearray | None,
+    ) -> Delivery | int:
         """One append, as `PartitionQueue.append` says; an unused `buffer` goes back to the pool, whatever happens."""
         fresh: Batch | None = None
         spares: list[bytearray] | None = None
         try:
-            queue, sticky = self._queue(topic, partition)
             fresh = None if buffer is None else self._new_batch(queue, buffer)
             timestamp, key, value, headers, _ = record
             outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, None, fresh)
@@ -223,7 +238,7 @@ class Appender:
                 spares = [] if spare is None else [spare]
                 outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, spares, fresh)
         finally:
-            if buffer is not None or spares:
+            if spares or (buffer is not None and (fresh is None or not fresh.queued_as)):
                 self._return_unused(buffer, fresh, spares)
         if fresh is not None and fresh.queued_as:
             if fresh.queued_as <= _NEWS:

@@ -35,9 +35,9 @@ class LoadTable(NamedTuple):
     @classmethod
     def of(cls, lengths: Sequence[tuple[int, int]]) -> LoadTable:
         """Weights from (partition, queue length): the longest queue weighs 1, each batch less adds 1."""
-        longest = max(length for _, length in lengths)
-        weights = (longest + 1 - length for _, length in lengths)
-        return cls(tuple(partition for partition, _ in lengths), tuple(accumulate(weights)))
+        partitions, counts = zip(*lengths, strict=True)
+        most = max(counts) + 1
+        return cls(partitions, tuple(accumulate([most - count for count in counts])))
 
     def pick(self, rng: random.Random) -> int:
         """One partition, by weight."""

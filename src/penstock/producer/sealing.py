@@ -38,7 +38,7 @@ class Sealer:
 
     def expected_ratio(self, topic: str) -> float:
         """What compression is expected to leave of a topic's records; 1.0 without a codec."""
-        return self._ratios.estimate(topic, self._codec.id) if self.compresses else 1.0
+        return self._ratios.estimate(topic, self._codec.id) if self._codec.id else 1.0
 
     def seal(self, batch: Batch, identity: BatchIdentity) -> None:
         """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""

@@ -67,11 +67,10 @@ class SenderMetrics:
         self._record_size.record_many(sums.record_sizes, sums.count, sums.largest_record, now)
         self._sent.record(sums.records, now)
         self._per_request.record(sums.records, now)
-        topics = [batch.queue.topic for batch in batches]
-        if topics.count(topics[0]) == sums.count:
-            self._record_topic(topics[0], sums, now)
+        if sums.topic is not None:
+            self._record_topic(sums.topic, sums, now)
             return
-        for topic in dict.fromkeys(topics):
+        for topic in dict.fromkeys(batch.queue.topic for batch in batches):
             of_topic = [batch for batch in batches if batch.queue.topic == topic]
             self._record_topic(topic, RequestSums(of_topic), now)
 

@@ -124,6 +124,69 @@ def flexible_head(partition: cython.int, size: cython.Py_ssize_t) -> bytes:
     return room[: at + 1]
 
 
+def by_topic(batches: Any, codecs: set) -> dict[tuple[str, bytes], dict[int, tuple[Any, int]]]:  # type: ignore[type-arg]
+    """The records of each partition, with their size, by the name and id of their topic; in the order given.
+
+    Args:
+        batches: PartitionBatches.
+        codecs: gets those that are used.
+
+    Raises:
+        ValueError: a partition has none or more than one, or not of magic 2.
+    """
+    found: dict = {}  # type: ignore[type-arg]
+    place: Any = None
+    rows: Any = None
+    for batch in batches:
+        size, codec = size_and_codec(batch)
+        codecs.add(codec)
+        name, topic_id, partition, records = batch
+        if place is None or place[0] is not name or place[1] is not topic_id:
+            place = (name, topic_id)
+            rows = found.setdefault(place, {})
+        if partition in rows:
+            raise ValueError(f"two batches for {where(batch)}")
+        rows[partition] = (records, size)
+    return found
+
+
+def flexible_parts(topics: Any, piece: bytearray, by_id: cython.bint) -> list:  # type: ignore[type-arg]
+    """The buffers of a request in the flexible versions.
+
+    Args:
+        topics: each with `topic_id`, `utf8_name` and `batches`: (records, size) by partition.
+        piece: what the request begins with, up to the count of topics.
+        by_id: whether topics are named by their ids.
+    """
+    buffers: list = []  # type: ignore[type-arg]
+    for topic in topics:
+        if by_id:
+            piece += topic.topic_id
+        else:
+            piece += _uvarint(len(topic.utf8_name) + 1)
+            piece += topic.utf8_name
+        piece += _uvarint(len(topic.batches) + 1)
+        for partition, (records, size) in topic.batches.items():
+            piece += flexible_head(partition, size)
+            buffers.append(piece)
+            buffers.append(records)
+            piece = bytearray(1)  # no tagged fields in the partition
+        piece.append(0)  # nor in the topic
+    piece.append(0)  # nor in the request
+    buffers.append(piece)
+    return buffers
+
+
+@cython.cfunc
+def _uvarint(value: cython.ulonglong) -> bytes:
+    number: bytearray = bytearray()
+    while value > 0x7F:
+        number.append((value & 0x7F) | 0x80)
+        value >>= 7
+    number.append(value)
+    return bytes(number)
+
+
 def read_plain_partitions(
     body: Any,
     at: cython.Py_ssize_t,

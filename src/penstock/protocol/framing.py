@@ -76,7 +76,14 @@ def parse_response_header(api: ApiSchema, version: int, frame: Buffer) -> tuple[
     Raises:
         ProtocolError: the frame is too short for the header, or its tagged fields are broken.
     """
-    cursor = Cursor(memoryview(frame))
+    view = memoryview(frame)
+    if len(view) > _CORRELATION_ID.size:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(view)
+        if api.response_header_version(version) == 0:
+            return correlation_id, view[_CORRELATION_ID.size :]
+        if view[_CORRELATION_ID.size] == 0:  # no tagged fields
+            return correlation_id, view[_CORRELATION_ID.size + 1 :]
+    cursor = Cursor(view)
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(cursor.data, cursor.advance(_CORRELATION_ID.size))
         if api.response_header_version(version) >= 1:
@@ -122,6 +129,10 @@ class FrameReader:
         frames: list[Buffer] = []
         view = memoryview(data)
         pos, end = 0, len(view)
+        if self._saw_frame and self._frame_size is None and not self._partial:
+            pos = self._take_whole(view, frames)
+            if pos == end:
+                return frames
         while True:
             wanted = _PREFIX_SIZE if self._frame_size is None else self._frame_size
             taken = min(wanted - len(self._partial), end - pos)
@@ -142,6 +153,21 @@ class FrameReader:
                 frames.append(complete)
                 self._frame_size = None
                 self._saw_frame = True
+
+    def _take_whole(self, view: memoryview, frames: list[Buffer]) -> int:
+        """Take the frames that are there from the first byte to the last; where they end. The rest is for the others.
+
+        Nearly all that comes is such: answers are small, and written in one go.
+        """
+        pos, end = 0, len(view)
+        while pos + _PREFIX_SIZE <= end:
+            (size,) = _PREFIX.unpack_from(view, pos)
+            behind = pos + _PREFIX_SIZE + size
+            if behind > end or not _SMALLEST_FRAME <= size <= self._max_frame_bytes:
+                break
+            frames.append(bytes(view[pos + _PREFIX_SIZE : behind]))
+            pos = behind
+        return pos
 
     def _checked_size(self, prefix: bytearray) -> int:
         (size,) = _PREFIX.unpack(prefix)

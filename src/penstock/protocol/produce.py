@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.errors import ProtocolError
-from penstock.protocol._produce_cy import flexible_head, size_and_codec, where
+from penstock.protocol._produce_cy import by_topic, flexible_parts
 from penstock.protocol._wire_writer import append_uvarint
 from penstock.protocol.codec import decode_response_body
 from penstock.protocol.messages.produce import PRODUCE
@@ -156,7 +156,6 @@ class ProduceRequest:
         return buffers
 
     def _encode_flexible(self, *, by_id: bool) -> list[Buffer]:
-        buffers: list[Buffer] = []
         piece = bytearray()
         if self._transactional_id is None:
             piece.append(0)
@@ -165,21 +164,7 @@ class ProduceRequest:
             piece += self._transactional_id
         piece += _ACKS_AND_TIMEOUT.pack(self.acks, self._timeout_ms)
         append_uvarint(piece, len(self._topics) + 1)
-        for topic in self._topics:
-            if by_id:
-                piece += topic.topic_id
-            else:
-                append_uvarint(piece, len(topic.utf8_name) + 1)
-                piece += topic.utf8_name
-            append_uvarint(piece, len(topic.batches) + 1)
-            for partition, (records, size) in topic.batches.items():
-                piece += flexible_head(partition, size)
-                buffers += (piece, records)
-                piece = bytearray(1)  # no tagged fields in the partition
-            piece.append(0)  # nor in the topic
-        piece.append(0)  # nor in the request
-        buffers.append(piece)
-        return buffers
+        return flexible_parts(self._topics, piece, by_id)
 
     def __repr__(self) -> str:
         count = sum(len(topic.batches) for topic in self._topics)
@@ -195,25 +180,24 @@ class _TopicBatches(NamedTuple):
 
 def _by_topic(batches: Sequence[PartitionBatch], codecs: set[int]) -> list[_TopicBatches]:
     """Put together what goes to the same topic; `codecs` gets those that are used."""
-    topics: dict[str, _TopicBatches] = {}
-    for batch in batches:
-        size, codec = size_and_codec(batch)
-        codecs.add(codec)
-        name, topic_id, partition, records = batch
-        topic = topics.get(name)
-        if topic is None:
-            if len(topic_id) != len(ZERO_UUID):
-                raise ValueError(f"the id of topic {name!r} is not 16 bytes long")
-            topic = topics[name] = _TopicBatches(name, _utf8(name), topic_id, {})
-        elif partition in topic.batches:
-            raise ValueError(f"two batches for {where(batch)}")
-        elif topic.topic_id != topic_id:
+    found = by_topic(batches, codecs)
+    topics = [_TopicBatches(name, _utf8(name), topic_id, found[name, topic_id]) for name, topic_id in found]
+    for topic in topics:
+        if len(topic.topic_id) != len(ZERO_UUID):
+            raise ValueError(f"the id of topic {topic.name!r} is not 16 bytes long")
+    if len(topics) > 1:
+        _check_ids(topics)
+    return topics
+
+
+def _check_ids(topics: Sequence[_TopicBatches]) -> None:
+    names = [topic.name for topic in topics]
+    for name in names:
+        if names.count(name) > 1:
             raise ValueError(f"two ids for topic {name!r}")
-        topic.batches[partition] = (records, size)
-    known_ids = [topic.topic_id for topic in topics.values() if topic.topic_id != ZERO_UUID]
+    known_ids = [topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID]
     if len(set(known_ids)) != len(known_ids):
         raise ValueError("two topics with the same id")
-    return list(topics.values())
 
 
 def _utf8(text: str) -> bytes:

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False
+"""Calls of the operating system that return at once, made without giving up the interpreter lock. Compiled if possible.
+
+Python gives the lock up around every system call. While another thread computes, getting it back takes until that one
+waits for something, or 5 ms: several times for each request, and each time two threads are woken. A call that moves
+some kilobytes to or from the kernel takes less than that; so the I/O thread keeps the lock, until it has to wait.
+
+Where this module is not compiled, or the system lacks the call, `can_move` and `can_look` say so, and Python's own
+calls do the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.libc.errno import errno
+    from cython.cimports.penstock.network._system_calls_cy import (
+        is_not_now,
+        received_bytes,
+        system_can_look,
+        system_can_send,
+        system_look,
+        system_receive,
+        system_send,
+    )
+
+# As in the C code. A request has about two buffers for each partition.
+_MOST_PARTS = cython.declare(cython.Py_ssize_t, 64)
+# Of more than this the copy takes long enough to let others run meanwhile.
+_MOST_BYTES = cython.declare(cython.Py_ssize_t, 256 * 1024)
+_MOST_RECEIVED = cython.declare(cython.Py_ssize_t, 65_536)
+# What epoll says, as in its header.
+_IN = cython.declare(cython.uint, 0x001)
+_OUT = cython.declare(cython.uint, 0x004)
+
+NOT_HERE = -1
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+def can_move() -> bool:
+    """Whether `send_at_once` and `receive_at_once` do anything."""
+    if cython.compiled:
+        return bool(system_can_send())
+    return False
+
+
+def can_look() -> bool:
+    """Whether `look_at_once` does anything."""
+    if cython.compiled:
+        return bool(system_can_look())
+    return False
+
+
+def send_at_once(fd: cython.int, buffers: Sequence[Any]) -> cython.Py_ssize_t:
+    """Write to a socket that does not block; how many bytes, 0 when none fits now.
+
+    NOT_HERE: nothing was done, since there are so many bytes or buffers that others should run meanwhile.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    if not cython.compiled:
+        return NOT_HERE
+    views = cython.declare(cython.Py_buffer[64])
+    count: cython.int = 0
+    at: cython.int
+    total: cython.Py_ssize_t = 0
+    sent: cython.Py_ssize_t = -1
+    code: cython.int = 0
+    if len(buffers) > _MOST_PARTS:
+        return NOT_HERE
+    try:
+        for buffer in buffers:
+            PyObject_GetBuffer(buffer, cython.address(views[count]), PyBUF_SIMPLE)
+            total += views[count].len
+            count += 1
+        if total <= _MOST_BYTES:
+            sent = system_send(fd, views, count)
+            code = errno
+    finally:
+        for at in range(count):
+            PyBuffer_Release(cython.address(views[at]))
+    if total > _MOST_BYTES:
+        return NOT_HERE
+    if sent < 0:
+        if is_not_now(code):
+            return 0
+        raise OSError(code, os.strerror(code))
+    return sent
+
+
+def receive_at_once(fd: cython.int, max_bytes: cython.Py_ssize_t) -> bytes | None:
+    """Read what has arrived, at most that much or 64 KiB; b"" when the peer has closed, None when there is nothing now.
+
+    Raises:
+        OSError: the connection is broken.
+    """
+    if not cython.compiled:
+        return None
+    received: cython.Py_ssize_t = system_receive(fd, min(max_bytes, _MOST_RECEIVED))
+    code: cython.int = errno
+    if received >= 0:
+        return PyBytes_FromStringAndSize(received_bytes, received)
+    if is_not_now(code):
+        return None
+    raise OSError(code, os.strerror(code))
+
+
+def look_at_once(epoll_fd: cython.int) -> list[tuple[int, int]]:
+    """What an epoll has to tell now, without waiting: file numbers, each with what it is ready for (1 READ, 2 WRITE).
+
+    As in Python's `selectors`, an error or a hang-up counts as both.
+
+    Raises:
+        OSError: there is no such epoll.
+    """
+    found: list = []  # type: ignore[type-arg]
+    if not cython.compiled:
+        return found
+    fds = cython.declare(cython.int[64])
+    masks = cython.declare(cython.uint[64])
+    at: cython.int
+    ready: cython.int
+    count: cython.int = system_look(epoll_fd, fds, masks)
+    if count < 0:
+        code: cython.int = errno
+        raise OSError(code, os.strerror(code))
+    for at in range(count):
+        ready = 0
+        if masks[at] & ~_IN:
+            ready |= 2
+        if masks[at] & ~_OUT:
+            ready |= 1
+        found.append((fds[at], ready))
+    return found

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls without giving up the interpreter lock do what Python's own do; where they cannot be made, they say so."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.network import selector as selector_module
+from penstock.network import transport as transport_module
+from penstock.network._system_calls_cy import (
+    NOT_HERE,
+    can_look,
+    can_move,
+    is_compiled,
+    look_at_once,
+    receive_at_once,
+    send_at_once,
+)
+from penstock.network.selector import SocketSelector
+from penstock.network.transport import READ, WRITE, TcpTransport
+
+moves = pytest.mark.skipif(not can_move(), reason="not compiled, or the system has no such calls")
+looks = pytest.mark.skipif(not can_look(), reason="not compiled, or no Linux")
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture(params=["at once", "by Python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of a transport and a selector, as far as they are there."""
+    if request.param == "by Python":
+        monkeypatch.setattr(transport_module, "_AT_ONCE", False)
+        monkeypatch.setattr(selector_module, "can_look", lambda: False)
+    return str(request.param)
+
+
+def fill(ours: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            ours.send(bytes(65_536))
+
+
+def break_off(theirs: socket.socket) -> None:
+    """Close with unread bytes: the other side is told of a reset."""
+    theirs.close()
+
+
+def test_without_a_compiler_nothing_is_promised() -> None:
+    if not is_compiled():
+        assert not can_move()
+        assert not can_look()
+        assert send_at_once(0, [b"x"]) == NOT_HERE
+        assert receive_at_once(0, 10) is None
+        assert look_at_once(0) == []
+
+
+def test_buffers_of_every_kind_arrive_in_order(way: str, pair: Pair) -> None:
+    ours, theirs = pair
+    transport = TcpTransport(ours)
+    buffers = [b"one", bytearray(b"two"), memoryview(b"xthreex")[1:-1], b"", memoryview(bytearray(b"four"))]
+    assert transport.send_some(buffers) == 15
+    assert theirs.recv(100) == b"onetwothreefour"
+    buffers[1] += b"!"  # type: ignore[operator]  # it is held no longer
+
+
+def test_what_does_not_fit_is_left(way: str, pair: Pair) -> None:
+    ours, theirs = pair
+    transport = TcpTransport(ours)
+    fill(ours)
+    assert transport.send_some([b"more"]) == 0
+    theirs.recv(1 << 20)
+    sent = 0
+    data = bytes(range(256)) * 300
+    while True:
+        now = transport.send_some([data[sent % len(data) :]])
+        if not now:
+            break
+        sent += now
+    assert sent > 0
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 1500])
+def test_any_number_of_buffers_can_be_sent(way: str, pair: Pair, count: int) -> None:
+    ours, theirs = pair
+    transport = TcpTransport(ours)
+    wanted = b"".join(b"%d," % number for number in range(count))
+    left = [b"%d," % number for number in range(count)]
+    received = b""
+    while left:
+        sent = transport.send_some(left)
+        assert sent > 0
+        received += theirs.recv(sent, socket.MSG_WAITALL)
+        while left and sent >= len(left[0]):
+            sent -= len(left.pop(0))
+        assert sent == 0 or left
+        if sent:
+            left[0] = left[0][sent:]
+    assert received == wanted
+
+
+@moves
+def test_large_writes_are_left_to_python_so_that_others_can_run(pair: Pair) -> None:
+    fd = pair[0].fileno()
+    assert send_at_once(fd, [bytes(256 * 1024), b"x"]) == NOT_HERE
+    assert send_at_once(fd, [b"x"] * 65) == NOT_HERE
+    assert send_at_once(fd, [b"x"] * 64) == 64
+
+
+def test_what_arrived_is_read_up_to_the_limit(way: str, pair: Pair) -> None:
+    ours, theirs = pair
+    transport = TcpTransport(ours)
+    assert transport.recv_some(65_536) is None
+    theirs.sendall(b"abcdef")
+    assert transport.recv_some(4) == b"abcd"
+    assert transport.recv_some(65_536) == b"ef"
+    assert transport.recv_some(65_536) is None
+    theirs.close()
+    assert transport.recv_some(65_536) == b""
+
+
+@moves
+def test_no_more_than_64_kib_are_read_at_once(pair: Pair) -> None:
+    ours, theirs = pair
+    theirs.setblocking(False)
+    total = theirs.send(bytes(100_000))
+    first = receive_at_once(ours.fileno(), 1 << 20)
+    assert first is not None
+    assert len(first) == min(total, 65_536)
+
+
+def test_a_broken_connection_is_an_error_of_its_kind(way: str, pair: Pair) -> None:
+    ours, theirs = pair
+    transport = TcpTransport(ours)
+    ours.send(b"never read")
+    break_off(theirs)
+    with pytest.raises(ConnectionResetError) as caught:
+        transport.recv_some(100)
+    assert caught.value.errno == errno.ECONNRESET
+    with pytest.raises(BrokenPipeError):
+        transport.send_some([b"x"])
+
+
+def test_a_closed_transport_is_an_error(way: str, pair: Pair) -> None:
+    transport = TcpTransport(pair[0])
+    transport.close()
+    for call in (lambda: transport.send_some([b"x"]), lambda: transport.recv_some(10)):
+        with pytest.raises(OSError, match="Bad file descriptor") as caught:
+            call()
+        assert caught.value.errno == errno.EBADF
+
+
+def test_what_cannot_be_sent_is_no_write(way: str, pair: Pair) -> None:
+    ours, theirs = pair
+    good = bytearray(b"good")
+    with pytest.raises(TypeError):
+        TcpTransport(ours).send_some([good, "text"])  # type: ignore[list-item]
+    good += b", and free"  # an exported buffer could not grow
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(10)
+
+
+@looks
+def test_a_look_tells_what_is_ready(pair: Pair) -> None:
+    ours, theirs = pair
+    with select.epoll() as epoll:
+        epoll.register(ours, select.EPOLLIN | select.EPOLLOUT)
+        assert look_at_once(epoll.fileno()) == [(ours.fileno(), WRITE)]
+        theirs.send(b"x")
+        assert look_at_once(epoll.fileno()) == [(ours.fileno(), READ | WRITE)]
+        epoll.modify(ours, select.EPOLLIN)
+        assert look_at_once(epoll.fileno()) == [(ours.fileno(), READ)]
+        ours.recv(10)
+        assert look_at_once(epoll.fileno()) == []
+        theirs.close()
+        assert look_at_once(epoll.fileno())[0][1] & READ
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        look_at_once(-1)
+
+
+def test_a_selector_tells_owners_what_they_wait_for(way: str, pair: Pair) -> None:
+    ours, theirs = pair
+    transport = TcpTransport(ours)
+    selector = SocketSelector()
+    try:
+        selector.watch(transport, "owner", READ)
+        assert selector.poll(0) == []
+        assert selector.poll(0.001) == []
+        theirs.send(b"x")
+        assert selector.poll(10) == [("owner", READ)]
+        assert selector.poll(0) == [("owner", READ)]
+        selector.watch(transport, "owner", READ | WRITE)
+        assert selector.poll(10) == [("owner", READ | WRITE)]
+        selector.unwatch(transport)
+        assert selector.poll(0) == []
+    finally:
+        selector.close()
+
+
+def test_a_wake_up_ends_one_wait(way: str, pair: Pair) -> None:
+    selector = SocketSelector()
+    try:
+        selector.wakeup()  # before any wait: nobody sleeps, and the next wait must not begin
+        assert selector.poll(60) == []
+        selector._wakeup._sleeping = True  # as between the announcement of a wait and the wait
+        selector.wakeup()
+        selector._wakeup._sleeping = False
+        assert selector.poll(60) == []
+        assert selector.poll(0.001) == []  # its byte is gone
+        assert not select.select([selector._wakeup], [], [], 0)[0]
+    finally:
+        selector.close()
