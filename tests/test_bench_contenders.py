@@ -227,6 +227,18 @@ def test_endurance_compares_the_last_tenth_with_the_second_at_one_speed_of_the_m
     assert "medians of 3" in endurance.draw(100, [slower_machine, slower_producer, steady])
 
 
+def test_endurance_keeps_its_log_in_memory_only_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert endurance.memory_folder(tmp_path) is None, "an ordinary folder"
+    monkeypatch.setattr("os.path.ismount", lambda _: True)
+    for gigabytes, expected in ((2, None), (8, tmp_path)):
+        usage = SimpleNamespace(free=gigabytes << 30)
+        monkeypatch.setattr("shutil.disk_usage", lambda _, usage=usage: usage)
+        assert endurance.memory_folder(tmp_path) == expected
+    assert endurance.memory_folder(tmp_path / "missing") is None
+
+
 def test_endurance_describes_every_tenth() -> None:
     lines = endurance.describe([{"rate": 1.5e6, "cpu_us": 0.51, "rss_mib": 80.4}] * 10)
     assert len(lines) == 10
