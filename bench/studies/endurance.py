@@ -84,6 +84,7 @@ class Endurance:
         report: dict[str, Any] = {
             "machine": dict(context.results.machine),
             "records": records,
+            "log": "on disk" if memory_folder() is None else "in memory",
             "rounds": rounds,
         }
         context.out.mkdir(parents=True, exist_ok=True)

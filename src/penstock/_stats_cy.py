@@ -126,8 +126,10 @@ class WindowedStat:
         return [sample for sample in self._samples if sample.last_at > oldest]
 
     def _span(self, start: float, now: float) -> float:
-        elapsed = now - start
-        missing = self._num_samples - 1 - (elapsed // self._window if self._window else 0)
+        # Objects, so that Python divides, also when compiled: C rounds up where the quotient is nearly whole.
+        elapsed: Any = now - start
+        window: Any = self._window
+        missing = self._num_samples - 1 - (elapsed // window if window else 0)
         if missing > 0:
-            elapsed += missing * self._window
+            elapsed += missing * window
         return max(elapsed, _SHORTEST_SPAN)

@@ -32,7 +32,7 @@ from typing import Self
 
 from penstock.control.client import ControlClient
 from penstock.control.reading import log_end
-from penstock.control.steps import LeaderOf
+from penstock.control.steps import LeaderOf, Steps
 from penstock.control.topics import create_topic
 from penstock.devbroker import settings
 from penstock.devbroker._errors import DevBrokerError, with_tail
@@ -259,14 +259,15 @@ class DevCluster:
         self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
         """Create a topic, and come back when records can be written to it."""
+        what = "could not be created"
         try:
             with ControlClient({"bootstrap.servers": self.bootstrap_servers}) as client:
                 create_topic(name, partitions, replication, config, config=client)
                 # The answer comes before the leaders have heard of it, and they would refuse its first records.
-                for partition in range(partitions):
-                    client.run(log_end(LeaderOf(name, partition)))
+                what = "was created, but not every partition has a leader that serves it"
+                client.run(_all_served(name, partitions))
         except KafkaError as error:
-            raise DevBrokerError(f"topic {name!r} could not be created: {error}") from error
+            raise DevBrokerError(f"topic {name!r} {what}: {error}") from error
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
@@ -387,6 +388,11 @@ class DevCluster:
         if self._dir is None:
             raise DevBrokerError("the cluster is not started")
         return self._dir
+
+
+def _all_served(topic: str, partitions: int) -> Steps[None]:
+    for partition in range(partitions):
+        yield from log_end(LeaderOf(topic, partition))
 
 
 def _wait_until_ready(nodes: Sequence[Node]) -> None:

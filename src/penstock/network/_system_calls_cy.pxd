@@ -6,6 +6,11 @@ cdef extern from *:
     #define PENSTOCK_MOST_RECEIVED 65536
     /* What is read goes on as Python's bytes before the interpreter lock, which guards this, is given up. */
     static char penstock_received[PENSTOCK_MOST_RECEIVED];
+    #ifdef Py_GIL_DISABLED
+    #define PENSTOCK_HAS_LOCK 0
+    #else
+    #define PENSTOCK_HAS_LOCK 1
+    #endif
     #include <errno.h>
     #include <string.h>
     #ifdef _WIN32
@@ -19,7 +24,7 @@ cdef extern from *:
     #ifndef MSG_NOSIGNAL
     #define MSG_NOSIGNAL 0
     #endif
-    static int penstock_can_send(void) { return 1; }
+    static int penstock_can_send(void) { return PENSTOCK_HAS_LOCK; }
     static Py_ssize_t penstock_send(int fd, Py_buffer *views, int count) {
         struct iovec parts[PENSTOCK_MOST_PARTS];
         struct msghdr message;
@@ -47,7 +52,7 @@ cdef extern from *:
     #endif
     #ifdef __linux__
     #include <sys/epoll.h>
-    static int penstock_can_look(void) { return 1; }
+    static int penstock_can_look(void) { return PENSTOCK_HAS_LOCK; }
     static int penstock_look(int fd, int *fds, unsigned int *masks) {
         struct epoll_event events[PENSTOCK_MOST_EVENTS];
         int at, count;

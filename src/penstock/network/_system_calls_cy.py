@@ -113,6 +113,8 @@ def receive_at_once(fd: cython.int, max_bytes: cython.Py_ssize_t) -> bytes | Non
     """
     if not cython.compiled:
         return None
+    if max_bytes < 0:
+        raise ValueError(f"{max_bytes} bytes cannot be read")
     received: cython.Py_ssize_t = system_receive(fd, min(max_bytes, _MOST_RECEIVED))
     code: cython.int = errno
     if received >= 0:

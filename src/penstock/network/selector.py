@@ -81,6 +81,9 @@ class SocketSelector:
                 self._wakeup.after_wait()
                 return ready
         may_wait = self._wakeup.before_wait()
+        if not may_wait and self._epoll_fd >= 0:
+            self._wakeup.after_wait()  # it was looked at just now
+            return []
         try:
             events = self._selector.select(min(timeout, LONGEST_WAIT) if may_wait else 0)
         finally:
@@ -90,11 +93,8 @@ class SocketSelector:
     def _look(self) -> list[tuple[Any, int]]:
         """What is ready now; one short system call, where a wait would give up the interpreter lock."""
         keys = self._selector.get_map()
-        events = []
-        for fd, mask in look_at_once(self._epoll_fd):
-            key = keys[fd]
-            events.append((key, mask & key.events))
-        return self._owners(events)
+        found = [(keys.get(fd), mask) for fd, mask in look_at_once(self._epoll_fd)]
+        return self._owners((key, mask & key.events) for key, mask in found if key is not None)
 
     def _owners(self, events: Iterable[tuple[selectors.SelectorKey, int]]) -> list[tuple[Any, int]]:
         ready = []
@@ -111,6 +111,7 @@ class SocketSelector:
 
     def close(self) -> None:
         """See Selector."""
+        self._epoll_fd = -1
         self._selector.close()
         self._wakeup.close()
 

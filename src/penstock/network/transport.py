@@ -143,7 +143,7 @@ class TcpTransport:
 
     def send_some(self, buffers: Sequence[Buffer]) -> int:
         """See Transport."""
-        if _AT_ONCE:
+        if _AT_ONCE and len(buffers) <= IOV_LIMIT:
             sent: int = send_at_once(self._socket.fileno(), buffers)
             if sent >= 0:
                 return sent

@@ -159,6 +159,7 @@ class Appender:
                     delivery = self.try_append(topic, partition, record, on_delivery)
                     if delivery is not None:
                         return delivery
+                    queue, sticky = self._queue(topic, partition)
                 buffer = self.pool.try_take(self.batch_size)
                 if buffer is None:
                     return None

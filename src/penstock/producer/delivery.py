@@ -33,6 +33,8 @@ log = logging.getLogger("penstock.producer")
 _thread = threading.local()
 _EVERYBODY = object()
 _NO_ERRORS: Mapping[int, KafkaError] = {}
+# The callbacks of every result that has called its own. Nobody may append to it.
+_NOBODY: list[Any] = []
 
 E = TypeVar("E")
 
@@ -84,7 +86,7 @@ class BatchResult:
         "callbacks",
         "done",
         "error",
-        "followers",
+        "interested",
         "log_append_time_ms",
         "owner",
         "partition",
@@ -93,7 +95,6 @@ class BatchResult:
         "record_errors",
         "settled",
         "topic",
-        "waiters",
     )
 
     def __init__(self, topic: str, partition: int, owner: object = None) -> None:
@@ -111,8 +112,19 @@ class BatchResult:
         self.pieces: Sequence[tuple[int, BatchResult]] = ()  # (first index, result), in order, after a split
         # (delivery, on_delivery): appended under the partition lock while the batch is open, then the I/O thread's.
         self.callbacks: list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]] = []
-        self.followers: list[_Follower] = []  # add_done_callback: any thread
-        self.waiters: list[threading.Event] = []  # any thread
+        # Who follows, and who waits: any thread. Most results are done before anybody does. A program that keeps its
+        # Deliveries keeps these, and a list would be looked at by the garbage collector where an empty dict is not.
+        self.interested: dict[str, list[Any]] = {}
+
+    @property
+    def followers(self) -> list[_Follower]:
+        """Who added a done callback, and was not called yet."""
+        return self.interested.get("followers", [])
+
+    @property
+    def waiters(self) -> list[threading.Event]:
+        """Who waits for the outcome."""
+        return self.interested.get("waiters", [])
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -173,20 +185,20 @@ class BatchResult:
         self.error = None if error is None else error.twin()
         self.record_errors = record_errors or _NO_ERRORS
         self.settled = True
-        callbacks, self.callbacks = self.callbacks, []
+        callbacks, self.callbacks = self.callbacks, _NOBODY
         for delivery, callback in callbacks:
             try:
                 callback(*delivery.outcome())
             except BaseException:  # whatever it is: a callback has no say in whether the I/O thread goes on
                 log.exception("on_delivery callback for %s raised", self.topic_partition)
         self.done = True
-        if self.waiters or self.followers:
+        if self.interested:
             self._release()
 
     def forward(self, pieces: Sequence[tuple[int, BatchResult]]) -> None:
         """Let the results of a split's pieces answer from now on. I/O thread only, before the pieces are sent."""
         self.pieces = list(pieces)
-        callbacks, self.callbacks = self.callbacks, []
+        callbacks, self.callbacks = self.callbacks, _NOBODY
         for delivery, callback in callbacks:
             # A Delivery counts from the batch it was made for, which this one may itself be a piece of.
             delivery.answered_by().callbacks.append((delivery, callback))
@@ -209,7 +221,7 @@ class BatchResult:
             if remaining is not None and remaining <= 0:
                 return None
             released = threading.Event()
-            result.waiters.append(released)
+            result.interested.setdefault("waiters", []).append(released)  # in one step, whoever else does
             try:
                 if result.still_pending():
                     released.wait(None if remaining is None else min(remaining, threading.TIMEOUT_MAX))
@@ -226,7 +238,7 @@ class BatchResult:
 
     def add_follower(self, entry: _Follower) -> None:
         """Let somebody follow this result; see `follow`."""
-        self.followers.append(entry)
+        self.interested.setdefault("followers", []).append(entry)
         if not self.still_pending() and _take(self.followers, entry):
             self._pass_on(entry)
 

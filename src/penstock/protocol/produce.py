@@ -191,10 +191,11 @@ def _by_topic(batches: Sequence[PartitionBatch], codecs: set[int]) -> list[_Topi
 
 
 def _check_ids(topics: Sequence[_TopicBatches]) -> None:
-    names = [topic.name for topic in topics]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two ids for topic {name!r}")
+    seen: set[str] = set()
+    for topic in topics:
+        if topic.name in seen:
+            raise ValueError(f"two ids for topic {topic.name!r}")
+        seen.add(topic.name)
     known_ids = [topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID]
     if len(set(known_ids)) != len(known_ids):
         raise ValueError("two topics with the same id")
