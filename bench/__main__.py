@@ -17,14 +17,12 @@ from bench.cases import all_cases
 from bench.contenders import all_contenders
 from bench.machine import describe_machine
 from bench.model import BenchError, Results
-from bench.runner import Tell, last_line, run_groups
+from bench.runner import BROKER_HEAP_MB, BROKER_PROPERTIES, Tell, last_line, run_groups
 from bench.studies import Context, Study, all_studies
 from penstock.devbroker import DevBrokerError, DevCluster
 
 RESULTS = Path(__file__).resolve().parent / "results"
-BROKER_HEAP_MB = 1024
 MINUTES = 30.0
-_BROKER_PROPERTIES = {"log.retention.check.interval.ms": 1_000, "log.segment.delete.delay.ms": 1_000}
 
 _EPILOG = """
 --only takes names of groups, cases, contenders and studies, separated by commas; of each kind, those named, or all when
@@ -61,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         # As pip does when it installs a package: the others' bytecode is there, and start-up counts as CPU.
         compileall.compile_dir(Path(penstock.__file__).parent, quiet=2)
-        with DevCluster(heap_mb=BROKER_HEAP_MB, properties=_BROKER_PROPERTIES) as cluster:
+        with DevCluster(heap_mb=BROKER_HEAP_MB, properties=BROKER_PROPERTIES) as cluster:
             results = measure(choice, cluster, args, _say)
     except (BenchError, DevBrokerError) as error:
         print(f"bench: {error}", file=sys.stderr)

@@ -36,6 +36,8 @@ from penstock.devbroker import DevCluster
 RUN_TIMEOUT_SECONDS = 90.0
 FIRST_BYTES_PER_SECOND = 100_000_000  # nobody is taken to be faster before it has shown it
 # Old segments go while the next runs are made, so that a measurement does not fill the disk.
+BROKER_HEAP_MB = 1024
+BROKER_PROPERTIES = {"log.retention.check.interval.ms": 1_000, "log.segment.delete.delay.ms": 1_000}
 TOPIC_CONFIG = {"segment.bytes": 64 << 20, "retention.bytes": 128 << 20, "file.delete.delay.ms": 1000}
 Tell = Callable[[str], None]
 Entries = Sequence[tuple[Case, Contender]]

@@ -32,7 +32,7 @@ from bench.budget import Plan
 from bench.counting import count_records, create_topic, delete_topics
 from bench.model import BenchError
 from bench.process import run_measured
-from bench.runner import TOPIC_CONFIG, address
+from bench.runner import BROKER_HEAP_MB, BROKER_PROPERTIES, TOPIC_CONFIG, address
 from bench.studies import Context
 from bench.values import make_values
 from penstock.devbroker import DevCluster
@@ -50,8 +50,6 @@ _PIECES = 10  # of fixed work in each tenth
 _PIECE = 100_000  # what such a piece has to add up
 _TOPIC = "bench-endurance"
 _ROOM = 3 << 30
-_HEAP_MB = 1024
-_BROKER_PROPERTIES = {"log.retention.check.interval.ms": 1_000, "log.segment.delete.delay.ms": 1_000}
 # So little that what is in memory stays below _ROOM.
 _TOPIC_CONFIG = {**TOPIC_CONFIG, "segment.bytes": 16 << 20, "retention.bytes": 32 << 20}
 
@@ -75,6 +73,8 @@ class Endurance:
         records = context.plan.records or RECORDS
         rounds = []
         with _steady_cluster(context) as cluster:
+            where = "on disk" if cluster is context.cluster else "in memory"
+            context.results.notes.append(f"endurance: the broker's log was {where}")
             for number in range(1, context.plan.rounds + 1):
                 rounds.append(_send_all(cluster, records))
                 context.tell(f"round {number}: {compare(rounds[-1:])}")
@@ -84,7 +84,7 @@ class Endurance:
         report: dict[str, Any] = {
             "machine": dict(context.results.machine),
             "records": records,
-            "log": "on disk" if memory_folder() is None else "in memory",
+            "log": where,
             "rounds": rounds,
         }
         context.out.mkdir(parents=True, exist_ok=True)
@@ -97,14 +97,12 @@ def _steady_cluster(context: Context) -> Iterator[DevCluster]:
     """A cluster of its own whose log is in memory; the one that is there, where there is no room for that."""
     memory = memory_folder()
     if memory is None:
-        context.results.notes.append("endurance: the log was on disk")
         yield context.cluster
         return
     with (
         tempfile.TemporaryDirectory(prefix="penstock-endurance-", dir=memory) as folder,
-        DevCluster(data_dir=folder, heap_mb=_HEAP_MB, properties=_BROKER_PROPERTIES) as cluster,
+        DevCluster(data_dir=folder, heap_mb=BROKER_HEAP_MB, properties=BROKER_PROPERTIES) as cluster,
     ):
-        context.results.notes.append("endurance: the log was in memory")
         yield cluster
 
 

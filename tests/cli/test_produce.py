@@ -5,6 +5,7 @@ import argparse
 import io
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -157,11 +158,7 @@ def test_interrupt_closes_soon_and_reports(
 def test_interrupt_is_told_first(
     run: Callable[..., int], fake: FakeProducer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(index: int) -> None:
-        if index == 2:
-            raise KeyboardInterrupt
-
-    fake.before_send = interrupt
+    fake.before_send = Mock(side_effect=[None, None, KeyboardInterrupt])
     run(b"a\nb\nc\nd\n")
     assert capsys.readouterr().err.startswith(
         "penstock produce: interrupted after 3 lines; 2 records sent, 2 of them acknowledged\n"
