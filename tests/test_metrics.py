@@ -224,3 +224,10 @@ def test_every_row_can_be_registered_and_appears_under_its_names() -> None:
     for row in ALL_METRICS:
         assert set(row.names) <= set(values[row.group])
         assert row.description
+
+
+def test_a_window_that_is_not_quite_over_is_counted_as_missing() -> None:
+    stat = WindowedStat(num_samples=11, window_ms=100)
+    stat.record(1, 0.0)
+    assert 1.0 // 0.1 == 9, "ten windows of 0.1 s are a little more than a second"
+    assert stat.rate(1.0) == pytest.approx(1 / 1.1)

@@ -13,6 +13,7 @@ second of a program's life does not look like a steady rate.
 from __future__ import annotations
 
 import math
+from operator import floordiv
 from typing import Any
 
 try:
@@ -126,10 +127,9 @@ class WindowedStat:
         return [sample for sample in self._samples if sample.last_at > oldest]
 
     def _span(self, start: float, now: float) -> float:
-        # Objects, so that Python divides, also when compiled: C rounds up where the quotient is nearly whole.
-        elapsed: Any = now - start
-        window: Any = self._window
-        missing = self._num_samples - 1 - (elapsed // window if window else 0)
+        elapsed = now - start
+        # Python's own division, also when compiled: C's would round up where the quotient is nearly whole.
+        missing = self._num_samples - 1 - (floordiv(elapsed, self._window) if self._window else 0)
         if missing > 0:
-            elapsed += missing * window
+            elapsed += missing * self._window
         return max(elapsed, _SHORTEST_SPAN)
