@@ -5,6 +5,7 @@ import argparse
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -163,6 +164,38 @@ def test_interrupt_is_told_first(
     assert capsys.readouterr().err.startswith(
         "penstock produce: interrupted after 3 lines; 2 records sent, 2 of them acknowledged\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (None, "3 records sent, 3 of them acknowledged"),
+        (DeliveryTimeoutError("late"), "3 records sent, 2 of them acknowledged"),
+    ],
+    ids=["acknowledged", "failed"],
+)
+def test_interrupt_just_after_a_record_was_accepted(
+    run: Callable[..., int],
+    fake: FakeProducer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+    told: str,
+) -> None:
+    send = fake.send
+
+    def send_and_interrupt(*args: Any, **options: Any) -> Any:
+        delivery = send(*args, **options)
+        if len(fake.sent) == 3:
+            raise KeyboardInterrupt
+        return delivery
+
+    fake.outcome = lambda index: error if index == 2 else None
+    monkeypatch.setattr(fake, "send", send_and_interrupt)
+    assert run(b"a\nb\nc\nd\n") == 130
+    said = capsys.readouterr().err
+    assert told in said
+    assert ("1 record failed: DeliveryTimeoutError" in said) == (error is not None)
 
 
 def test_records_without_outcome_are_told(

@@ -180,9 +180,14 @@ class Outcomes:
         self.failed = Failures()  # accepted, but not delivered
 
     @property
+    def sent(self) -> int:
+        """How many records were accepted. Ctrl-C may come when one is, and before it is counted."""
+        return max(self.accepted, self.acknowledged + self.failed.counts.total())
+
+    @property
     def any_failed(self) -> bool:
         """Whether a record did not arrive."""
-        return self.accepted > self.acknowledged or bool(self.refused.counts)
+        return self.sent > self.acknowledged or bool(self.refused.counts)
 
     def on_delivery(self, line: int, metadata: Any, error: BaseException | None) -> None:
         """Note the outcome of an accepted record; runs on the I/O thread."""
@@ -208,7 +213,7 @@ class Outcomes:
             yield f"{counted(self.skipped, 'malformed line')} skipped; first: {self.first_skipped}"
         yield from self.refused.report("refused")
         yield from self.failed.report("failed")
-        unknown = self.accepted - self.acknowledged - self.failed.counts.total()
+        unknown = self.sent - self.acknowledged - self.failed.counts.total()
         if unknown > 0:
             yield f"{counted(unknown, 'record')} given up, outcome unknown"
 
@@ -262,7 +267,7 @@ def run(args: argparse.Namespace, open_producer: OpenProducer | None = None) -> 
     if interrupted:
         print(
             f"penstock produce: interrupted after {counted(outcomes.lines, 'line')}; "
-            f"{counted(outcomes.accepted, 'record')} sent, {outcomes.acknowledged:,} of them acknowledged",
+            f"{counted(outcomes.sent, 'record')} sent, {outcomes.acknowledged:,} of them acknowledged",
             file=sys.stderr,
         )
     if outcomes.any_failed or not args.quiet:
