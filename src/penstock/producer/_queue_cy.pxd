@@ -1,7 +1,6 @@
 # C layout of queues and topics, so that the fast path reads their fields and appends without the interpreter.
-cimport cython
-
 from penstock.producer._delivery_cy cimport Delivery
+from penstock.producer._short_lock_cy cimport ShortLock
 from penstock.records._batch_cy cimport BatchWriter
 
 cdef class TopicState:
@@ -30,14 +29,26 @@ cdef class PartitionQueue:
     cdef readonly set active     # the producer's; its identity also says whose I/O thread serves this queue
     cdef set incomplete
     cdef public bint muted       # owned by the I/O thread
-    cdef cython.pymutex _lock    # guards the rest
+    cdef ShortLock _lock         # guards the rest
     cdef readonly bint closed
     cdef readonly object batches
     cdef BatchWriter _writer     # of the open batch, None when there is none
     cdef object _result
     cdef Py_ssize_t _size        # of the record appended last
     cdef Py_ssize_t _refusal     # the writer's answer, when it took no record
+    cdef bint _news              # of the fast path's last append: the I/O thread is to hear of it
 
+    cdef _append_or_say_locked(
+        self,
+        long long timestamp,
+        bytes key,
+        bytes value,
+        headers,
+        on_delivery,
+        TopicState sticky,
+        list spares,
+        fresh,
+    )
     cdef Delivery _append_locked(
         self, BatchWriter writer, result, long long timestamp, bytes key, bytes value, headers
     )
@@ -52,5 +63,7 @@ cdef class PartitionQueue:
     cdef bint maybe_shut_locked(self, TopicState sticky) except -1
     cdef object _pop_locked(self)
     cpdef tuple head(self)
+    cdef tuple _head_locked(self)
     cpdef bint is_empty(self) except -1
-    cpdef take(self, batch)
+    cpdef bint take(self, batch) except -1
+    cdef bint _take_locked(self, batch) except -1

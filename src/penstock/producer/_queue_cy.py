@@ -3,7 +3,7 @@
 """The queue of one partition, and the state of one topic: where records become batches. Compiled if possible.
 
 The fast path of send() appends here, once per record. What runs once per batch uses the same queues through their
-methods, because only hot modules can take the lock (in compiled code it is a C mutex).
+methods, because only hot modules can take the lock (in compiled code it is a ShortLock).
 
 Rules:
 1. A partition lock is innermost: nothing else is locked, waited for or called back under it.
@@ -28,9 +28,11 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer._delivery_cy import Delivery, new_delivery
+    from cython.cimports.penstock.producer._short_lock_cy import ShortLock
     from cython.cimports.penstock.records._batch_cy import BatchWriter
 else:
     from penstock.producer._delivery_cy import Delivery, new_delivery
+    from penstock.producer._short_lock_cy import ShortLock
     from penstock.records._batch_cy import BatchWriter
 
 if TYPE_CHECKING:
@@ -99,8 +101,7 @@ class PartitionQueue:
         self._writer: Any = None  # of the open batch
         self._result: Any = None
         self.batches = deque()
-        if not cython.compiled:
-            self._lock = threading.Lock()
+        self._lock = ShortLock() if cython.compiled else threading.Lock()
 
     def append(
         self,
@@ -124,36 +125,59 @@ class PartitionQueue:
             ProducerClosedError: the producer was closed meanwhile.
             NotAdmitted: records are not accepted now.
         """
-        with self._lock:
-            if self.closed:
-                raise ProducerClosedError("the producer is closed")
-            if not self._admission.open:
-                raise NotAdmitted(_NOT_ADMITTED)
-            if sticky is not None and sticky.sticky_partition != self.partition:
-                return MOVED
-            writer: BatchWriter | None = self._writer
-            delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
-            if delivery is None and writer is not None:
-                if self._refusal == _WRITER_NEEDS_SEGMENT:
-                    if spares is None:
-                        return NEEDS_SEGMENT
-                    if spares:
-                        writer.grow(spares.pop())
-                        delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
-                if delivery is None:
-                    # No room, or nothing to grow by: what has been gathered goes out as it is.
-                    self._shut_locked()
+        if not cython.compiled:
+            with self._lock:
+                return self._append_or_say_locked(
+                    timestamp, key, value, headers, on_delivery, sticky, spares, fresh
+                )
+        self._lock.acquire()
+        try:
+            return self._append_or_say_locked(
+                timestamp, key, value, headers, on_delivery, sticky, spares, fresh
+            )
+        finally:
+            self._lock.release()
+
+    def _append_or_say_locked(
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+        sticky: TopicState | None,
+        spares: list | None,  # type: ignore[type-arg]
+        fresh: Any,
+    ) -> Any:
+        if self.closed:
+            raise ProducerClosedError("the producer is closed")
+        if not self._admission.open:
+            raise NotAdmitted(_NOT_ADMITTED)
+        if sticky is not None and sticky.sticky_partition != self.partition:
+            return MOVED
+        writer: BatchWriter | None = self._writer
+        delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
+        if delivery is None and writer is not None:
+            if self._refusal == _WRITER_NEEDS_SEGMENT:
+                if spares is None:
+                    return NEEDS_SEGMENT
+                if spares:
+                    writer.grow(spares.pop())
+                    delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
             if delivery is None:
-                if sticky is not None and sticky.maybe_switch_locked():
-                    return MOVED
-                if fresh is None:
-                    return NO_BATCH
-                delivery = self._append_locked(fresh.writer, fresh.result, timestamp, key, value, headers)
-                self._open_locked(fresh)
-            if on_delivery is not None:
-                self._result.callbacks.append((delivery, on_delivery))
-            if sticky is not None:
-                sticky.count_locked(self._size, self._writer.is_full())
+                # No room, or nothing to grow by: what has been gathered goes out as it is.
+                self._shut_locked()
+        if delivery is None:
+            if sticky is not None and sticky.maybe_switch_locked():
+                return MOVED
+            if fresh is None:
+                return NO_BATCH
+            delivery = self._append_locked(fresh.writer, fresh.result, timestamp, key, value, headers)
+            self._open_locked(fresh)
+        if on_delivery is not None:
+            self._result.callbacks.append((delivery, on_delivery))
+        if sticky is not None:
+            sticky.count_locked(self._size, self._writer.is_full())
         return delivery
 
     def _append_locked(
@@ -316,12 +340,21 @@ class PartitionQueue:
 
     def head(self) -> tuple[Batch | None, bool]:
         """The oldest batch, and whether it is full or closed (later ones make it so)."""
-        with self._lock:
-            if not self.batches:
-                return None, False
-            open_writer: BatchWriter = self._writer
-            full: cython.bint = len(self.batches) > 1 or open_writer is None or open_writer.is_full()
-            return self.batches[0], full
+        if not cython.compiled:
+            with self._lock:
+                return self._head_locked()
+        self._lock.acquire()
+        try:
+            return self._head_locked()
+        finally:
+            self._lock.release()
+
+    def _head_locked(self) -> tuple[Batch | None, bool]:
+        if not self.batches:
+            return None, False
+        open_writer: BatchWriter = self._writer
+        full: cython.bint = len(self.batches) > 1 or open_writer is None or open_writer.is_full()
+        return self.batches[0], full
 
     def depth(self) -> int:
         """How many batches wait."""
@@ -333,11 +366,20 @@ class PartitionQueue:
 
     def take(self, batch: Batch) -> bool:
         """Take the oldest batch, if it still is that one, and close it for further records."""
-        with self._lock:
-            if not self.batches or self.batches[0] is not batch:
-                return False
-            self._pop_locked()
-            return True
+        if not cython.compiled:
+            with self._lock:
+                return self._take_locked(batch)
+        self._lock.acquire()
+        try:
+            return self._take_locked(batch)
+        finally:
+            self._lock.release()
+
+    def _take_locked(self, batch: Any) -> cython.bint:
+        if not self.batches or self.batches[0] is not batch:
+            return False
+        self._pop_locked()
+        return True
 
     def take_older(self, created: float) -> list[Batch]:
         """Take the batches at the head that were created at or before a moment."""

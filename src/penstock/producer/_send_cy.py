@@ -155,20 +155,21 @@ class FastPath:
             timestamp = moment.tv_sec * 1000 + moment.tv_nsec // 1_000_000
         else:
             timestamp = int(time.time() * 1000.0)
-        with queue._lock:
-            delivery = None
-            if queue._admission.open and (not sticky or state.sticky_partition == chosen):
-                delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
-                if delivery is None and self._append_now is not None:
-                    full = queue.maybe_shut_locked(state if sticky else None)
-            if delivery is not None:
-                if on_delivery is not None:
-                    queue._result.callbacks.append((delivery, on_delivery))
-                full = queue._writer.is_full()
-                if sticky:
-                    state.count_locked(queue._size, full)
-            # Behind another batch it is no news: that one made the queue ready, and the I/O thread knows.
-            full = full and len(queue.batches) == 1
+        if cython.compiled:
+            queue._lock.acquire()
+            try:
+                delivery = self._append_locked(
+                    queue, state if sticky else None, timestamp, key, value, headers, on_delivery
+                )
+                full = queue._news
+            finally:
+                queue._lock.release()
+        else:
+            with queue._lock:
+                delivery = self._append_locked(
+                    queue, state if sticky else None, timestamp, key, value, headers, on_delivery
+                )
+                full = queue._news
         if full:
             self._wake()
         if delivery is None:
@@ -181,6 +182,39 @@ class FastPath:
             if delivery is None:
                 return None
         state.used = True
+        return delivery
+
+    def _append_locked(
+        self,
+        queue: PartitionQueue,
+        sticky: TopicState | None,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Append to the open batch; None when it, or the partition, does not take the record.
+
+        The queue's `_news` says whether the I/O thread is to be told that the batch can leave.
+
+        Args:
+            sticky: the topic, when the record goes wherever records without key go now.
+        """
+        full: cython.bint = False
+        delivery: Delivery | None = None
+        if queue._admission.open and (sticky is None or sticky.sticky_partition == queue.partition):
+            delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
+            if delivery is not None:
+                if on_delivery is not None:
+                    queue._result.callbacks.append((delivery, on_delivery))
+                full = queue._writer.is_full()
+                if sticky is not None:
+                    sticky.count_locked(queue._size, full)
+            elif self._append_now is not None:
+                full = queue.maybe_shut_locked(sticky)
+        # Behind another batch it is no news: that one made the queue ready, and the I/O thread knows.
+        queue._news = full and len(queue.batches) == 1
         return delivery
 
     def _size_bound(self, key: Any, value: Any, headers: Any) -> cython.Py_ssize_t:
