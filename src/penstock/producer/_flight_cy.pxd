@@ -57,6 +57,12 @@ cdef class NumberedLeave:
     cdef object _identity
     cdef bint _valid
 
+    cdef bint _may_drain(self, PartitionQueue queue, BatchFields batch) except -1
+    cdef _assign(self, BatchFields batch)
+
+cdef class NumberedGate:
+    cdef readonly NumberedLeave numbering
+
 cpdef int next_sequence(int base_sequence, Py_ssize_t count) noexcept
 cpdef int last_sequence_of(BatchFields batch) noexcept
 cpdef bint is_later(int sequence, int than) noexcept

@@ -282,6 +282,9 @@ class NumberedLeave:
 
     def may_drain(self, queue: PartitionQueue, batch: BatchFields) -> bool:
         """Whether a batch can have its number now, or has it and is the oldest of its partition in flight."""
+        return self._may_drain(queue, batch)
+
+    def _may_drain(self, queue: PartitionQueue, batch: BatchFields) -> cython.bint:
         if not self._valid:
             return False
         if batch.base_sequence < 0:
@@ -290,6 +293,9 @@ class NumberedLeave:
 
     def assign(self, batch: BatchFields) -> BatchIdentity:
         """Number a batch at its first drain."""
+        return self._assign(batch)
+
+    def _assign(self, batch: BatchFields) -> Any:
         if batch.base_sequence < 0:
             self.book.number(batch, self._identity, self.transactional)
         batch.renumbered = False  # from here on the broker sees the numbers that it has now
@@ -298,3 +304,30 @@ class NumberedLeave:
     def on_success(self, batch: BatchFields, base_offset: cython.longlong) -> None:
         """A batch was written."""
         self.book.acknowledge(batch, base_offset)
+
+
+@cython.cclass
+class NumberedGate:
+    """What the idempotent gate is asked of every batch.
+
+    Args:
+        numbering: gives the numbers, and keeps them.
+    """
+
+    def __init__(self, numbering: NumberedLeave) -> None:
+        self.numbering = numbering
+
+    def may_drain(self, queue: PartitionQueue, batch: BatchFields) -> bool:
+        """Whether the batch can have its number now, or may be sent again with the one it has."""
+        book: NumberedBook = self.numbering.book
+        if book.broken and not book.may_resend_broken(queue, batch):
+            return False
+        return self.numbering._may_drain(queue, batch)
+
+    def assign(self, batch: BatchFields) -> BatchIdentity:
+        """Number a batch at its first drain."""
+        return self.numbering._assign(batch)
+
+    def on_success(self, batch: BatchFields, base_offset: cython.longlong) -> None:
+        """A batch was written."""
+        self.numbering.book.acknowledge(batch, base_offset)

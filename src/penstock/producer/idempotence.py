@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network.exchange import ClientResponse
-from penstock.producer._queue_cy import PartitionQueue
-from penstock.producer.batch import Batch, BatchIdentity
+from penstock.producer._flight_cy import NumberedGate
+from penstock.producer.batch import Batch
 from penstock.producer.gate import GateRequest
 from penstock.producer.numbering import Numbering
 from penstock.producer.response_policy import Action, BatchSituation, Decision
@@ -32,7 +32,7 @@ LAST_EPOCH = 32767
 _NO_TIMEOUT = 2**31 - 1
 
 
-class IdempotentGate:
+class IdempotentGate(NumberedGate):
     """Numbers batches, and keeps the numbering whole.
 
     Args:
@@ -46,11 +46,12 @@ class IdempotentGate:
     max_produce_version = 13
     completing = False
     busy = False
+    numbering: Numbering
 
     def __init__(
         self, retries: int, backoff: ExponentialBackoff, rng: random.Random, accept: Callable[[bool], None]
     ) -> None:
-        self.numbering = Numbering(retries, transactional=False)
+        super().__init__(Numbering(retries, transactional=False))
         self._backoff = backoff
         self._rng = rng
         self._accept = accept
@@ -137,27 +138,12 @@ class IdempotentGate:
             log.error("no producer id was given: %s", error)
             self._refused = error
 
-    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Whether the batch can have its number now, or may be sent again with the one it has."""
-        book = self.numbering.book
-        if book.broken and not book.may_resend_broken(queue, batch):
-            return False
-        return self.numbering.may_drain(queue, batch)
-
-    def assign(self, batch: Batch) -> BatchIdentity:
-        """Number a batch at its first drain."""
-        return self.numbering.assign(batch)
-
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
         """By the table, and by the numbers; notes partitions that need a new epoch."""
         decision = self.numbering.decide(code, log_start_offset, batch, situation)
         if decision.bump_epoch and not (decision.action is Action.FAIL and batch.in_doubt):
             self.numbering.book.mark_broken(batch.queue, batch.identity.base_sequence)
         return decision
-
-    def on_success(self, batch: Batch, base_offset: int) -> None:
-        """A batch was written."""
-        self.numbering.on_success(batch, base_offset)
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
         """A batch failed for good; one that may have been written nevertheless is like one whose time is over."""

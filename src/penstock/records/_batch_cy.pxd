@@ -19,3 +19,6 @@ cdef class BatchWriter:
     cpdef Py_ssize_t estimated_size(self) noexcept
     cpdef bint is_full(self) noexcept
     cpdef Py_ssize_t append(self, long long timestamp, bytes key, bytes value, headers) except? -3
+    cdef _write_header(
+        self, batch, int attributes, long long producer_id, int producer_epoch, int base_sequence
+    )

@@ -28,8 +28,15 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
+    from cython.cimports.cpython.buffer import (
+        PyBUF_READ,
+        PyBUF_WRITABLE,
+        PyBuffer_Release,
+        PyObject_GetBuffer,
+    )
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+    from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock._primitives_cy import put_varint, varint_size
 else:
@@ -240,28 +247,77 @@ class BatchWriter:
             batch = memoryview(self.segments[0])[: self._at]
         else:
             batch = memoryview(compressed)
-        _HEADER.pack_into(
-            batch,
-            0,
-            0,
-            len(batch) - 12,
-            -1,
-            2,
-            0,
-            attributes,
-            self.count - 1,
-            self.base_timestamp,
-            self.max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            self.count,
-        )
-        # The checksum of a batch takes microseconds; to get the interpreter lock back may take milliseconds.
-        _CRC.pack_into(batch, _CRC_AT, crc32c(batch[_CRC_FROM:], gil_release_mode=0))
+        self._write_header(batch, attributes, producer_id, producer_epoch, base_sequence)
         return batch
 
+    def _write_header(
+        self,
+        batch: Any,
+        attributes: cython.int,
+        producer_id: cython.longlong,
+        producer_epoch: cython.int,
+        base_sequence: cython.int,
+    ) -> None:
+        """Write the header, and the checksum of what follows it last."""
+        if not cython.compiled:
+            _HEADER.pack_into(
+                batch,
+                0,
+                0,
+                len(batch) - 12,
+                -1,
+                2,
+                0,
+                attributes,
+                self.count - 1,
+                self.base_timestamp,
+                self.max_timestamp,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                self.count,
+            )
+            _CRC.pack_into(batch, _CRC_AT, crc32c(batch[_CRC_FROM:], gil_release_mode=0))
+            return
+        view = cython.declare(cython.Py_buffer)
+        PyObject_GetBuffer(batch, cython.address(view), PyBUF_WRITABLE)
+        memory: cython.p_uchar = cython.cast(cython.p_uchar, view.buf)
+        _put_number(memory, 0, 0, 8)
+        _put_number(memory, 8, view.len - 12, 4)
+        _put_number(memory, 12, -1, 4)
+        _put_number(memory, 16, 2, 1)
+        _put_number(memory, 17, 0, 4)
+        _put_number(memory, 21, attributes, 2)
+        _put_number(memory, 23, self.count - 1, 4)
+        _put_number(memory, 27, self.base_timestamp, 8)
+        _put_number(memory, 35, self.max_timestamp, 8)
+        _put_number(memory, 43, producer_id, 8)
+        _put_number(memory, 51, producer_epoch, 2)
+        _put_number(memory, 53, base_sequence, 4)
+        _put_number(memory, 57, self.count, 4)
+        try:
+            checked: Any = PyMemoryView_FromMemory(
+                cython.cast(cython.p_char, memory + 21), view.len - 21, PyBUF_READ
+            )
+            # The checksum of a batch takes microseconds; to get the interpreter lock back may take milliseconds.
+            _put_number(memory, 17, crc32c(checked, gil_release_mode=0), 4)
+        finally:
+            PyBuffer_Release(cython.address(view))
 
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_number(
+    memory: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+) -> cython.void:
+    """Write a number in so many bytes, the highest first. Compiled code only."""
+    byte: cython.int
+    for byte in range(size):
+        memory[at + byte] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - byte))) & 0xFF)
+
+
+@cython.cfunc
 def _check_identity(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Refuse an identity that a broker would refuse, or worse, take for another one."""
     if producer_id == -1:
