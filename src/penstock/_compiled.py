@@ -33,6 +33,7 @@ HOT_MODULES = (
     "penstock.producer._passes_cy",
     "penstock.producer._queue_cy",
     "penstock.producer._requests_cy",
+    "penstock.producer._result_cy",
     "penstock.producer._send_cy",
     "penstock.producer._short_lock_cy",
     "penstock.protocol._produce_cy",

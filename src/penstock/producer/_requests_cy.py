@@ -22,9 +22,11 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.producer._flight_cy import BatchFields
     from cython.cimports.penstock.producer._queue_cy import PartitionQueue
+    from cython.cimports.penstock.producer._result_cy import ResultFields
 else:
     from penstock.producer._flight_cy import BatchFields
     from penstock.producer._queue_cy import PartitionQueue
+    from penstock.producer._result_cy import ResultFields
 
 _IN_FLIGHT, _SUCCEEDED = BatchState.IN_FLIGHT, BatchState.SUCCEEDED
 # Places in a PartitionResponse, which is a tuple.
@@ -174,10 +176,13 @@ def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # ty
 def tell_written(done: list, on_trouble: Callable[[Any, Exception], None]) -> None:  # type: ignore[type-arg]
     """Settle the results of batches that were written; `on_trouble(batch, error)` where that fails."""
     batch: BatchFields
+    result: ResultFields
     for pair in done:
         batch = pair[0]
+        result = batch.result
         try:
-            batch.result.settle(pair[1][_BASE_OFFSET], pair[1][_APPEND_TIME])
+            if not result.settle_unwatched(pair[1][_BASE_OFFSET], pair[1][_APPEND_TIME]):
+                batch.result.settle(pair[1][_BASE_OFFSET], pair[1][_APPEND_TIME])
         except Exception as error:  # noqa: BLE001 - likewise
             on_trouble(batch, error)
 

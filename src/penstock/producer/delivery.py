@@ -18,40 +18,22 @@ waiting. Each entry is taken once, by `pop` or by `remove`: single list operatio
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError
+from penstock.producer._result_cy import NO_ERRORS, NOBODY, ResultFields, process
 from penstock.types import RecordMetadata, TopicPartition
 
 log = logging.getLogger("penstock.producer")
 
 _thread = threading.local()
 _EVERYBODY = object()
-_NO_ERRORS: Mapping[int, KafkaError] = {}
-# The callbacks of every result that has called its own. Nobody may append to it.
-_NOBODY: list[Any] = []
 
 E = TypeVar("E")
-
-
-class _Process:
-    """The process that this is: asked of the system once, and not for every batch."""
-
-    def __init__(self) -> None:
-        self.id = os.getpid()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
-
-    def _forked(self) -> None:
-        self.id = os.getpid()
-
-
-_process = _Process()
 
 
 def mark_io_thread(owner: object = None) -> None:
@@ -78,43 +60,13 @@ def forbid_on_io_thread(call: str, owner: object = None) -> None:
         )
 
 
-class BatchResult:
-    """The outcome of one batch."""
+class BatchResult(ResultFields):
+    """The outcome of one batch.
 
-    __slots__ = (
-        "base_offset",
-        "callbacks",
-        "done",
-        "error",
-        "interested",
-        "log_append_time_ms",
-        "owner",
-        "partition",
-        "pid",
-        "pieces",
-        "record_errors",
-        "settled",
-        "topic",
-    )
+    Args: as for `ResultFields`, which has what is known of every one.
+    """
 
-    def __init__(self, topic: str, partition: int, owner: object = None) -> None:
-        self.owner = owner  # whose I/O thread settles it
-        self.topic = topic
-        self.partition = partition
-        self.pid = _process.id  # a fork's copy will never be settled
-        # Set once by the I/O thread.
-        self.base_offset = -1
-        self.log_append_time_ms = -1
-        self.error: KafkaError | None = None
-        self.record_errors: Mapping[int, KafkaError] = _NO_ERRORS
-        self.settled = False  # values are set; callbacks may still be running
-        self.done = False
-        self.pieces: Sequence[tuple[int, BatchResult]] = ()  # (first index, result), in order, after a split
-        # (delivery, on_delivery): appended under the partition lock while the batch is open, then the I/O thread's.
-        self.callbacks: list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]] = []
-        # Who follows, and who waits: any thread. Most results are done before anybody does. A program that keeps its
-        # Deliveries keeps these, and a list would be looked at by the garbage collector where an empty dict is not.
-        self.interested: dict[str, list[Any]] = {}
+    __slots__ = ()
 
     @property
     def followers(self) -> list[_Follower]:
@@ -183,9 +135,9 @@ class BatchResult:
         self.log_append_time_ms = log_append_time_ms
         # Its own, because no traceback may ever hang on it; see `error_of`.
         self.error = None if error is None else error.twin()
-        self.record_errors = record_errors or _NO_ERRORS
+        self.record_errors = record_errors or NO_ERRORS
         self.settled = True
-        callbacks, self.callbacks = self.callbacks, _NOBODY
+        callbacks, self.callbacks = self.callbacks, NOBODY
         for delivery, callback in callbacks:
             try:
                 callback(*delivery.outcome())
@@ -198,7 +150,7 @@ class BatchResult:
     def forward(self, pieces: Sequence[tuple[int, BatchResult]]) -> None:
         """Let the results of a split's pieces answer from now on. I/O thread only, before the pieces are sent."""
         self.pieces = list(pieces)
-        callbacks, self.callbacks = self.callbacks, _NOBODY
+        callbacks, self.callbacks = self.callbacks, NOBODY
         for delivery, callback in callbacks:
             # A Delivery counts from the batch it was made for, which this one may itself be a piece of.
             delivery.answered_by().callbacks.append((delivery, callback))
@@ -211,7 +163,7 @@ class BatchResult:
             result, index_there = self.resolve(index)
             if result.done or (result.settled and on_io_thread(result.owner)):
                 return result, index_there
-            if result.pid != _process.id:
+            if result.pid != process.id:
                 raise ForkedProducerError(
                     f"the outcome of a record of {self.topic_partition} goes to the process that sent it; this is a "
                     "child of it, forked before the outcome was known"
