@@ -30,6 +30,7 @@ HOT_MODULES = (
     "penstock.network._system_calls_cy",
     "penstock.producer._delivery_cy",
     "penstock.producer._flight_cy",
+    "penstock.producer._opening_cy",
     "penstock.producer._passes_cy",
     "penstock.producer._queue_cy",
     "penstock.producer._requests_cy",

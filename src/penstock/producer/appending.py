@@ -9,25 +9,15 @@ Rules:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, ProducerClosedError
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer._queue_cy import (
-    MOVED,
-    NEEDS_SEGMENT,
-    NO_BATCH,
-    NotAdmitted,
-    PartitionQueue,
-    TopicState,
-)
+from penstock.producer._opening_cy import BatchOpener
+from penstock.producer._queue_cy import NEEDS_SEGMENT, NO_BATCH, NotAdmitted, PartitionQueue, TopicState
 from penstock.producer.batch import Batch
-from penstock.producer.buffer_pool import BufferPool
-from penstock.producer.sealing import Sealer
-from penstock.records._batch_cy import BatchWriter
 from penstock.types import Header
 
 Steps = Generator[Ticket[Any] | str, Any, Delivery]
@@ -38,11 +28,6 @@ PROGRESS = "progress"
 # Bytes of rows after which the I/O thread is told of them: about what one request holds, by default. Told of each batch
 # at once it would send requests of one batch, at the cost of a turn each, where one can take a batch of each partition.
 _UNTOLD_BYTES = 1024 * 1024
-
-# A batch that is queued as the first one lets a queue be looked at, and as the second one makes the first ready. With
-# two before it, the I/O thread has been woken for this queue, and whatever it waits for since tells it by itself. So it
-# is for single records; for rows it is woken by bytes (BulkWake), and by ColumnSender whenever a call waits or ends.
-_NEWS = 2
 
 
 def _always() -> None:
@@ -55,10 +40,6 @@ class TimeIsUp(Exception):
     def __init__(self, waited_ms: int) -> None:
         super().__init__(f"{waited_ms} ms")
         self.waited_ms = waited_ms
-
-
-# What an EncodedRecord has, which is one of these.
-RecordFields = tuple[int, bytes | None, bytes | None, Any, int]
 
 
 class EncodedRecord(NamedTuple):
@@ -94,80 +75,11 @@ class BulkWake:
         self._wake()
 
 
-class Appender:
+class Appender(BatchOpener):
     """Appends records, singly or by rows, and opens batches for them: the half of the accumulator that sends use.
 
-    Args:
-        batch_size: bytes that a batch shall have at most.
-        pool: record memory.
-        sealer: knows how well topics compress.
-        wake: wakes the I/O thread.
-        now: the monotonic clock.
+    Args: as for `BatchOpener`, which has what happens for every batch of single records.
     """
-
-    def __init__(
-        self,
-        batch_size: int,
-        pool: BufferPool,
-        sealer: Sealer,
-        wake: Callable[[], object],
-        now: Callable[[], float],
-    ) -> None:
-        self.batch_size = batch_size
-        self.pool = pool
-        self.sealer = sealer
-        self._wake = wake
-        self._now = now
-        # Guards the first choice of a topic's sticky partition, and what the accumulator says.
-        self._lock = threading.Lock()
-
-    def try_append(
-        self, topic: TopicState, partition: int | None, record: RecordFields, on_delivery: Any
-    ) -> Delivery | None:
-        """Append to an open batch, letting a compressed one grow; None when a new batch is needed.
-
-        Args:
-            partition: the partition, or None: wherever records without key of this topic go now.
-        """
-        while True:
-            outcome = self._append(topic, partition, record, on_delivery, None)
-            if not isinstance(outcome, int):
-                return outcome
-            if outcome != MOVED:
-                return None
-
-    def append_now(
-        self,
-        topic: TopicState,
-        partition: int | None,
-        record: RecordFields,
-        on_delivery: Any,
-    ) -> Delivery | None:
-        """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
-
-        More is waiting for memory or metadata, or memory for a batch larger than usual: see `append_steps`.
-
-        Args:
-            record: as an EncodedRecord has it.
-        """
-        if record[-1] > self.batch_size or not topic.known:
-            return None
-        try:
-            while True:
-                queue, sticky = self._queue(topic, partition)
-                if not queue.needs_batch():
-                    delivery = self.try_append(topic, partition, record, on_delivery)
-                    if delivery is not None:
-                        return delivery
-                    queue, sticky = self._queue(topic, partition)
-                buffer = self.pool.try_take(self.batch_size)
-                if buffer is None:
-                    return None
-                outcome = self._append_to(queue, sticky, record, on_delivery, buffer)
-                if not isinstance(outcome, int):
-                    return outcome
-        except (ProducerClosedError, NotAdmitted):
-            return None  # the general path says so
 
     def append_steps(
         self,
@@ -189,7 +101,7 @@ class Appender:
         """
         while True:
             admitted()
-            delivery = self.try_append(topic, partition, record, on_delivery)
+            delivery: Delivery | None = self.try_append(topic, partition, record, on_delivery)
             if delivery is not None:
                 return delivery
             yield "memory"
@@ -200,65 +112,9 @@ class Appender:
             except BaseException:
                 self.pool.give_back((buffer,))
                 raise
-            outcome = self._append(topic, partition, record, on_delivery, buffer)
+            outcome: Delivery | int = self._append(topic, partition, record, on_delivery, buffer)
             if not isinstance(outcome, int):
                 return outcome
-
-    def _append(
-        self,
-        topic: TopicState,
-        partition: int | None,
-        record: RecordFields,
-        on_delivery: Any,
-        buffer: bytearray | None,
-    ) -> Delivery | int:
-        try:
-            queue, sticky = self._queue(topic, partition)
-        except BaseException:
-            self._return_unused(buffer, None, None)
-            raise
-        return self._append_to(queue, sticky, record, on_delivery, buffer)
-
-    def _append_to(
-        self,
-        queue: PartitionQueue,
-        sticky: TopicState | None,
-        record: RecordFields,
-        on_delivery: Any,
-        buffer: bytearray | None,
-    ) -> Delivery | int:
-        """One append, as `PartitionQueue.append` says; an unused `buffer` goes back to the pool, whatever happens."""
-        fresh: Batch | None = None
-        spares: list[bytearray] | None = None
-        try:
-            fresh = None if buffer is None else self._new_batch(queue, buffer)
-            timestamp, key, value, headers, _ = record
-            outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, None, fresh)
-            if outcome is NEEDS_SEGMENT:
-                spare = self.pool.try_take(self.batch_size)
-                spares = [] if spare is None else [spare]
-                outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, spares, fresh)
-        finally:
-            if spares or (buffer is not None and (fresh is None or not fresh.queued_as)):
-                self._return_unused(buffer, fresh, spares)
-        if fresh is not None and fresh.queued_as:
-            if fresh.queued_as <= _NEWS:
-                self._wake()
-        elif outcome != NO_BATCH and queue.depth() < _NEWS and queue.head()[1]:
-            self._wake()  # the batch became full, or was closed because records go elsewhere now
-        return outcome
-
-    def _return_unused(
-        self, buffer: bytearray | None, fresh: Batch | None, spares: list[bytearray] | None
-    ) -> None:
-        """Give back what was taken for a batch and is not in it, also when Ctrl-C came before there was a batch."""
-        if fresh is not None:
-            if fresh.record_count == 0:
-                self.pool.give_back(fresh.buffers)
-        elif buffer is not None:
-            self.pool.give_back((buffer,))
-        if spares:
-            self.pool.give_back(spares)
 
     def bulk_wake(self) -> BulkWake:
         """What wakes the I/O thread for the rows of one call."""
@@ -282,7 +138,7 @@ class Appender:
         fresh: Batch | None = None
         try:
             while first < last:
-                queue, sticky = self._queue(where, None) if isinstance(where, TopicState) else (where, None)
+                queue, sticky = self._place(where)
                 fresh = None if buffer is None else self._new_batch(queue, buffer)
                 taken, why = queue.append_rows(window, first, last, accepted, sticky, None, fresh)
                 if fresh is not None and fresh.queued_as:
@@ -354,7 +210,7 @@ class Appender:
         fresh: Batch | None = None
         spares: list[bytearray] | None = None
         try:
-            queue, sticky = self._queue(where, None) if isinstance(where, TopicState) else (where, None)
+            queue, sticky = self._place(where)
             fresh = None if buffer is None else self._new_batch(queue, buffer)
             taken, why = queue.append_rows(window, *rows, accepted, sticky, None, fresh)
             if taken == 0 and why == NEEDS_SEGMENT:
@@ -365,17 +221,11 @@ class Appender:
             self._return_unused(buffer, fresh, spares)
         return taken, why
 
-    def _queue(self, topic: TopicState, partition: int | None) -> tuple[PartitionQueue, TopicState | None]:
-        if partition is not None:
-            return topic.queues[partition], None
-        queues = topic.queues
-        chosen = topic.sticky_partition
-        while not 0 <= chosen < len(queues):
-            with self._lock:  # the first choice; later ones are made under the lock of the partition left
-                if topic.sticky_partition == chosen:
-                    topic.switch()
-            queues, chosen = topic.queues, topic.sticky_partition
-        return queues[chosen], topic
+    def _place(self, where: PartitionQueue | TopicState) -> tuple[PartitionQueue, TopicState | None]:
+        """The queue that rows go to now, and their topic where that is only for now."""
+        if isinstance(where, TopicState):
+            return self._queue(where, None), where
+        return where, None
 
     def _memory(self, size: int) -> Generator[Ticket[Any] | str, Any, bytearray]:
         ticket = self.pool.take(size)
@@ -395,9 +245,3 @@ class Appender:
             self.pool.withdraw(ticket)
             raise
         return buffer
-
-    def _new_batch(self, queue: PartitionQueue, buffer: bytearray) -> Batch:
-        # A first record larger than batch.size is accepted all the same, and the batch is full with it.
-        writer = BatchWriter(buffer, self.batch_size, self.sealer.expected_ratio(queue.topic))
-        # The batch's memory is the very list to which the writer adds the segments it grows by.
-        return Batch(queue, writer, self._now(), writer.segments)
