@@ -18,6 +18,7 @@ cdef class BatchFields:
     cdef public bint request_pending
     cdef object _identity
     cdef readonly int base_sequence
+    cdef object _numbered_for
     cdef public Py_ssize_t numbered_as
     cdef public object stamped
     cdef public bint renumbered
@@ -26,6 +27,7 @@ cdef class BatchFields:
     cdef public object wire
 
     cdef _take_identity(self, identity)
+    cpdef move_to(self, state)
     cpdef bint is_sealed_as(self, identity) except -1
     cpdef seal(self, int attributes, identity, body)
     cpdef bint backing_off(self, double now, int leader_epoch) noexcept

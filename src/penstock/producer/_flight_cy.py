@@ -99,6 +99,7 @@ class BatchFields:
         self.request_pending = False  # a request holds its bytes
         self._identity: BatchIdentity = ANONYMOUS
         self.base_sequence = _NONE  # as in its identity
+        self._numbered_for: Any = None  # the producer's identity that its own was made of; None: it was set
         self.numbered_as = 0  # the how-manieth of its partition it was, when it was numbered
         self.stamped: BatchIdentity = ANONYMOUS  # what the header of `wire` says
         self.renumbered = False  # its numbers changed since it was sent last
@@ -117,6 +118,7 @@ class BatchFields:
 
     def _take_identity(self, identity: Any) -> None:
         self._identity = identity
+        self._numbered_for = None
         self.base_sequence = identity[2]
 
     def move_to(self, state: BatchState) -> None:
@@ -229,6 +231,7 @@ class NumberedBook:
             numbers.restart(identity, bool(transactional))
         fields = (identity[0], identity[1], numbers.next, bool(transactional))
         batch._identity = tuple.__new__(BatchIdentity, fields)  # without its constructor, which is Python
+        batch._numbered_for = identity
         batch.base_sequence = numbers.next
         batch.numbered_as = numbers.numbered
         numbers.next = next_sequence(numbers.next, batch.writer.count)
@@ -243,7 +246,7 @@ class NumberedBook:
             del in_flight[0]  # nearly always: answers come in the order of requests
         elif batch in in_flight:
             in_flight.remove(batch)
-        if numbers.identity != batch._identity[:2]:
+        if batch._numbered_for is not numbers.identity and numbers.identity != batch._identity[:2]:
             return
         sequence: cython.int = last_sequence_of(batch)
         if is_later(sequence, numbers.last_acked_sequence):

@@ -138,22 +138,46 @@ class RequestSums:
 # ---------------------------------------------------------------------------------------- it is answered
 
 
-def tell_apart(batches: list, answers: dict) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
+def tell_apart(batches: list, answers: list) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
     """Those that were simply written, and the others; each with its answer, or None.
 
     Args:
-        answers: by topic and partition.
+        answers: what the broker says of each partition.
     """
     written: list = []
     others: list = []
     batch: BatchFields
-    for batch in batches:
-        answer = answers.get(batch.queue.place)
+    at: cython.Py_ssize_t
+    by_place: dict | None = None  # type: ignore[type-arg]
+    if not _in_order(batches, answers):
+        by_place = {answer[:2]: answer for answer in answers}
+    for at in range(len(batches)):
+        batch = batches[at]
+        answer = answers[at] if by_place is None else by_place.get(batch.queue.place)
         if answer is not None and answer[_ERROR_CODE] == 0 and batch.state is _IN_FLIGHT:
             written.append((batch, answer))
         else:
             others.append((batch, answer))
     return written, others
+
+
+@cython.cfunc
+def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type-arg]
+    """Whether each answer is for the batch at its place, as a broker answers that takes a request as it is."""
+    at: cython.Py_ssize_t
+    partition: cython.int
+    batch: BatchFields
+    if len(answers) != len(batches):
+        return False
+    for at in range(len(batches)):
+        batch = batches[at]
+        answer = answers[at]
+        partition = answer[1]
+        if partition != batch.queue.partition:
+            return False
+        if answer[0] is not batch.queue.topic and answer[0] != batch.queue.topic:
+            return False
+    return True
 
 
 def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]

@@ -97,9 +97,9 @@ class Outcomes:
 
     def _on_answer(self, body: ProduceResponse, node: Node, batches: list[Batch], now: float) -> None:
         """The broker has answered."""
-        answers = {answer[:2]: answer for answer in body.partitions}  # by topic and partition
-        self._take_hints(body)
-        written, others = tell_apart(batches, answers)
+        written, others = tell_apart(batches, body.partitions)
+        if len(written) < len(body.partitions):
+            self._take_hints(body)
         for batch, answer in others:
             self._complete(batch, answer or _silence(node, batch), now)
         if written:
