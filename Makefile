@@ -202,8 +202,10 @@ $(FUZZ_STAMP): constraints.txt $(SETUP_STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --only-binary=:all: atheris || true
 	@touch $@
 
+# A setup just before this one has compiled them: there is nothing to do then.
 $(BUILD_STAMP): $(HOT_SOURCES) setup.py $(SETUP_STAMP)
-	@echo '==> compiling the hot modules'
-	@PENSTOCK_REQUIRE_EXT=1 $(PY) setup.py --quiet build_ext --inplace || { \
+	@$(PY) -c 'import sys; from penstock import _compiled; sys.exit(not _compiled.up_to_date())' || { \
+	  echo '==> compiling the hot modules'; \
+	  PENSTOCK_REQUIRE_EXT=1 $(PY) setup.py --quiet build_ext --inplace; } || { \
 	  echo 'The hot modules could not be compiled. Without a C compiler: make test-pure' >&2; exit 1; }
 	@mkdir -p $(@D) && touch $@

@@ -115,6 +115,26 @@ def test_edited_source_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert _compiled.stale_extensions() == ["penstock.hot_cy"]
 
 
+def test_a_build_is_needed_after_an_edit_of_any_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They know each other's layout: one that was not edited may have to be compiled, too."""
+    for name, changed in (("a_cy.py", 100), ("a_cy.so", 300), ("b_cy.py", 100), ("b_cy.so", 250)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (changed, changed))
+    monkeypatch.setattr(_compiled, "HOT_MODULES", ("a_cy", "b_cy"))
+    monkeypatch.setattr(_compiled, "source_path", lambda name: tmp_path / f"{name}.py")
+    monkeypatch.setattr(_compiled, "extension_path", lambda name: tmp_path / f"{name}.so")
+    assert _compiled.up_to_date()
+    os.utime(tmp_path / "a_cy.py", (270, 270))  # older than its own extension, newer than the other's
+    assert not _compiled.up_to_date()
+    os.utime(tmp_path / "a_cy.py", (100, 100))
+    monkeypatch.setattr(
+        _compiled, "extension_path", lambda name: tmp_path / "a_cy.so" if name == "a_cy" else None
+    )
+    assert not _compiled.up_to_date()
+
+
 def test_build_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_DISABLE_EXT", "1")
     monkeypatch.delenv("PENSTOCK_REQUIRE_EXT", raising=False)

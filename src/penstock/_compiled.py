@@ -114,6 +114,15 @@ def stale_extensions() -> list[str]:
     return stale
 
 
+def up_to_date() -> bool:
+    """Whether all hot modules were compiled after the last edit of any: they know each other's C layout."""
+    extensions = [extension_path(module) for module in HOT_MODULES]
+    sources = [source_path(module) for module in HOT_MODULES]
+    inputs = [path for source in sources for path in (source, source.with_suffix(".pxd")) if path.exists()]
+    built = [path.stat().st_mtime for path in extensions if path is not None]
+    return len(built) == len(HOT_MODULES) and min(built) > max(path.stat().st_mtime for path in inputs)
+
+
 def describe() -> str:
     """Implementation and interpreter in a few words, for --version and test reports."""
     return f"{implementation()}, {platform.python_implementation()} {platform.python_version()}"
