@@ -28,8 +28,6 @@ cdef class BatchFields:
 
     cdef _take_identity(self, identity)
     cpdef move_to(self, state)
-    cpdef bint is_sealed_as(self, identity) except -1
-    cpdef seal(self, int attributes, identity, body)
     cpdef bint backing_off(self, double now, int leader_epoch) noexcept
     cpdef Py_ssize_t wire_size(self) except -1
 

@@ -139,15 +139,6 @@ class BatchFields:
             return self.writer.estimated_size()
         return len(self.wire)
 
-    def is_sealed_as(self, identity: Any) -> cython.bint:
-        """Whether its bytes are final, and say who it is."""
-        return self.wire is not None and bool(self.stamped == identity)
-
-    def seal(self, attributes: cython.int, identity: Any, body: Any) -> None:
-        """Make its bytes final: header and checksum, around its own records or those in `body`."""
-        self.wire = self.writer.seal(attributes, identity[0], identity[1], identity[2], body)
-        self.stamped = identity
-
     def backing_off(self, now: cython.double, leader_epoch: cython.int) -> cython.bint:
         """Whether it must wait before it is tried again; a new leader is worth trying at once."""
         if self.attempts == 0 or now >= self.retry_at:

@@ -29,3 +29,6 @@ cdef class Look:
     cdef readonly double oldest
 
     cdef _note(self, Home home, PartitionQueue queue, BatchFields batch)
+
+cdef class Sealing:
+    cdef int _codec_id

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _FOREVER = cython.declare(cython.double, float("inf"))
 _IN_FLIGHT = BatchState.IN_FLIGHT
+_TRANSACTIONAL_BIT = cython.declare(cython.int, 0x10)
 
 
 def is_compiled() -> bool:
@@ -243,6 +244,33 @@ def take_batches(
         if queue.is_empty():
             left -= 1
     return taken, last, left
+
+
+@cython.cclass
+class Sealing:
+    """Makes the bytes of batches final; compressing them is up to whoever this is a part of.
+
+    Args:
+        codec_id: the codec's number in a batch's attributes.
+    """
+
+    def __init__(self, codec_id: cython.int) -> None:
+        self._codec_id = codec_id
+
+    def seal(self, batch: BatchFields, identity: Any) -> None:
+        """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""
+        if batch.wire is not None and batch.stamped == identity:
+            return
+        body: Any = batch.wire
+        if body is None and self._codec_id:
+            body = self._compress(batch)
+        attributes: cython.int = self._codec_id | (_TRANSACTIONAL_BIT if identity[3] else 0)
+        batch.wire = batch.writer.seal(attributes, identity[0], identity[1], identity[2], body)
+        batch.stamped = identity
+
+    def _compress(self, batch: Any) -> Any:
+        """The compressed records, with room for the header before them."""
+        raise NotImplementedError
 
 
 @cython.cfunc

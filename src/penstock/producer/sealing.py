@@ -7,16 +7,17 @@ Runs on the I/O thread, outside every lock; the codec libraries release the inte
 from __future__ import annotations
 
 from penstock.errors import IllegalStateError
-from penstock.producer.batch import Batch, BatchIdentity
+from penstock.producer._passes_cy import Sealing
+from penstock.producer.batch import Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import Codec
-from penstock.records.format import HEADER_SIZE, TRANSACTIONAL_BIT, estimate_record_size
+from penstock.records.format import HEADER_SIZE, estimate_record_size
 from penstock.records.ratio import CompressionRatioEstimator
 from penstock.records.reader import read_batches
 
 
-class Sealer:
+class Sealer(Sealing):
     """Compresses and seals batches, and splits those that a broker found too large.
 
     Args:
@@ -26,6 +27,7 @@ class Sealer:
     """
 
     def __init__(self, codec: Codec, pool: BufferPool, batch_size: int) -> None:
+        super().__init__(codec.id)
         self._codec = codec
         self._pool = pool
         self._batch_size = batch_size
@@ -39,16 +41,6 @@ class Sealer:
     def expected_ratio(self, topic: str) -> float:
         """What compression is expected to leave of a topic's records; 1.0 without a codec."""
         return self._ratios.estimate(topic, self._codec.id) if self._codec.id else 1.0
-
-    def seal(self, batch: Batch, identity: BatchIdentity) -> None:
-        """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""
-        if batch.is_sealed_as(identity):
-            return
-        attributes = self._codec.id | (TRANSACTIONAL_BIT if identity.transactional else 0)
-        body = batch.wire
-        if body is None and self._codec.id:
-            body = self._compress(batch)
-        batch.seal(attributes, identity, body)
 
     def _compress(self, batch: Batch) -> memoryview:
         raw = batch.writer.raw_records()
