@@ -34,6 +34,7 @@ HOT_MODULES = (
     "penstock.producer._queue_cy",
     "penstock.producer._requests_cy",
     "penstock.producer._send_cy",
+    "penstock.producer._sender_stats_cy",
     "penstock.protocol._produce_cy",
     "penstock.records._batch_cy",
     "penstock.records._columns_cy",
