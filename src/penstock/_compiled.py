@@ -28,6 +28,7 @@ HOT_MODULES = (
     "penstock._primitives_cy",
     "penstock._stats_cy",
     "penstock.network._system_calls_cy",
+    "penstock.producer._active_cy",
     "penstock.producer._choice_cy",
     "penstock.producer._delivery_cy",
     "penstock.producer._flight_cy",
