@@ -231,3 +231,37 @@ def test_a_window_that_is_not_quite_over_is_counted_as_missing() -> None:
     stat.record(1, 0.0)
     assert 1.0 // 0.1 == 9, "ten windows of 0.1 s are a little more than a second"
     assert stat.rate(1.0) == pytest.approx(1 / 1.1)
+
+
+def test_whole_numbers_stay_whole_and_others_do_not():
+    stat = two_windows_of_30_seconds()
+    stat.record(2**40, START)
+    stat.record(3, START + 40)
+    assert [(type(value), value) for value in (stat.total, stat.max(START + 41))] == [
+        (int, 2**40 + 3),
+        (int, 2**40),
+    ]
+    stat.record(0.5, START + 41)
+    assert stat.total == 2**40 + 3.5
+    assert stat.avg(START + 41) == (2**40 + 3.5) / 3
+    stat.record(3.5, START + 80)
+    assert (stat.max(START + 81), stat.count) == (3.5, 4)
+
+
+def test_several_values_are_added_at_once():
+    whole, real = two_windows_of_30_seconds(), two_windows_of_30_seconds()
+    whole.add_whole(10, 4, -2, START)
+    whole.add_whole(5, 1, -5, START)
+    real.add_real(1.0, 2, 0.75, START)
+    real.add_real(0.5, 1, 0.5, START)
+    for stat, total, count, largest in ((whole, 15, 5, -2), (real, 1.5, 3, 0.75)):
+        assert (stat.total, stat.count, stat.max(START)) == (total, count, largest)
+        assert stat.avg(START) == total / count
+
+
+def test_what_is_not_a_number_is_never_the_largest():
+    stat = two_windows_of_30_seconds()
+    stat.record(math.nan, START)
+    assert math.isnan(stat.max(START))
+    stat.record(1.5, START)
+    assert stat.max(START) == 1.5

@@ -1,19 +1,26 @@
-# C layout of a statistic. Numbers are Python's, so that what counts whole things stays whole.
+# C layout of a statistic. Whole numbers are kept apart from others, so that what counts whole things stays whole.
 cdef class _Sample:
     cdef readonly double start
     cdef readonly double last_at
-    cdef readonly object count
-    cdef readonly object total
-    cdef readonly object max
+    cdef readonly long long count
+    cdef long long whole
+    cdef double real
+    cdef bint has_whole
+    cdef bint has_real
+    cdef long long largest_whole
+    cdef double largest_real
 
 cdef class WindowedStat:
     cdef Py_ssize_t _num_samples
     cdef double _window
     cdef tuple _samples          # oldest first; replaced whole, for readers on other threads
     cdef _Sample _current
-    cdef public object total
-    cdef public object count
+    cdef long long _whole
+    cdef double _real
+    cdef bint _has_real
+    cdef readonly long long count
 
     cpdef record(self, value, double now)
-    cpdef record_many(self, total, count, largest, double now)
+    cpdef add_whole(self, long long total, long long count, long long largest, double now)
+    cpdef add_real(self, double total, long long count, double largest, double now)
     cdef _Sample _open_sample(self, double now)

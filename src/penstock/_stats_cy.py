@@ -34,14 +34,30 @@ def is_compiled() -> bool:
 @cython.final
 @cython.cclass
 class _Sample:
-    """What was recorded during one window."""
+    """What was recorded during one window: whole numbers and others apart, so that each is added up in C."""
 
     def __init__(self, start: cython.double) -> None:
         self.start = start
         self.last_at = start
         self.count = 0
-        self.total: Any = 0
-        self.max: Any = _NEVER
+        self.whole = 0
+        self.real = 0.0
+        self.has_whole = False
+        self.has_real = False
+        self.largest_whole = 0
+        self.largest_real = _NEVER
+
+    @property
+    def total(self) -> Any:
+        """The sum; a whole number as long as only such were recorded."""
+        return self.whole + self.real if self.has_real else self.whole
+
+    @property
+    def max(self) -> Any:
+        """The largest; minus infinity without any."""
+        if self.has_whole and not (self.has_real and self.largest_real > self.largest_whole):
+            return self.largest_whole
+        return self.largest_real
 
 
 @cython.final
@@ -52,8 +68,7 @@ class WindowedStat:
     One `record` feeds all of them, so that a value with both an average and a maximum costs one call.
 
     Attributes:
-        total: the sum of all values ever recorded.
-        count: how many there were.
+        count: how many values there were.
     """
 
     def __init__(self, num_samples: cython.Py_ssize_t, window_ms: cython.double) -> None:
@@ -61,34 +76,58 @@ class WindowedStat:
         self._window = window_ms / 1000
         self._samples: tuple[_Sample, ...] = ()  # oldest first; replaced whole, for readers on other threads
         self._current: _Sample | None = None
-        self.total: Any = 0
+        self._whole = 0
+        self._real = 0.0
+        self._has_real = False
         self.count = 0
+
+    @property
+    def total(self) -> Any:
+        """The sum of all values ever recorded; a whole number as long as they all were."""
+        return self._whole + self._real if self._has_real else self._whole
 
     def record(self, value: Any, now: cython.double) -> None:
         """Add one value."""
-        sample = self._current
-        if sample is None or now - sample.start >= self._window:
-            sample = self._open_sample(now)
-        sample.total += value
-        sample.count += 1
-        sample.last_at = now
-        largest = sample.max
-        if value > largest:  # max() would cost more than all the rest
-            sample.max = value
-        self.total += value
-        self.count += 1
+        if isinstance(value, float):
+            self.add_real(value, 1, value, now)
+        else:
+            self.add_whole(value, 1, value, now)
 
-    def record_many(self, total: Any, count: Any, largest: Any, now: cython.double) -> None:
-        """Add several values at once: their sum, how many they are, and the largest."""
+    def add_whole(
+        self,
+        total: cython.longlong,
+        count: cython.longlong,
+        largest: cython.longlong,
+        now: cython.double,
+    ) -> None:
+        """Add several whole numbers at once: their sum, how many they are, and the largest."""
         sample = self._current
         if sample is None or now - sample.start >= self._window:
             sample = self._open_sample(now)
-        sample.total += total
+        sample.whole += total
         sample.count += count
         sample.last_at = now
-        if largest > sample.max:
-            sample.max = largest
-        self.total += total
+        if not sample.has_whole or largest > sample.largest_whole:
+            sample.largest_whole = largest
+            sample.has_whole = True
+        self._whole += total
+        self.count += count
+
+    def add_real(
+        self, total: cython.double, count: cython.longlong, largest: cython.double, now: cython.double
+    ) -> None:
+        """The same for numbers that need not be whole."""
+        sample = self._current
+        if sample is None or now - sample.start >= self._window:
+            sample = self._open_sample(now)
+        sample.real += total
+        sample.has_real = True
+        sample.count += count
+        sample.last_at = now
+        if largest > sample.largest_real:
+            sample.largest_real = largest
+        self._real += total
+        self._has_real = True
         self.count += count
 
     def advance_to(self, total: Any, now: cython.double) -> None:

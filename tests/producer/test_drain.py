@@ -541,6 +541,19 @@ def test_a_batch_that_failed_and_cannot_be_cleared_away_takes_no_other_with_it(m
     assert not core.accumulator.has_incomplete()
 
 
+@pytest.mark.parametrize("partitions_each", [1, 4, 40])
+def test_active_queues_come_by_topic_and_partition(partitions_each):
+    names = ["b", "a", "".join(["orders", "-", "é"]), "aa"]
+    core = Core([1])
+    queues = [
+        queue for name in names for queue in reversed(core.accumulator.topic(name, partitions_each).queues)
+    ]
+    random.Random(partitions_each).shuffle(queues)
+    core.accumulator._active.update(queues)
+    found = [(queue.topic, queue.partition) for queue in core.accumulator.active_queues()]
+    assert found == [(name, partition) for name in sorted(names) for partition in range(partitions_each)]
+
+
 # ---------------------------------------------------------------------------------------------- load
 
 

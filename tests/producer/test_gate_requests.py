@@ -180,3 +180,34 @@ def test_a_request_that_cannot_even_be_written_ends_with_an_error():
     assert at == 5.0
     assert "EndTxn" in str(response.error)
     assert isinstance(response.error.__cause__, ValueError)
+
+
+def test_whether_data_waits_is_asked_only_where_the_gate_may_need_something_for_it():
+    asked = []
+
+    def waits() -> bool:
+        asked.append(True)
+        return True
+
+    gate = FakeGate()
+    requests = both(gate, FakeClient())
+    gate.next_look = math.inf
+    assert requests.maybe_send(0.0, waits) == math.inf
+    assert not asked
+    gate.next_look = 7.0
+    assert requests.maybe_send(0.0, waits) == 7.0
+    assert asked
+
+
+def test_what_the_gate_needs_for_data_alone_is_sent_when_data_waits():
+    class ForDataAlone(FakeGate):
+        def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
+            return super().next_request(now, data_waits) if data_waits else None
+
+    gate, client = ForDataAlone(NODE), FakeClient(NODE)
+    gate.busy = False
+    requests = both(gate, client)
+    assert requests.maybe_send(0.0, lambda: False) == math.inf
+    assert client.sent == []
+    assert requests.maybe_send(0.0, lambda: True) == math.inf
+    assert [sent.node for sent in client.sent] == [NODE]

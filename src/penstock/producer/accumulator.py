@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
+from penstock.producer._active_cy import in_order
 from penstock.producer._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer._requests_cy import take_memory
 from penstock.producer.appending import Appender
@@ -27,8 +27,6 @@ from penstock.producer.delivery import Countdown
 from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
 from penstock.producer.sequences import comes_before
-
-_BY_PLACE = attrgetter("place")
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
@@ -169,7 +167,7 @@ class RecordAccumulator(Appender):
 
     def active_queues(self) -> list[PartitionQueue]:
         """The queues that have batches, in a stable order."""
-        return sorted(self._active, key=_BY_PLACE)
+        return in_order(self._active)
 
     @property
     def everything_sendable(self) -> bool:

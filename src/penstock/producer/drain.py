@@ -13,6 +13,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from penstock.errors import KafkaError
+from penstock.producer._choice_cy import note_depths
 from penstock.producer._passes_cy import Homes, Look, Waiting, look_at, take_batches, who_leads
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.batch import Batch
@@ -108,10 +109,11 @@ class Drainer:
         state = self._accumulator.topics.get(topic)
         if state is None or state.sticky_partition < 0 or len(self._seen[topic]) < len(state.queues):
             return
-        timeout = self._accumulator.partitioner.availability_timeout
-        if timeout <= 0 and len(snapshot.available_partitions(topic)) == len(state.queues):
-            self._accumulator.partitioner.update_load(state, list(enumerate(state.depths())), False)
+        partitioner = self._accumulator.partitioner
+        if partitioner.plain and len(snapshot.available_partitions(topic)) == len(state.queues):
+            note_depths(state)
             return
+        timeout = partitioner.availability_timeout
         lengths = []
         excluded = False
         for queue in state.queues:
@@ -120,7 +122,7 @@ class Drainer:
                 excluded = True
             else:
                 lengths.append((queue.partition, queue.depth()))
-        self._accumulator.partitioner.update_load(state, lengths, excluded)
+        partitioner.update_load(state, lengths, excluded)
 
     def _stalled(self, node_id: int, timeout: float) -> bool:
         progress = self._progress.get(node_id)

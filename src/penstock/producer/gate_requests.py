@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, NetworkError
@@ -32,12 +33,24 @@ class GateRequests:
         self._give_up_at = FOREVER
         self._old_error: KafkaError | None = None  # why the node could not be reached before this request
 
-    def maybe_send(self, now: float, data_waits: bool) -> float:
-        """Send what the gate needs, if it can be sent now; seconds until it is worth looking again."""
+    def maybe_send(self, now: float, data_waits: bool | Callable[[], bool]) -> float:
+        """Send what the gate needs, if it can be sent now; seconds until it is worth looking again.
+
+        Args:
+            data_waits: whether there is something to send; or what tells, asked only where the gate's need depends on
+                it.
+        """
         if self._waiting is None:
-            self._waiting = self._gate.next_request(now, data_waits)
+            self._waiting = self._gate.next_request(now, False)
             if self._waiting is None:
-                return self._gate.seconds_to_request(now) if data_waits or self._gate.busy else FOREVER
+                delay = self._gate.seconds_to_request(now)
+                if delay == FOREVER:
+                    return FOREVER  # nearly always: whatever waits, it needs nothing from the gate
+                if not (data_waits() if callable(data_waits) else data_waits):
+                    return delay if self._gate.busy else FOREVER
+                self._waiting = self._gate.next_request(now, True)
+            if self._waiting is None:
+                return self._gate.seconds_to_request(now)
             self._give_up_at = now + self._timeout
             node = self._waiting.node
             self._old_error = None if node is None else self._client.connection_error(node.id)

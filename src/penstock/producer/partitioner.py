@@ -9,13 +9,14 @@ queues are short, and thus whose brokers are fast, get more.
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
+from penstock.producer._choice_cy import LoadTable, StickyChoice, TopicLoad
 from penstock.producer._queue_cy import TopicState
 from penstock.producer.cluster import ClusterSnapshot
+
+__all__ = ["BuiltInPartitioner", "LoadTable", "PartitionerSettings", "TopicLoad"]
 
 
 class PartitionerSettings(NamedTuple):
@@ -26,63 +27,37 @@ class PartitionerSettings(NamedTuple):
     rack: str | None = None  # prefer leaders in this rack; None: racks do not matter
 
 
-class LoadTable(NamedTuple):
-    """Partitions, and running sums of their weights."""
-
-    partitions: tuple[int, ...]
-    cumulative: tuple[int, ...]
-
-    @classmethod
-    def of(cls, lengths: Sequence[tuple[int, int]]) -> LoadTable:
-        """Weights from (partition, queue length): the longest queue weighs 1, each batch less adds 1."""
-        partitions, counts = zip(*lengths, strict=True)
-        most = max(counts) + 1
-        return cls(partitions, tuple(accumulate([most - count for count in counts])))
-
-    def pick(self, rng: random.Random) -> int:
-        """One partition, by weight."""
-        return self.partitions[bisect_right(self.cumulative, rng.randrange(self.cumulative[-1]))]
-
-
-class TopicLoad(NamedTuple):
-    """The load tables of a topic: of all partitions, and of those led from our rack where there are any."""
-
-    everywhere: LoadTable
-    in_rack: LoadTable | None
-
-
-class BuiltInPartitioner:
+class BuiltInPartitioner(StickyChoice):
     """Chooses the next sticky partition.
 
     Args:
         settings: the options.
         snapshot: gives the cluster as it is known now.
         rng: the source of chance.
+
+    Attributes:
+        adaptive: whether queue lengths matter.
+        availability_timeout: seconds after which a partition whose broker takes nothing is left out; 0: never.
+        plain: whether, where every partition has a leader, nothing but lengths matters.
     """
 
     def __init__(
         self, settings: PartitionerSettings, snapshot: Callable[[], ClusterSnapshot], rng: random.Random
     ) -> None:
+        super().__init__(rng)
         self._settings = settings
         self._snapshot = snapshot
-        self._rng = rng
+        self.adaptive = settings.adaptive
+        self.availability_timeout = settings.availability_timeout_ms / 1000
+        self.plain = settings.adaptive and settings.rack is None and settings.availability_timeout_ms <= 0
 
-    def choose(self, topic: TopicState) -> int:
-        """The partition for records without key from now on. Any thread; must not lock or wait."""
-        load: TopicLoad | None = topic.load
-        if load is not None:
-            return self._existing(topic, (load.in_rack or load.everywhere).pick(self._rng))
+    def candidates(self, topic: str) -> list[int]:
+        """The partitions with a leader, or those of them that are led from our rack where there are any."""
         snapshot = self._snapshot()
-        candidates = snapshot.available_partitions(topic.name)
-        if self._settings.rack is not None:
-            candidates = self._in_rack(snapshot, topic.name, candidates) or candidates
-        if not candidates:
-            return self._rng.randrange(len(topic.queues))
-        return self._existing(topic, candidates[self._rng.randrange(len(candidates))])
-
-    def _existing(self, topic: TopicState, chosen: int) -> int:
-        """What was chosen by a snapshot or load table that may be older or newer than the topic's list of queues."""
-        return chosen if chosen < len(topic.queues) else self._rng.randrange(len(topic.queues))
+        led = snapshot.available_partitions(topic)
+        if self._settings.rack is None:
+            return led
+        return self._in_rack(snapshot, topic, led) or led
 
     def update_load(self, topic: TopicState, lengths: Sequence[tuple[int, int]], excluded: bool) -> None:
         """Take note of queue lengths. I/O thread.
@@ -105,16 +80,6 @@ class BuiltInPartitioner:
             nearby = [pair for pair in lengths if pair[0] in near]
             in_rack = LoadTable.of(nearby) if nearby else None
         topic.load = TopicLoad(LoadTable.of(lengths), in_rack)
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether queue lengths matter."""
-        return self._settings.adaptive
-
-    @property
-    def availability_timeout(self) -> float:
-        """Seconds after which a partition whose broker takes nothing is left out; 0: never."""
-        return self._settings.availability_timeout_ms / 1000
 
     def _in_rack(self, snapshot: ClusterSnapshot, topic: str, partitions: Sequence[int]) -> list[int]:
         chosen = []

@@ -171,7 +171,7 @@ class Sender:
         if error is not None:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
                 self._outcomes.fail(batch, error, now)
-        delay = self._gate_requests.maybe_send(now, self._accumulator.has_undrained())
+        delay = self._gate_requests.maybe_send(now, self._accumulator.has_undrained)
         delay = min(delay, self._send_ready(now))
         self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 
