@@ -34,6 +34,8 @@ HOT_MODULES = (
     "penstock.producer._queue_cy",
     "penstock.producer._requests_cy",
     "penstock.producer._send_cy",
+    "penstock.protocol._frames_cy",
+    "penstock.protocol._produce_answer_cy",
     "penstock.protocol._produce_cy",
     "penstock.records._batch_cy",
     "penstock.records._columns_cy",
