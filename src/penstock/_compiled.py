@@ -27,7 +27,10 @@ PURE_SWITCH = "PENSTOCK_PURE"
 HOT_MODULES = (
     "penstock._primitives_cy",
     "penstock._stats_cy",
+    "penstock.network._counters_cy",
+    "penstock.network._exchange_cy",
     "penstock.network._system_calls_cy",
+    "penstock.network._wire_cy",
     "penstock.producer._delivery_cy",
     "penstock.producer._flight_cy",
     "penstock.producer._passes_cy",

@@ -21,6 +21,7 @@ from penstock.network._system_calls_cy import (
     can_move,
     is_compiled,
     look_at_once,
+    look_for_owners,
     receive_at_once,
     send_at_once,
 )
@@ -191,6 +192,24 @@ def test_a_look_tells_what_is_ready(pair: Pair) -> None:
         assert look_at_once(epoll.fileno())[0][1] & READ
     with pytest.raises(OSError, match="Bad file descriptor"):
         look_at_once(-1)
+
+
+@looks
+def test_a_look_finds_the_owners(pair: Pair) -> None:
+    ours, theirs = pair
+    ready: list[tuple[str, int]] = []
+    with select.epoll() as epoll:
+        epoll.register(ours, select.EPOLLIN | select.EPOLLOUT)
+        epoll.register(theirs, select.EPOLLOUT)
+        assert not look_for_owners(epoll.fileno(), {ours.fileno(): ("ours", WRITE)}, ready)
+        assert ready == [("ours", WRITE)]
+        ready.clear()
+        theirs.send(b"x")
+        watched = {ours.fileno(): ("ours", READ), theirs.fileno(): (None, WRITE)}
+        assert look_for_owners(epoll.fileno(), watched, ready)
+        assert ready == [("ours", READ)]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        look_for_owners(-1, {}, ready)
 
 
 def test_a_selector_tells_owners_what_they_wait_for(way: str, pair: Pair) -> None:

@@ -81,3 +81,5 @@ cdef extern from *:
     Py_ssize_t system_receive "penstock_receive" (int fd, size_t size) noexcept
     const char* received_bytes "penstock_received"
     int system_look "penstock_look" (int fd, int* fds, unsigned int* masks) noexcept
+
+cpdef list look_at_once(int epoll_fd)

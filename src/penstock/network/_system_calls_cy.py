@@ -151,3 +151,29 @@ def look_at_once(epoll_fd: cython.int) -> list[tuple[int, int]]:
             ready |= 1
         found.append((fds[at], ready))
     return found
+
+
+def look_for_owners(epoll_fd: cython.int, watched: dict, ready: list) -> cython.bint:  # type: ignore[type-arg]
+    """Like `look_at_once`, for those who know whose each file is.
+
+    Args:
+        epoll_fd: whom to ask.
+        watched: by file number, its owner and what that waits for. A file that is not there is passed over.
+        ready: gets the owners, each with what its file is ready for.
+
+    Returns:
+        Whether a file without an owner is ready.
+
+    Raises:
+        OSError: there is no such epoll.
+    """
+    without_owner: cython.bint = False
+    for fd, mask in look_at_once(epoll_fd):
+        found: Any = watched.get(fd)
+        if found is None:
+            continue
+        if found[0] is None:
+            without_owner = True
+        else:
+            ready.append((found[0], mask & found[1]))
+    return without_owner
