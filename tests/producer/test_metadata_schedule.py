@@ -101,3 +101,29 @@ def test_partial_answers_do_not_count_as_refresh() -> None:
     when.on_answer(30.0, partial=True, progress=True)
     assert when.last_full_update == 5.0
     assert seconds(when, 35.0) == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_is_said_to_be_quiet_is_quiet(seed: int) -> None:
+    chance = random.Random(seed)
+    when, now, new_topics = schedule(), 0.0, False
+    for _ in range(300):
+        now += chance.choice((0.0, 0.01, 0.3, 2.0, 30.0, 61.0))
+        happens = chance.randrange(8)
+        if happens == 0:
+            when.request(reset_backoff=chance.random() < 0.5)
+        elif happens == 1:
+            new_topics = True
+            when.hurry()
+        elif happens == 2:
+            when.on_asked()
+            when.on_failure(now)
+        elif happens == 3:
+            when.on_asked()
+            when.on_answer(now, partial=new_topics, progress=chance.random() < 0.5)
+            new_topics = False
+        quiet_until = when.quiet_until
+        waits = seconds(when, now, new_topics=new_topics)
+        if now < quiet_until:
+            assert waits == quiet_until - now
+        assert now + waits <= when.quiet_until or when.quiet_until <= now

@@ -139,14 +139,9 @@ class NetworkClient:
         try:
             version = connection.pick_version(request)
             response = ClientResponse(asked, version, now)
-
-            def on_done(_: Exchange, body: Any, error: KafkaError | None, ended_at: float) -> None:
-                response.body = body
-                response.error = error
-                response.received_at = ended_at
-                self._ended.append(response)
-
-            self._pool.start_request(connection, request, version, asked.timeout, on_done, now)
+            self._pool.start_request(
+                connection, request, version, asked.timeout, self._on_done, now, response
+            )
         except UnsupportedVersionError as error:
             refused = ClientResponse(asked, -1, now)
             refused.error = error
@@ -169,7 +164,7 @@ class NetworkClient:
             pool.sweep(now)
         if self._bootstrap is None:
             self._fetcher.maybe_rebootstrap(now)
-        if self._pool.fatal_error is not None:
+        if pool.fatal_error is not None:
             self._tell_fatal_error()
         self.metrics.io_ns += int((self._clock.now() - now) * _NANOSECONDS)
         return self._deliver()
@@ -197,6 +192,13 @@ class NetworkClient:
 
     # ---- inside
 
+    def _on_done(self, exchange: Exchange, body: Any, error: KafkaError | None, ended_at: float) -> None:
+        response: ClientResponse = exchange.about
+        response.body = body
+        response.error = error
+        response.received_at = ended_at
+        self._ended.append(response)
+
     def _connect(self, node: Node, now: float) -> None:
         if self._closed:
             raise IllegalStateError(f"cannot connect to {describe(node)}: the client is closed")
@@ -221,8 +223,14 @@ class NetworkClient:
         That a part of a large request could be written is not worth a turn of the whole loop while there is room for
         more of it. But only the first look waits: a wake-up that comes with one of the others must not be slept on.
         """
+        metrics = self.metrics
+        clock = self._clock
         for _ in range(_PARTS):
-            events, now = self._select(wait)
+            before = clock.now()
+            events = self._backend.selector.poll(wait)
+            now = clock.now()
+            metrics.select_count += 1
+            metrics.io_wait_ns += int((now - before) * _NANOSECONDS)
             if not events:
                 break
             self._pool.on_events(events, now)
@@ -230,16 +238,6 @@ class NetworkClient:
                 break
             wait = 0.0
         return now
-
-    def _select(self, wait: float) -> tuple[list[tuple[Any, int]], float]:
-        """What has happened, and when that was known."""
-        metrics = self.metrics
-        before = self._clock.now()
-        events = self._backend.selector.poll(wait)
-        now = self._clock.now()
-        metrics.select_count += 1
-        metrics.io_wait_ns += int((now - before) * _NANOSECONDS)
-        return events, now
 
     def _tell_fatal_error(self) -> None:
         error, self._pool.fatal_error = self._pool.fatal_error, None

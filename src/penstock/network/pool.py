@@ -79,13 +79,7 @@ class ConnectionPool:
     def sendable(self, node_id: int, now: float) -> Connection | None:
         """The connection, when it takes another request now: ready, not throttled, and not too busy."""
         connection = self._live.get(node_id)
-        if (
-            connection is None
-            or connection.known.state is not READY
-            or connection.known.throttled_until > now
-            or not connection.fully_written
-            or len(connection.in_flight) >= self._settings.max_in_flight
-        ):
+        if connection is None or not connection.takes_more(now, self._settings.max_in_flight):
             return None
         return connection
 
@@ -194,11 +188,12 @@ class ConnectionPool:
         timeout: float,
         on_done: OnDone,
         now: float,
+        about: Any = None,
     ) -> None:
         """Frame a request and write as much of it as fits; the rest follows when the selector says so.
 
         A connection that proves broken is only noted: the caller may be in the middle of something, and what follows
-        from the failure waits for `meet_failed_writes`.
+        from the failure waits for `meet_failed_writes`. `about` is for `on_done`, which finds it in the exchange.
 
         Raises:
             ValueError: the request cannot be encoded in that version; nothing was sent.
@@ -207,7 +202,7 @@ class ConnectionPool:
         correlation_id = next_correlation_id(self._correlation_id)
         buffers = frame_request(request.api, version, correlation_id, self._settings.client_id, body)
         self._correlation_id = correlation_id
-        exchange = Exchange(request, version, correlation_id, now, timeout, on_done)
+        exchange = Exchange(request, version, correlation_id, now, timeout, on_done, about)
         connection.start_request(exchange, buffers, now)
         self._note_deadline(exchange.deadline)
         try:

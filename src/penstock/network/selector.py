@@ -11,7 +11,7 @@ import selectors
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from penstock.network._system_calls_cy import can_look, look_at_once
+from penstock.network._system_calls_cy import can_look, wait_for_owners
 from penstock.network.transport import Transport
 from penstock.network.wakeup import Wakeup
 
@@ -51,23 +51,27 @@ class SocketSelector:
         self._wakeup = Wakeup()
         # Of an epoll that can be asked without giving up the interpreter lock; -1: of none.
         self._epoll_fd = self._selector.fileno() if can_look() and _is_epoll(self._selector) else -1
-        self._selector.register(self._wakeup, selectors.EVENT_READ, None)
+        key = self._selector.register(self._wakeup, selectors.EVENT_READ, None)
+        # What the selector has too, but at hand: by file number, the owner and what it waits for.
+        self._watched: dict[int, tuple[Any, int]] = {key.fd: (None, selectors.EVENT_READ)}
         # The bytes of a wake-up are taken out before the next wait: what it was for is more urgent.
         self._woken = False
 
     def watch(self, transport: Transport, owner: Any, interest: int) -> None:
         """See Selector."""
         try:
-            self._selector.modify(transport, interest, owner)
+            key = self._selector.modify(transport, interest, owner)
         except KeyError:
-            self._selector.register(transport, interest, owner)
+            key = self._selector.register(transport, interest, owner)
+        self._watched[key.fd] = (owner, interest)
 
     def unwatch(self, transport: Transport) -> None:
         """See Selector."""
         try:
-            self._selector.unregister(transport)
+            key = self._selector.unregister(transport)
         except KeyError:
-            pass  # never watched: it failed before it got that far
+            return  # never watched: it failed before it got that far
+        self._watched.pop(key.fd, None)
 
     def poll(self, timeout: float) -> list[tuple[Any, int]]:
         """See Selector."""
@@ -75,26 +79,27 @@ class SocketSelector:
             self._woken = False
             self._wakeup.drain()
         if self._epoll_fd >= 0:
-            ready = self._look()
-            if ready or timeout <= 0 or self._woken:
-                # Work that was published before this is looked for next, as after a wait.
-                self._wakeup.after_wait()
-                return ready
+            return self._poll_at_once(timeout)
         may_wait = self._wakeup.before_wait()
-        if not may_wait and self._epoll_fd >= 0:
-            self._wakeup.after_wait()  # it was looked at just now
-            return []
         try:
             events = self._selector.select(min(timeout, LONGEST_WAIT) if may_wait else 0)
         finally:
             self._wakeup.after_wait()
         return self._owners(events)
 
-    def _look(self) -> list[tuple[Any, int]]:
-        """What is ready now; one short system call, where a wait would give up the interpreter lock."""
-        keys = self._selector.get_map()
-        found = [(keys.get(fd), mask) for fd, mask in look_at_once(self._epoll_fd)]
-        return self._owners((key, mask & key.events) for key, mask in found if key is not None)
+    def _poll_at_once(self, timeout: float) -> list[tuple[Any, int]]:
+        """Look first: that is one short system call, where a wait would give up the interpreter lock."""
+        ready: list[tuple[Any, int]] = []
+        try:
+            self._woken = wait_for_owners(self._epoll_fd, 0, self._watched, ready)
+            if not ready and timeout > 0 and not self._woken and self._wakeup.before_wait():
+                self._woken = wait_for_owners(
+                    self._epoll_fd, min(timeout, LONGEST_WAIT), self._watched, ready
+                )
+        finally:
+            # Work that was published before this is looked for next, also where nobody has waited.
+            self._wakeup.after_wait()
+        return ready
 
     def _owners(self, events: Iterable[tuple[selectors.SelectorKey, int]]) -> list[tuple[Any, int]]:
         ready = []

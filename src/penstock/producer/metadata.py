@@ -235,6 +235,11 @@ class ProducerMetadata:
 
     def seconds_to_update(self, now: float) -> float:
         """Seconds until an update is due: 0.0 is now, infinity while one is in progress."""
+        # Asked several times in each turn, and nearly always in vain: no lock for that. Whoever makes an update due at
+        # this moment wakes the I/O thread, which asks again.
+        quiet_until = self._schedule.quiet_until
+        if now < quiet_until:
+            return quiet_until - now
         with self._lock:
             if self._in_progress is not None:
                 return math.inf
@@ -321,13 +326,15 @@ class ProducerMetadata:
         The client asks this at each turn, so that the time is taken from the moment when an update became due, even
         when there is no broker to ask.
         """
+        started = self._attempt_started
+        if started is None and not self._rebootstrap_required and now < self._schedule.quiet_until:
+            return False  # as nearly always
         if self._settings.recovery_strategy != "rebootstrap":
             return False
-        if self._attempt_started is None and self.seconds_to_update(now) <= 0:
-            self._attempt_started = now
+        if started is None and self.seconds_to_update(now) <= 0:
+            self._attempt_started = started = now
         if self._rebootstrap_required:
             return True
-        started = self._attempt_started
         return started is not None and now - started > self._settings.rebootstrap_trigger_ms / 1000
 
     def rebootstrap(self, now: float) -> None:

@@ -1,7 +1,16 @@
-# C signatures of what is asked for every batch.
-cpdef tuple size_and_codec(batch)
-cpdef Py_ssize_t total_bytes(buffers) except -1
-cpdef bytes flexible_head(int partition, Py_ssize_t size)
-cpdef Py_ssize_t read_plain_partitions(
-    body, Py_ssize_t at, Py_ssize_t count, str name, type kind, list found
-) except -2
+# C layout of a Produce request, so that its answer is read against fields and not dictionaries.
+cdef class TopicBatches:
+    cdef readonly str name
+    cdef readonly bytes utf8_name
+    cdef readonly bytes topic_id
+    cdef readonly dict batches
+
+cdef class ProduceFields:
+    cdef readonly int acks
+    cdef readonly int min_version
+    cdef readonly int max_version
+    cdef readonly int _timeout_ms
+    cdef readonly bytes _transactional_id
+    cdef readonly list _topics
+
+    cpdef list encode_flexible(self, bint by_id)

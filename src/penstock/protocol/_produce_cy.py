@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False
-"""What a Produce request and its answer have for every batch: a few bytes each. Compiled if possible.
+"""The batches of a Produce request: checked, sorted by topic, and the few bytes between them. Compiled if possible.
 
-The request as a whole is in `produce`, the answer in `produce_answer`.
+The request as a whole is in `produce`, the answer in `_produce_answer_cy`.
 """
 
 from __future__ import annotations
 
 import struct
 from typing import Any
+
+from penstock.protocol.messages.produce import PRODUCE
+from penstock.protocol.schema import ZERO_UUID
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -18,19 +21,35 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
+
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+_FIRST = cython.declare(cython.int, PRODUCE.min_version)
+_LAST = cython.declare(cython.int, PRODUCE.max_version)
+_WITH_ZSTD = cython.declare(cython.int, FIRST_VERSION_WITH_ZSTD)
+_WITH_TOPIC_IDS = cython.declare(cython.int, FIRST_VERSION_WITH_TOPIC_IDS)
+_ZSTD = cython.declare(cython.int, 4)
+_MAX_STRING_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFF)
+_UUID_SIZE = cython.declare(cython.Py_ssize_t, 16)
 
 # The few fields of a batch header that are looked at here, by their place in it.
 _HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
 _LENGTH_END = cython.declare(cython.Py_ssize_t, 12)
 _MAGIC = cython.declare(cython.int, 2)
 _CODEC_MASK = cython.declare(cython.int, 7)
+_CODEC_BITS = cython.declare(cython.int, 3)
 _LENGTH_MAGIC_ATTRIBUTES = struct.Struct(">8xi4xb4xh")
 
+# No more than this is written besides names: before all topics, in each topic, in each partition.
+_IN_REQUEST = cython.declare(cython.Py_ssize_t, 32)
+_IN_TOPIC = cython.declare(cython.Py_ssize_t, 32)
+_IN_PARTITION = cython.declare(cython.Py_ssize_t, 16)
+_ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _INDEX = struct.Struct(">i")
-# index, error code, base offset, log append time, log start offset, then: no record errors, no message, no tags
-_ANSWER = struct.Struct(">ihqqq3s")
-_ANSWER_SIZE = cython.declare(cython.Py_ssize_t, 33)
 
 
 def is_compiled() -> bool:
@@ -51,13 +70,57 @@ def _number_at(data: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.i
     return cython.cast(cython.longlong, value << sign) >> sign
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_number(to: cython.p_uchar, value: cython.longlong, size: cython.int) -> cython.Py_ssize_t:
+    """Write a number of so many bytes, the highest first; how many they are. Compiled code only."""
+    byte: cython.int
+    for byte in range(size):
+        to[byte] = (value >> (8 * (size - 1 - byte))) & 0xFF
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_uvarint(to: cython.p_uchar, value: cython.ulonglong) -> cython.Py_ssize_t:
+    """Write an unsigned varint; how many bytes it takes. Compiled code only."""
+    at: cython.Py_ssize_t = 0
+    while value > 0x7F:
+        to[at] = (value & 0x7F) | 0x80
+        at += 1
+        value >>= 7
+    to[at] = value
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_bytes(to: cython.p_uchar, raw: bytes) -> cython.Py_ssize_t:
+    """Write bytes as they are; how many they are. Compiled code only."""
+    memcpy(to, PyBytes_AS_STRING(raw), len(raw))
+    return len(raw)
+
+
 def where(batch: Any) -> str:
     """A batch's place, for people."""
     return f"partition {batch.partition} of topic {batch.topic!r}"
 
 
-def size_and_codec(batch: Any) -> tuple[int, int]:
-    """The size of a PartitionBatch and its codec, once it is sure that its records are one batch, and only one.
+@cython.cfunc
+def _utf8(text: str) -> bytes:
+    raw: bytes = text.encode()
+    if len(raw) > _MAX_STRING_BYTES:
+        raise ValueError(f"too long for the protocol: {len(raw)} bytes")
+    return raw
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _size_and_codec(batch: Any) -> cython.longlong:
+    """The size of a batch times 8, plus its codec, once it is sure that its records are one batch, and only one.
 
     Raises:
         ValueError: they are not.
@@ -89,87 +152,180 @@ def size_and_codec(batch: Any) -> tuple[int, int]:
         raise ValueError(f"more than one record batch for {where(batch)}")
     if length + _LENGTH_END > size:
         raise ValueError(f"the batch for {where(batch)} is cut off: {size} of {length + _LENGTH_END} bytes")
-    return size, attributes & _CODEC_MASK
+    return size << _CODEC_BITS | attributes & _CODEC_MASK
 
 
-def total_bytes(buffers: Any) -> cython.Py_ssize_t:
-    """The number of bytes in buffers; len() of a memoryview counts elements."""
-    total: cython.Py_ssize_t = 0
-    for buffer in buffers:
-        total += buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
-    return total
+@cython.final
+@cython.cclass
+class TopicBatches:
+    """What goes to one topic.
+
+    Attributes:
+        batches: (records, size) by partition, in the order given.
+
+    Raises:
+        ValueError: the name is too long, or the id is none.
+    """
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
+        if len(topic_id) != _UUID_SIZE:
+            raise ValueError(f"the id of topic {name!r} is not 16 bytes long")
+        self.name = name
+        self.utf8_name = _utf8(name)
+        self.topic_id = topic_id
+        self.batches: dict[int, tuple[Any, int]] = {}
 
 
-def flexible_head(partition: cython.int, size: cython.Py_ssize_t) -> bytes:
-    """What is before a batch in the flexible versions: its partition, and its size as an unsigned varint, plus 1."""
-    rest: cython.ulonglong = size + 1
-    at: cython.Py_ssize_t = 4
-    byte: cython.int
-    if not cython.compiled:
-        head = bytearray(_INDEX.pack(partition))
-        while rest > 0x7F:
-            head.append(rest & 0x7F | 0x80)
-            rest >>= 7
-        head.append(rest)
-        return bytes(head)
-    room: bytes = PyBytes_FromStringAndSize(cython.NULL, 14)
-    memory: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(room))
-    for byte in range(4):
-        memory[byte] = (partition >> (24 - 8 * byte)) & 0xFF
-    while rest > 0x7F:
-        memory[at] = (rest & 0x7F) | 0x80
-        at += 1
-        rest >>= 7
-    memory[at] = rest
-    return room[: at + 1]
+@cython.cclass
+class ProduceFields:
+    """What a Produce request consists of.
+
+    Raises:
+        ValueError: see `ProduceRequest`.
+    """
+
+    def __init__(
+        self,
+        acks: Any,
+        timeout_ms: cython.int,
+        batches: Any,
+        transactional_id: Any = None,
+        *,
+        max_version: cython.int = PRODUCE.max_version,
+    ) -> None:
+        if acks not in (-1, 0, 1):
+            raise ValueError(f"acks must be -1, 0 or 1, not {acks}")
+        if not batches:
+            raise ValueError("a produce request needs at least one batch")
+        self.acks = acks
+        self._timeout_ms = timeout_ms
+        self._transactional_id = None if transactional_id is None else _utf8(transactional_id)
+        self._topics: list[TopicBatches] = []
+        self.min_version = _WITH_ZSTD if _sort(batches, self._topics) >> _ZSTD & 1 else _FIRST
+        highest: cython.int = _LAST
+        topic: TopicBatches
+        for topic in self._topics:
+            if topic.topic_id == ZERO_UUID:
+                highest = _WITH_TOPIC_IDS - 1
+        self.max_version = max_version if max_version < highest else highest
+        if self.max_version < self.min_version:
+            raise ValueError(f"no Produce version between {self.min_version} and {self.max_version}")
+
+    @property
+    def expects_response(self) -> bool:
+        """Not with acks=0: the broker stays silent."""
+        return self.acks != 0
+
+    def encode_flexible(self, by_id: cython.bint) -> list:  # type: ignore[type-arg]
+        """The buffers of the request in the flexible versions.
+
+        Args:
+            by_id: whether topics are named by their ids.
+        """
+        if not cython.compiled:
+            return _flexible_parts(self, by_id)
+        buffers: list = []  # type: ignore[type-arg]
+        topic: TopicBatches
+        index: cython.int
+        most: cython.Py_ssize_t = _IN_REQUEST
+        if self._transactional_id is not None:
+            most += len(self._transactional_id)
+        for topic in self._topics:
+            most += len(topic.utf8_name) + _IN_TOPIC + len(topic.batches) * _IN_PARTITION
+        # All that is written is written here, and cut into pieces where a batch goes between.
+        room: bytearray = bytearray(most)
+        piece: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(room))
+        at: cython.Py_ssize_t = 0
+        if self._transactional_id is None:
+            at += _put_number(piece, 0, 1)
+        else:
+            at += _put_uvarint(piece, len(self._transactional_id) + 1)
+            at += _put_bytes(piece + at, self._transactional_id)
+        at += _put_number(piece + at, self.acks, 2)
+        at += _put_number(piece + at, self._timeout_ms, 4)
+        at += _put_uvarint(piece + at, len(self._topics) + 1)
+        for topic in self._topics:
+            if by_id:
+                at += _put_bytes(piece + at, topic.topic_id)
+            else:
+                at += _put_uvarint(piece + at, len(topic.utf8_name) + 1)
+                at += _put_bytes(piece + at, topic.utf8_name)
+            at += _put_uvarint(piece + at, len(topic.batches) + 1)
+            for partition, batch in topic.batches.items():
+                index = partition
+                at += _put_number(piece + at, index, 4)
+                at += _put_uvarint(piece + at, cython.cast(cython.Py_ssize_t, batch[1]) + 1)
+                buffers.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, piece), at))
+                buffers.append(batch[0])
+                at = _put_number(piece, 0, 1)  # no tagged fields in the partition
+            at += _put_number(piece + at, 0, 1)  # nor in the topic
+        at += _put_number(piece + at, 0, 1)  # nor in the request
+        buffers.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, piece), at))
+        return buffers
 
 
-def by_topic(batches: Any, codecs: set) -> dict[tuple[str, bytes], dict[int, tuple[Any, int]]]:  # type: ignore[type-arg]
-    """The records of each partition, with their size, by the name and id of their topic; in the order given.
+@cython.cfunc
+@cython.exceptval(-1)
+def _sort(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
+    """Put together what goes to the same topic, in the order given.
 
     Args:
         batches: PartitionBatches.
-        codecs: gets those that are used.
+        topics: gets the topics.
 
-    Raises:
-        ValueError: a partition has none or more than one, or not of magic 2.
+    Returns:
+        The codecs that are used, a bit for each.
     """
-    found: dict = {}  # type: ignore[type-arg]
-    place: Any = None
-    rows: Any = None
+    codecs: cython.int = 0
+    checked: cython.longlong
+    known: dict = {}  # type: ignore[type-arg]
+    topic: TopicBatches | None = None
     for batch in batches:
-        size, codec = size_and_codec(batch)
-        codecs.add(codec)
-        name, topic_id, partition, records = batch
-        if place is None or place[0] is not name or place[1] is not topic_id:
-            place = (name, topic_id)
-            rows = found.setdefault(place, {})
-        if partition in rows:
+        checked = _size_and_codec(batch)
+        codecs |= 1 << (checked & _CODEC_MASK)
+        name: str = batch[0]
+        topic_id: bytes = batch[1]
+        if topic is None or topic.name is not name or topic.topic_id is not topic_id:
+            topic = known.get((name, topic_id))
+            if topic is None:
+                topic = known[name, topic_id] = TopicBatches(name, topic_id)
+                topics.append(topic)
+        partition: Any = batch[2]
+        if partition in topic.batches:
             raise ValueError(f"two batches for {where(batch)}")
-        rows[partition] = (records, size)
-    return found
+        topic.batches[partition] = (batch[3], checked >> _CODEC_BITS)
+    if len(topics) > 1:
+        _check_ids(topics)
+    return codecs
 
 
-def flexible_parts(topics: Any, piece: bytearray, by_id: cython.bint) -> list:  # type: ignore[type-arg]
-    """The buffers of a request in the flexible versions.
-
-    Args:
-        topics: each with `topic_id`, `utf8_name` and `batches`: (records, size) by partition.
-        piece: what the request begins with, up to the count of topics.
-        by_id: whether topics are named by their ids.
-    """
-    buffers: list = []  # type: ignore[type-arg]
+def _check_ids(topics: list) -> None:  # type: ignore[type-arg]
+    seen: set[str] = set()
     for topic in topics:
-        if by_id:
-            piece += topic.topic_id
-        else:
-            piece += _uvarint(len(topic.utf8_name) + 1)
-            piece += topic.utf8_name
+        if topic.name in seen:
+            raise ValueError(f"two ids for topic {topic.name!r}")
+        seen.add(topic.name)
+    known_ids = [topic.topic_id for topic in topics if topic.topic_id != ZERO_UUID]
+    if len(set(known_ids)) != len(known_ids):
+        raise ValueError("two topics with the same id")
+
+
+def _flexible_parts(request: Any, by_id: bool) -> list:  # type: ignore[type-arg]
+    """The same as `encode_flexible`, where it is not compiled."""
+    buffers: list[Any] = []
+    piece = bytearray()
+    if request._transactional_id is None:
+        piece.append(0)
+    else:
+        piece += _uvarint(len(request._transactional_id) + 1) + request._transactional_id
+    piece += _ACKS_AND_TIMEOUT.pack(request.acks, request._timeout_ms)
+    piece += _uvarint(len(request._topics) + 1)
+    for topic in request._topics:
+        piece += topic.topic_id if by_id else _uvarint(len(topic.utf8_name) + 1) + topic.utf8_name
         piece += _uvarint(len(topic.batches) + 1)
         for partition, (records, size) in topic.batches.items():
-            piece += flexible_head(partition, size)
-            buffers.append(piece)
-            buffers.append(records)
+            piece += _INDEX.pack(partition) + _uvarint(size + 1)
+            buffers += (piece, records)
             piece = bytearray(1)  # no tagged fields in the partition
         piece.append(0)  # nor in the topic
     piece.append(0)  # nor in the request
@@ -177,66 +333,10 @@ def flexible_parts(topics: Any, piece: bytearray, by_id: cython.bint) -> list:  
     return buffers
 
 
-@cython.cfunc
-def _uvarint(value: cython.ulonglong) -> bytes:
-    number: bytearray = bytearray()
+def _uvarint(value: int) -> bytes:
+    number = bytearray()
     while value > 0x7F:
         number.append((value & 0x7F) | 0x80)
         value >>= 7
     number.append(value)
     return bytes(number)
-
-
-def read_plain_partitions(
-    body: Any,
-    at: cython.Py_ssize_t,
-    count: cython.Py_ssize_t,
-    name: str,
-    kind: type,
-    found: list,  # type: ignore[type-arg]
-) -> cython.Py_ssize_t:
-    """Read what the broker says of the partitions of a topic, where there is nothing special about it.
-
-    Args:
-        body: the answer, and `at` where it goes on.
-        count: how many partitions.
-        name: their topic.
-        kind: the named tuple that is made for each, and `found`, which gets them.
-
-    Returns:
-        The position behind them; -1: one has something special, or the answer ends before.
-    """
-    if not cython.compiled:
-        for _ in range(count):
-            if at + _ANSWER_SIZE > len(body):
-                return -1
-            *numbers, rest = _ANSWER.unpack_from(body, at)
-            if rest != b"\x01\x00\x00":
-                return -1
-            found.append(tuple.__new__(kind, (name, *numbers, [], None, -1, -1)))
-            at += _ANSWER_SIZE
-        return at
-    view = cython.declare(cython.Py_buffer)
-    PyObject_GetBuffer(body, cython.address(view), PyBUF_SIMPLE)
-    try:
-        data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
-        for _ in range(count):
-            if at + _ANSWER_SIZE > view.len or data[at + 30] != 1 or data[at + 31] or data[at + 32]:
-                return -1
-            fields: tuple = (
-                name,
-                _number_at(data, at, 4),
-                _number_at(data, at + 4, 2),
-                _number_at(data, at + 6, 8),
-                _number_at(data, at + 14, 8),
-                _number_at(data, at + 22, 8),
-                [],
-                None,
-                -1,
-                -1,
-            )
-            found.append(tuple.__new__(kind, fields))
-            at += _ANSWER_SIZE
-    finally:
-        PyBuffer_Release(cython.address(view))
-    return at

@@ -1,0 +1,22 @@
+# C layout of a connection, as far as bytes move over it.
+from penstock.network._counters_cy cimport NetworkCounters, NodeMetrics
+from penstock.network._exchange_cy cimport Exchange, InFlightRequests
+from penstock.protocol._frames_cy cimport FrameReader
+
+cdef class Wire:
+    cdef readonly object known
+    cdef readonly object transport
+    cdef readonly InFlightRequests in_flight
+    cdef readonly double last_used_at
+    cdef readonly bint peer_closed
+    cdef readonly object trouble
+    cdef readonly bint closed
+    cdef public bint write_watched
+    cdef FrameReader _reader
+    cdef object _unsent
+    cdef readonly long long unsent_bytes
+    cdef bint _unsent_has_answer
+    cdef NetworkCounters _metrics
+    cdef NodeMetrics _node_metrics
+
+    cdef list _read_frames(self)

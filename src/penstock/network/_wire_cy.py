@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every request goes through on a connection: written, waited for, and its answer read. Compiled if possible.
+
+`connection` has the rules, and what is not for every request. Owned by the I/O thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import KafkaError, ProtocolError
+from penstock.network.states import READY
+from penstock.protocol.framing import parse_response_header
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.penstock.network._counters_cy import NetworkCounters, NodeMetrics
+    from cython.cimports.penstock.network._exchange_cy import Exchange, InFlightRequests
+    from cython.cimports.penstock.protocol._frames_cy import FrameReader, frame_size, split_plain_frame
+else:
+    from penstock.network._counters_cy import NetworkCounters, NodeMetrics
+    from penstock.network._exchange_cy import Exchange, InFlightRequests
+    from penstock.protocol._frames_cy import FrameReader, frame_size, split_plain_frame
+
+# One read takes at most this much. Answers to produce requests are small; a large Metadata answer takes a few reads.
+READ_SIZE = 65_536
+_READ_SIZE = cython.declare(cython.Py_ssize_t, READ_SIZE)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.cclass
+class Wire:
+    """A transport, the request being written, and the requests that wait for an answer.
+
+    Args:
+        known: what is remembered of the node.
+        transport: moves the bytes.
+        max_response_bytes: no answer is longer.
+        metrics: counters of the client, and `node_metrics` those of the node.
+    """
+
+    def __init__(
+        self,
+        known: Any,
+        transport: Any,
+        max_response_bytes: cython.Py_ssize_t,
+        metrics: NetworkCounters,
+        node_metrics: NodeMetrics,
+    ) -> None:
+        self.known = known
+        self.transport = transport
+        self.in_flight = InFlightRequests()
+        self.last_used_at = known.last_attempt_at
+        self.peer_closed = False
+        self.trouble: OSError | KafkaError | None = None
+        self.closed = False
+        self.write_watched = False
+        self._reader = FrameReader(max_response_bytes)
+        self._unsent: Any = ()
+        self.unsent_bytes = 0
+        self._unsent_has_answer = True
+        self._metrics = metrics
+        self._node_metrics = node_metrics
+
+    @property
+    def fully_written(self) -> bool:
+        """Whether the last byte of the previous request is with the operating system."""
+        return self.unsent_bytes == 0
+
+    def takes_more(self, now: cython.double, max_in_flight: cython.Py_ssize_t) -> bool:
+        """Whether another request can be sent now: ready, not throttled, and not too busy."""
+        known: Any = self.known
+        return (
+            self.unsent_bytes == 0
+            and known.state is READY
+            and known.throttled_until <= now
+            and len(self.in_flight) < max_in_flight
+        )
+
+    def start_request(self, exchange: Exchange, buffers: list, now: cython.double) -> None:  # type: ignore[type-arg]
+        """Take a framed request; `write_some` sends it."""
+        size: cython.longlong = frame_size(buffers)
+        self.in_flight.add(exchange)
+        self._unsent = buffers
+        self.unsent_bytes = size
+        self._unsent_has_answer = exchange.request.expects_response
+        self.last_used_at = now
+        self._metrics.requests += 1
+        self._node_metrics.requests += 1
+        if size > self._node_metrics.request_max:
+            self._node_metrics.request_max = size
+            self._metrics.request_max = max(self._metrics.request_max, size)
+
+    def write_some(self) -> Exchange | None:
+        """Write what the transport takes now.
+
+        Returns:
+            The exchange that has thereby ended: a request without an answer, with its last byte written.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        sent: cython.longlong
+        while self.unsent_bytes:
+            sent = self.transport.send_some(self._unsent)
+            if not sent:
+                return None
+            self._metrics.bytes_out += sent
+            self._node_metrics.bytes_out += sent
+            self.unsent_bytes -= sent
+            # Releases the buffers when all is written: they are the producer's to reuse once the answer is there.
+            self._unsent = _after(self._unsent, sent) if self.unsent_bytes else ()
+        if self._unsent_has_answer:
+            return None
+        self._unsent_has_answer = True
+        return self.in_flight.take_last()
+
+    def read_answers(self, now: cython.double) -> list:  # type: ignore[type-arg]
+        """Read what is there; the requests it answers, oldest first, each with the body of its answer.
+
+        Sets `peer_closed` or `trouble` when that was the last of it.
+        """
+        answers: list = []  # type: ignore[type-arg]
+        expected: Exchange
+        try:
+            for frame in self._read_frames():
+                expected = self.in_flight.oldest()
+                if expected is None:
+                    raise ProtocolError("an answer came although no request waits for one")
+                api: Any = expected.request.api
+                split: Any = split_plain_frame(api, expected.version, frame)
+                if split is None:
+                    split = parse_response_header(api, expected.version, frame)
+                answers.append((self.in_flight.take_answered(split[0]), split[1]))
+                self._node_metrics.record_latency(now - expected.sent_at)
+        except KafkaError as error:
+            self.trouble = error
+        if answers:
+            self.last_used_at = now
+            self._metrics.responses += len(answers)
+            self._node_metrics.responses += len(answers)
+        return answers
+
+    def _read_frames(self) -> list:  # type: ignore[type-arg]
+        frames: list = []  # type: ignore[type-arg]
+        size: cython.Py_ssize_t
+        try:
+            while True:
+                data: Any = self.transport.recv_some(READ_SIZE)
+                if data is None:
+                    break
+                size = len(data)
+                if not size:
+                    self.peer_closed = True
+                    break
+                self._metrics.bytes_in += size
+                self._node_metrics.bytes_in += size
+                frames += self._reader.feed(data)
+                if self._reader.trouble is not None:
+                    raise self._reader.trouble  # nothing that follows can be read
+                # Less than asked for: the kernel has no more, and asking again would only cost a system call.
+                if size < _READ_SIZE and not self.transport.has_pending():
+                    break
+        except (OSError, KafkaError) as error:
+            self.trouble = error
+        return frames
+
+    def close(self) -> list:  # type: ignore[type-arg]
+        """Close this end; the exchanges that will get no answer, oldest first."""
+        self.closed = True
+        self._unsent = ()
+        self.unsent_bytes = 0
+        self.transport.close()
+        return self.in_flight.take_all()
+
+
+def _after(buffers: Any, sent: cython.longlong) -> list:  # type: ignore[type-arg]
+    """What is left of the buffers after so many bytes, as views."""
+    rest: list = []  # type: ignore[type-arg]
+    size: cython.longlong
+    for buffer in buffers:
+        if not sent:
+            rest.append(buffer)
+            continue
+        size = buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+        if sent < size:
+            rest.append(memoryview(buffer).cast("B")[sent:])
+            sent = 0
+        else:
+            sent -= size
+    return rest

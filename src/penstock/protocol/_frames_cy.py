@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False
+"""What every frame goes through: its length and header put before it, or cut off. Compiled if possible.
+
+`framing` has the parts that are not for every frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from penstock.errors import NotKafkaError, ProtocolError
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
+
+_PREFIX_SIZE = cython.declare(cython.Py_ssize_t, 4)
+_SMALLEST_FRAME = cython.declare(cython.Py_ssize_t, 4)  # the correlation id
+_FIXED_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 14)
+_MAX_STRING_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFF)
+_MAX_SIZE = cython.declare(cython.longlong, 0x7FFFFFFF)
+# A body's first piece is copied behind the header when it is smaller than this.
+_JOIN_BELOW = cython.declare(cython.Py_ssize_t, 2048)
+_NOT_KNOWN = cython.declare(cython.Py_ssize_t, -1)
+
+_PREFIX = struct.Struct(">i")
+_FIXED_HEADER = struct.Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
+
+_TLS_ALERT = 21
+_TLS_HANDSHAKE = 22
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put(to: cython.p_uchar, value: cython.longlong, size: cython.int) -> cython.Py_ssize_t:
+    """Write a number of so many bytes, the highest first; how many they are. Compiled code only."""
+    byte: cython.int
+    for byte in range(size):
+        to[byte] = (value >> (8 * (size - 1 - byte))) & 0xFF
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32_at(data: cython.p_const_uchar) -> cython.int:
+    """A signed number of four bytes, the highest first. Compiled code only."""
+    return cython.cast(
+        cython.int,
+        (cython.cast(cython.uint, data[0]) << 24)
+        | (cython.cast(cython.uint, data[1]) << 16)
+        | (cython.cast(cython.uint, data[2]) << 8)
+        | data[3],
+    )
+
+
+@cython.cfunc
+@cython.inline
+def _length_at(data: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """A signed number of four bytes at a place in others."""
+    if not cython.compiled:
+        return _PREFIX.unpack_from(data, at)[0]
+    return _int32_at(cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)) + at)
+
+
+@cython.cfunc
+@cython.inline
+def _cut(data: bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> bytes:
+    """So many bytes at a place in others, copied."""
+    if not cython.compiled:
+        return data[at : at + size]
+    return PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + at, size)
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _size_of(buffer: Any) -> cython.Py_ssize_t:
+    """The number of bytes; len() of a memoryview counts elements."""
+    if isinstance(buffer, memoryview):
+        return buffer.nbytes
+    return len(buffer)
+
+
+def frame_request(
+    api: Any, version: cython.int, correlation_id: cython.int, client_id: Any, body: Any
+) -> list:  # type: ignore[type-arg]
+    """Put the length and the header before a request body.
+
+    The first buffer holds length and header, and the beginning of the body where that is small; the others are those of
+    `body`, not copied.
+
+    Raises:
+        ValueError: the client id is longer than the protocol allows.
+    """
+    # The client id is an old-style string in every header version, so that any broker can read it.
+    name: bytes = b"" if client_id is None else client_id.encode()
+    if len(name) > _MAX_STRING_BYTES:
+        raise ValueError(f"client id too long: {len(name)} bytes")
+    flexible_from: Any = api.flexible_from
+    tags: cython.int = 1 if flexible_from is not None and version >= flexible_from else 0
+    head: cython.Py_ssize_t = _FIXED_HEADER_SIZE + len(name) + tags
+    joined: cython.Py_ssize_t = 0
+    size: cython.longlong = head - _PREFIX_SIZE
+    framed: list = list(body)  # type: ignore[type-arg]
+    for buffer in framed:
+        size += _size_of(buffer)
+    if framed and _size_of(framed[0]) < _JOIN_BELOW:
+        joined = _size_of(framed[0])
+    if size > _MAX_SIZE:
+        raise ValueError(f"a request of {size} bytes is too long for the protocol")
+    name_length: cython.int = -1 if client_id is None else len(name)
+    if cython.compiled:
+        first: bytes = PyBytes_FromStringAndSize(cython.NULL, head + joined)
+        room: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(first))
+        room += _put(room, size, 4)
+        room += _put(room, api.key, 2)
+        room += _put(room, version, 2)
+        room += _put(room, correlation_id, 4)
+        room += _put(room, name_length, 2)
+        memcpy(room, PyBytes_AS_STRING(name), len(name))
+        room += len(name)
+        if tags:
+            room += _put(room, 0, 1)
+        if joined:
+            view = cython.declare(cython.Py_buffer)
+            PyObject_GetBuffer(framed[0], cython.address(view), PyBUF_SIMPLE)
+            memcpy(room, view.buf, joined)
+            PyBuffer_Release(cython.address(view))
+    else:
+        first = _FIXED_HEADER.pack(size, api.key, version, correlation_id, name_length) + name + bytes(tags)
+        if joined:
+            first += bytes(framed[0])
+    if framed and _size_of(framed[0]) < _JOIN_BELOW:
+        framed[0] = first
+    else:
+        framed.insert(0, first)
+    return framed
+
+
+def frame_size(buffers: Any) -> cython.longlong:
+    """The bytes of a framed request, its length included: it says so itself."""
+    return _PREFIX_SIZE + _length_at(buffers[0], 0)
+
+
+def split_plain_frame(api: Any, version: cython.int, frame: Any) -> tuple | None:  # type: ignore[type-arg]
+    """Split a frame into correlation id and body, which refers to the frame; None: there is something special."""
+    view: Any = memoryview(frame)
+    size: cython.Py_ssize_t = len(view)
+    if size <= _PREFIX_SIZE:
+        return None
+    correlation_id: cython.int
+    if isinstance(frame, bytes):
+        correlation_id = _length_at(frame, 0)
+    else:
+        (correlation_id,) = _PREFIX.unpack_from(view)
+    flexible_from: Any = api.flexible_from
+    if flexible_from is None or version < flexible_from or api.plain_response_header:
+        return correlation_id, view[4:]
+    if view[4]:
+        return None  # tagged fields
+    return correlation_id, view[5:]
+
+
+@cython.final
+@cython.cclass
+class FrameReader:
+    """Cuts what a connection receives into frames. One per connection; belongs to the thread that reads it.
+
+    After a length that cannot be one the connection is to be closed: where the next frame begins is not known. The
+    frames before it were answers all the same, so they are handed over first.
+
+    Attributes:
+        trouble: why no frame can follow those handed over; None while all is well. `feed` raises it from then on.
+    """
+
+    def __init__(self, max_frame_bytes: cython.Py_ssize_t) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._partial = bytearray()  # of the prefix while _frame_size is not known, then of the frame
+        self._frame_size = _NOT_KNOWN
+        self._saw_frame = False
+        self.trouble: ProtocolError | None = None
+
+    def feed(self, data: Any) -> list:  # type: ignore[type-arg]
+        """Take bytes as they came; give the frames they complete, without their lengths.
+
+        The frames are the caller's: they do not change when `data` is used again. When an impossible length follows
+        frames that are complete, these are given and the error waits in `trouble`, and for the next call.
+
+        Raises:
+            NotKafkaError: the first length on the connection cannot be one.
+            ProtocolError: a later length is out of bounds.
+        """
+        if self.trouble is not None:
+            raise self.trouble
+        frames: list = []  # type: ignore[type-arg]
+        pos: cython.Py_ssize_t = 0
+        whole: cython.bint = self._saw_frame and self._frame_size == _NOT_KNOWN and not self._partial
+        if whole and isinstance(data, bytes):
+            pos = self._take_whole(data, frames)
+            if pos == len(data):
+                return frames
+        view: Any = memoryview(data)
+        end: cython.Py_ssize_t = len(view)
+        wanted: cython.Py_ssize_t
+        taken: cython.Py_ssize_t
+        while True:
+            wanted = _PREFIX_SIZE if self._frame_size == _NOT_KNOWN else self._frame_size
+            taken = min(wanted - len(self._partial), end - pos)
+            self._partial += view[pos : pos + taken]
+            pos += taken
+            if len(self._partial) < wanted:
+                return frames
+            complete: bytearray = self._partial
+            self._partial = bytearray()
+            if self._frame_size == _NOT_KNOWN:
+                try:
+                    self._frame_size = self._checked_size(complete)
+                except ProtocolError as error:
+                    self.trouble = error
+                    if frames:
+                        return frames
+                    raise
+            else:
+                frames.append(complete)
+                self._frame_size = _NOT_KNOWN
+                self._saw_frame = True
+
+    def _take_whole(self, data: bytes, frames: list) -> cython.Py_ssize_t:  # type: ignore[type-arg]
+        """Take the frames that are there from the first byte to the last; where they end. The rest is for the others.
+
+        Nearly all that comes is such: answers are small, and written in one go.
+        """
+        pos: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t = len(data)
+        size: cython.Py_ssize_t
+        while pos + _PREFIX_SIZE <= end:
+            size = _length_at(data, pos)
+            if pos + _PREFIX_SIZE + size > end or not _SMALLEST_FRAME <= size <= self._max_frame_bytes:
+                break
+            pos += _PREFIX_SIZE
+            frames.append(_cut(data, pos, size))
+            pos += size
+        return pos
+
+    def _checked_size(self, prefix: bytearray) -> cython.Py_ssize_t:
+        size: cython.Py_ssize_t = _PREFIX.unpack(prefix)[0]
+        if not self._saw_frame:
+            guess = _other_protocol(prefix)
+            if guess is not None:
+                raise NotKafkaError(guess)
+        if _SMALLEST_FRAME <= size <= self._max_frame_bytes:
+            return size
+        reason = (
+            f"a response of {size} bytes announced, {_SMALLEST_FRAME} to {self._max_frame_bytes} are possible"
+        )
+        if self._saw_frame:
+            raise ProtocolError(reason)
+        raise NotKafkaError(f"the other side does not speak Kafka, or not on this port: {reason}")
+
+
+def _other_protocol(prefix: bytearray) -> str | None:
+    """What the first four bytes look like when they are not a length; None when they may be one."""
+    if prefix[0] in (_TLS_ALERT, _TLS_HANDSHAKE) and prefix[1] == 3 and prefix[2] <= 4:
+        return "the listener expects TLS: check security.protocol and the port"
+    if prefix == b"HTTP":
+        return "an HTTP server answered: check the host and the port"
+    if all(0x20 <= byte < 0x7F for byte in prefix):
+        return (
+            f"the other side does not speak Kafka: its answer begins with the text {prefix.decode('ascii')!r}"
+        )
+    return None
