@@ -208,7 +208,6 @@ def with_lengths(*lengths: int) -> Core:
 
 
 def test_a_table_is_kept_while_the_lengths_are_as_they_were():
-    """Requirement 30."""
     core = with_lengths(2, 0, 1)
     topic = core.topic()
     note_depths(topic)
@@ -222,7 +221,6 @@ def test_a_table_is_kept_while_the_lengths_are_as_they_were():
 
 
 def test_a_table_is_not_kept_when_the_topic_was_made_anew():
-    """Requirement 30."""
     core = with_lengths(2, 0)
     topic = core.topic()
     note_depths(topic)
@@ -237,7 +235,6 @@ def test_a_table_is_not_kept_when_the_topic_was_made_anew():
 
 
 def test_even_lengths_leave_no_table():
-    """Requirement 30."""
     core = with_lengths(1, 0)
     note_depths(core.topic())
     assert core.topic().load is not None

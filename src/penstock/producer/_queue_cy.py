@@ -477,10 +477,6 @@ class TopicState:
         self.used = True  # set by every send, cleared by whoever asks which topics are in use
         self.load: Any = None  # queue lengths for the adaptive choice; replaced whole by the I/O thread
 
-    def depths(self) -> list[int]:
-        """How many batches wait for each partition. No lock: a length is read in one step."""
-        return [len(queue.batches) for queue in self.queues]
-
     def switch(self) -> None:
         """Choose where records without key go next. Under the lock of the partition left, or before the first."""
         self.sticky_partition = self.choose(self)
