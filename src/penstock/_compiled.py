@@ -31,7 +31,6 @@ HOT_MODULES = (
     "penstock.network._exchange_cy",
     "penstock.network._system_calls_cy",
     "penstock.network._wire_cy",
-    "penstock.producer._active_cy",
     "penstock.producer._choice_cy",
     "penstock.producer._delivery_cy",
     "penstock.producer._flight_cy",

@@ -8,6 +8,7 @@ I/O thread only: a batch at the head of a queue is taken away by nobody else.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock.producer.batch_states import BatchState
@@ -33,11 +34,42 @@ if TYPE_CHECKING:
 _FOREVER = cython.declare(cython.double, float("inf"))
 _IN_FLIGHT = BatchState.IN_FLIGHT
 _TRANSACTIONAL_BIT = cython.declare(cython.int, 0x10)
+_BY_PLACE = attrgetter("place")
+# Up to so many, putting each where it belongs is quicker than a sort that asks for keys and compares tuples.
+_FEW = cython.declare(cython.Py_ssize_t, 24)
 
 
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
+
+
+def in_order(active: set) -> list[PartitionQueue]:  # type: ignore[type-arg]
+    """These queues, by topic and partition. Other threads may add to the set meanwhile: its copy is atomic."""
+    queues: list = list(active)
+    count: cython.Py_ssize_t = len(queues)
+    if not cython.compiled or count > _FEW:
+        queues.sort(key=_BY_PLACE)
+        return queues
+    queue: PartitionQueue
+    at: cython.Py_ssize_t
+    place: cython.Py_ssize_t
+    for at in range(1, count):
+        queue = queues[at]
+        place = at
+        while place > 0 and _comes_before(queue, queues[place - 1]):
+            queues[place] = queues[place - 1]
+            place -= 1
+        queues[place] = queue
+    return queues
+
+
+@cython.cfunc
+def _comes_before(queue: PartitionQueue, other: PartitionQueue) -> cython.bint:
+    # Queues of one topic nearly always share the very string.
+    if queue.topic is other.topic or queue.topic == other.topic:
+        return queue.partition < other.partition
+    return queue.topic < other.topic
 
 
 @cython.final

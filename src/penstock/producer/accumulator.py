@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
-from penstock.producer._active_cy import in_order
+from penstock.producer._passes_cy import in_order
 from penstock.producer._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer._requests_cy import take_memory
 from penstock.producer.appending import Appender
