@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -21,9 +22,9 @@ from penstock.network._system_calls_cy import (
     can_move,
     is_compiled,
     look_at_once,
-    look_for_owners,
     receive_at_once,
     send_at_once,
+    wait_for_owners,
 )
 from penstock.network.selector import SocketSelector
 from penstock.network.transport import READ, WRITE, TcpTransport
@@ -195,21 +196,52 @@ def test_a_look_tells_what_is_ready(pair: Pair) -> None:
 
 
 @looks
-def test_a_look_finds_the_owners(pair: Pair) -> None:
+@pytest.mark.parametrize("seconds", [0, 0.001, 60])
+def test_a_wait_finds_the_owners(seconds: float, pair: Pair) -> None:
     ours, theirs = pair
     ready: list[tuple[str, int]] = []
     with select.epoll() as epoll:
         epoll.register(ours, select.EPOLLIN | select.EPOLLOUT)
         epoll.register(theirs, select.EPOLLOUT)
-        assert not look_for_owners(epoll.fileno(), {ours.fileno(): ("ours", WRITE)}, ready)
+        assert not wait_for_owners(epoll.fileno(), seconds, {ours.fileno(): ("ours", WRITE)}, ready)
         assert ready == [("ours", WRITE)]
         ready.clear()
         theirs.send(b"x")
         watched = {ours.fileno(): ("ours", READ), theirs.fileno(): (None, WRITE)}
-        assert look_for_owners(epoll.fileno(), watched, ready)
+        assert wait_for_owners(epoll.fileno(), seconds, watched, ready)
         assert ready == [("ours", READ)]
     with pytest.raises(OSError, match="Bad file descriptor"):
-        look_for_owners(-1, {}, ready)
+        wait_for_owners(-1, seconds, {}, ready)
+
+
+@looks
+def test_a_wait_is_no_shorter_than_asked_for() -> None:
+    ready: list[tuple[str, int]] = []
+    with select.epoll() as epoll:
+        for seconds in (0.0004, 0.0101):
+            started = time.monotonic()
+            assert not wait_for_owners(epoll.fileno(), seconds, {}, ready)
+            assert time.monotonic() - started >= seconds
+    assert ready == []
+
+
+def test_a_signal_is_handled_during_a_wait(way: str) -> None:
+    def give_up(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    selector = SocketSelector()
+    before = signal.signal(signal.SIGUSR1, give_up)
+    here = threading.get_ident()
+    sender = threading.Timer(0.05, lambda: signal.pthread_kill(here, signal.SIGUSR1))
+    try:
+        sender.start()
+        with pytest.raises(KeyboardInterrupt):
+            selector.poll(60)
+        assert selector.poll(0) == []
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
+        selector.close()
 
 
 def test_a_selector_tells_owners_what_they_wait_for(way: str, pair: Pair) -> None:

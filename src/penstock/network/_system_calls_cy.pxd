@@ -53,12 +53,12 @@ cdef extern from *:
     #ifdef __linux__
     #include <sys/epoll.h>
     static int penstock_can_look(void) { return PENSTOCK_HAS_LOCK; }
-    static int penstock_look(int fd, int *fds, unsigned int *masks) {
+    static int penstock_look(int fd, int *fds, unsigned int *masks, int milliseconds) {
         struct epoll_event events[PENSTOCK_MOST_EVENTS];
         int at, count;
         do {
-            count = epoll_wait(fd, events, PENSTOCK_MOST_EVENTS, 0);
-        } while (count < 0 && errno == EINTR);
+            count = epoll_wait(fd, events, PENSTOCK_MOST_EVENTS, milliseconds);
+        } while (count < 0 && errno == EINTR && milliseconds == 0);
         for (at = 0; at < count; at++) {
             fds[at] = events[at].data.fd;
             masks[at] = events[at].events;
@@ -67,7 +67,7 @@ cdef extern from *:
     }
     #else
     static int penstock_can_look(void) { return 0; }
-    static int penstock_look(int fd, int *fds, unsigned int *masks) { errno = ENOSYS; return -1; }
+    static int penstock_look(int fd, int *fds, unsigned int *masks, int milliseconds) { errno = ENOSYS; return -1; }
     #endif
     #ifndef EWOULDBLOCK
     #define EWOULDBLOCK EAGAIN
@@ -80,6 +80,5 @@ cdef extern from *:
     Py_ssize_t system_send "penstock_send" (int fd, Py_buffer* views, int count) noexcept
     Py_ssize_t system_receive "penstock_receive" (int fd, size_t size) noexcept
     const char* received_bytes "penstock_received"
-    int system_look "penstock_look" (int fd, int* fds, unsigned int* masks) noexcept
-
-cpdef list look_at_once(int epoll_fd)
+    int system_look "penstock_look" (int fd, int* fds, unsigned int* masks, int milliseconds) noexcept nogil
+    int INTERRUPTED "EINTR"

@@ -25,8 +25,10 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.cpython.exc import PyErr_CheckSignals
     from cython.cimports.libc.errno import errno
     from cython.cimports.penstock.network._system_calls_cy import (
+        INTERRUPTED,
         is_not_now,
         received_bytes,
         system_can_look,
@@ -132,32 +134,30 @@ def look_at_once(epoll_fd: cython.int) -> list[tuple[int, int]]:
     Raises:
         OSError: there is no such epoll.
     """
-    found: list = []  # type: ignore[type-arg]
     if not cython.compiled:
-        return found
+        return []
     fds = cython.declare(cython.int[64])
     masks = cython.declare(cython.uint[64])
-    at: cython.int
-    ready: cython.int
-    count: cython.int = system_look(epoll_fd, fds, masks)
+    count: cython.int = system_look(epoll_fd, fds, masks, 0)
     if count < 0:
         code: cython.int = errno
         raise OSError(code, os.strerror(code))
-    for at in range(count):
-        ready = 0
-        if masks[at] & ~_IN:
-            ready |= 2
-        if masks[at] & ~_OUT:
-            ready |= 1
-        found.append((fds[at], ready))
-    return found
+    return [(fds[at], _ready_for(masks[at])) for at in range(count)]
 
 
-def look_for_owners(epoll_fd: cython.int, watched: dict, ready: list) -> cython.bint:  # type: ignore[type-arg]
-    """Like `look_at_once`, for those who know whose each file is.
+def wait_for_owners(
+    epoll_fd: cython.int,
+    seconds: cython.double,
+    watched: dict,  # type: ignore[type-arg]
+    ready: list,  # type: ignore[type-arg]
+) -> cython.bint:
+    """Wait until an epoll has something to tell, for those who know whose each file is.
+
+    The interpreter lock is given up only where this may wait: not for 0 seconds. A signal ends the wait.
 
     Args:
         epoll_fd: whom to ask.
+        seconds: how long to wait at most.
         watched: by file number, its owner and what that waits for. A file that is not there is passed over.
         ready: gets the owners, each with what its file is ready for.
 
@@ -168,12 +168,46 @@ def look_for_owners(epoll_fd: cython.int, watched: dict, ready: list) -> cython.
         OSError: there is no such epoll.
     """
     without_owner: cython.bint = False
-    for fd, mask in look_at_once(epoll_fd):
-        found: Any = watched.get(fd)
+    if not cython.compiled:
+        return without_owner
+    fds = cython.declare(cython.int[64])
+    masks = cython.declare(cython.uint[64])
+    at: cython.int
+    count: cython.int
+    code: cython.int
+    milliseconds: cython.int = 0
+    if seconds > 0:
+        milliseconds = cython.cast(cython.int, seconds * 1000)
+        if milliseconds < seconds * 1000:
+            milliseconds += 1  # rather a little late than to ask again and again
+        with cython.nogil:
+            count = system_look(epoll_fd, fds, masks, milliseconds)
+            code = errno
+    else:
+        count = system_look(epoll_fd, fds, masks, 0)
+        code = errno
+    if count < 0:
+        if code != INTERRUPTED:
+            raise OSError(code, os.strerror(code))
+        PyErr_CheckSignals()
+    for at in range(count):
+        found: Any = watched.get(fds[at])
         if found is None:
             continue
         if found[0] is None:
             without_owner = True
         else:
-            ready.append((found[0], mask & found[1]))
+            ready.append((found[0], _ready_for(masks[at]) & cython.cast(cython.int, found[1])))
     return without_owner
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _ready_for(mask: cython.uint) -> cython.int:
+    ready: cython.int = 0
+    if mask & ~_IN:
+        ready |= 2
+    if mask & ~_OUT:
+        ready |= 1
+    return ready

@@ -11,7 +11,7 @@ import selectors
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from penstock.network._system_calls_cy import can_look, look_for_owners
+from penstock.network._system_calls_cy import can_look, wait_for_owners
 from penstock.network.transport import Transport
 from penstock.network.wakeup import Wakeup
 
@@ -79,22 +79,27 @@ class SocketSelector:
             self._woken = False
             self._wakeup.drain()
         if self._epoll_fd >= 0:
-            # One short system call, where a wait would give up the interpreter lock.
-            ready: list[tuple[Any, int]] = []
-            self._woken = look_for_owners(self._epoll_fd, self._watched, ready)
-            if ready or timeout <= 0 or self._woken:
-                # Work that was published before this is looked for next, as after a wait.
-                self._wakeup.after_wait()
-                return ready
+            return self._poll_at_once(timeout)
         may_wait = self._wakeup.before_wait()
-        if not may_wait and self._epoll_fd >= 0:
-            self._wakeup.after_wait()  # it was looked at just now
-            return []
         try:
             events = self._selector.select(min(timeout, LONGEST_WAIT) if may_wait else 0)
         finally:
             self._wakeup.after_wait()
         return self._owners(events)
+
+    def _poll_at_once(self, timeout: float) -> list[tuple[Any, int]]:
+        """Look first: that is one short system call, where a wait would give up the interpreter lock."""
+        ready: list[tuple[Any, int]] = []
+        try:
+            self._woken = wait_for_owners(self._epoll_fd, 0, self._watched, ready)
+            if not ready and timeout > 0 and not self._woken and self._wakeup.before_wait():
+                self._woken = wait_for_owners(
+                    self._epoll_fd, min(timeout, LONGEST_WAIT), self._watched, ready
+                )
+        finally:
+            # Work that was published before this is looked for next, also where nobody has waited.
+            self._wakeup.after_wait()
+        return ready
 
     def _owners(self, events: Iterable[tuple[selectors.SelectorKey, int]]) -> list[tuple[Any, int]]:
         ready = []
