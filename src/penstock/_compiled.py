@@ -29,6 +29,7 @@ HOT_MODULES = (
     "penstock._stats_cy",
     "penstock.network._counters_cy",
     "penstock.network._exchange_cy",
+    "penstock.network._pool_cy",
     "penstock.network._system_calls_cy",
     "penstock.network._wire_cy",
     "penstock.producer._choice_cy",

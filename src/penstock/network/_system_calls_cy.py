@@ -138,7 +138,6 @@ def look_at_once(epoll_fd: cython.int) -> list[tuple[int, int]]:
         return []
     fds = cython.declare(cython.int[64])
     masks = cython.declare(cython.uint[64])
-    at: cython.int
     count: cython.int = system_look(epoll_fd, fds, masks, 0)
     if count < 0:
         code: cython.int = errno

@@ -12,6 +12,12 @@ cdef class Wire:
     cdef readonly object trouble
     cdef readonly bint closed
     cdef public bint write_watched
+    cdef public object api_versions
+    cdef int _picked
+    cdef object _picked_from
+    cdef object _picked_api
+    cdef int _picked_lowest
+    cdef int _picked_highest
     cdef FrameReader _reader
     cdef object _unsent
     cdef readonly long long unsent_bytes
@@ -19,4 +25,8 @@ cdef class Wire:
     cdef NetworkCounters _metrics
     cdef NodeMetrics _node_metrics
 
+    cdef bint _takes_more(self, double now, Py_ssize_t max_in_flight) except -1
+    cdef _start_request(self, Exchange exchange, list buffers, double now)
+    cdef Exchange _write_some(self)
+    cdef list _read_answers(self, double now)
     cdef list _read_frames(self)

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every request goes through on a connection: written, waited for, and its answer read. Compiled if possible.
 
-`connection` has the rules, and what is not for every request. Owned by the I/O thread.
+`connection` has the rules, and what is not for every request. The private methods are for `_pool_cy`. Owned by the I/O
+thread.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import KafkaError, ProtocolError
+from penstock.errors import IllegalStateError, KafkaError, ProtocolError
 from penstock.network.states import READY
+from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.framing import parse_response_header
 
 try:
@@ -59,11 +61,17 @@ class Wire:
         self.known = known
         self.transport = transport
         self.in_flight = InFlightRequests()
+        self.api_versions: NodeApiVersions | None = None
         self.last_used_at = known.last_attempt_at
         self.peer_closed = False
         self.trouble: OSError | KafkaError | None = None
         self.closed = False
         self.write_watched = False
+        self._picked = -1
+        self._picked_from: NodeApiVersions | None = None
+        self._picked_api: Any = None
+        self._picked_lowest = 0
+        self._picked_highest = 0
         self._reader = FrameReader(max_response_bytes)
         self._unsent: Any = ()
         self.unsent_bytes = 0
@@ -76,7 +84,34 @@ class Wire:
         """Whether the last byte of the previous request is with the operating system."""
         return self.unsent_bytes == 0
 
-    def takes_more(self, now: cython.double, max_in_flight: cython.Py_ssize_t) -> bool:
+    def pick_version(self, request: Any) -> int:
+        """The version in which the request is sent over this connection.
+
+        Raises:
+            UnsupportedVersionError: the broker knows none of those in which it can be said.
+            IllegalStateError: the broker has not told yet what it knows.
+        """
+        api: Any = request.api
+        lowest: cython.int = request.min_version
+        highest: cython.int = request.max_version
+        versions: Any = self.api_versions
+        if versions is None:
+            raise IllegalStateError(f"the broker's versions are not known yet: {self!r}")
+        # Nearly always it is that of the request before.
+        if (
+            versions is not self._picked_from
+            or api is not self._picked_api
+            or lowest != self._picked_lowest
+            or highest != self._picked_highest
+        ):
+            self._picked = versions.pick(api, lowest, highest)
+            self._picked_from = versions
+            self._picked_api = api
+            self._picked_lowest = lowest
+            self._picked_highest = highest
+        return self._picked
+
+    def _takes_more(self, now: cython.double, max_in_flight: cython.Py_ssize_t) -> cython.bint:
         """Whether another request can be sent now: ready, not throttled, and not too busy."""
         known: Any = self.known
         return (
@@ -86,8 +121,8 @@ class Wire:
             and len(self.in_flight) < max_in_flight
         )
 
-    def start_request(self, exchange: Exchange, buffers: list, now: cython.double) -> None:  # type: ignore[type-arg]
-        """Take a framed request; `write_some` sends it."""
+    def _start_request(self, exchange: Exchange, buffers: list, now: cython.double) -> Any:  # type: ignore[type-arg]
+        """Take a framed request; `_write_some` sends it."""
         size: cython.longlong = frame_size(buffers)
         self.in_flight.add(exchange)
         self._unsent = buffers
@@ -100,11 +135,11 @@ class Wire:
             self._node_metrics.request_max = size
             self._metrics.request_max = max(self._metrics.request_max, size)
 
-    def write_some(self) -> Exchange | None:
+    def _write_some(self) -> Exchange:
         """Write what the transport takes now.
 
         Returns:
-            The exchange that has thereby ended: a request without an answer, with its last byte written.
+            The exchange that has thereby ended: a request without an answer, with its last byte written; else None.
 
         Raises:
             OSError: the connection is broken.
@@ -113,18 +148,22 @@ class Wire:
         while self.unsent_bytes:
             sent = self.transport.send_some(self._unsent)
             if not sent:
-                return None
+                return None  # type: ignore[return-value]
             self._metrics.bytes_out += sent
             self._node_metrics.bytes_out += sent
             self.unsent_bytes -= sent
             # Releases the buffers when all is written: they are the producer's to reuse once the answer is there.
             self._unsent = _after(self._unsent, sent) if self.unsent_bytes else ()
         if self._unsent_has_answer:
-            return None
+            return None  # type: ignore[return-value]
         self._unsent_has_answer = True
         return self.in_flight.take_last()
 
-    def read_answers(self, now: cython.double) -> list:  # type: ignore[type-arg]
+    def go_on_writing(self) -> Exchange | None:
+        """The same, for others."""
+        return self._write_some()
+
+    def _read_answers(self, now: cython.double) -> list:  # type: ignore[type-arg]
         """Read what is there; the requests it answers, oldest first, each with the body of its answer.
 
         Sets `peer_closed` or `trouble` when that was the last of it.

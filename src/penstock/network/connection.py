@@ -13,14 +13,11 @@ Owned by the I/O thread.
 
 from __future__ import annotations
 
-from penstock.errors import IllegalStateError
 from penstock.network._wire_cy import READ_SIZE, Wire
 from penstock.network.handshake import Handshake
 from penstock.network.metrics import NetworkMetrics
 from penstock.network.states import NodeState
 from penstock.network.transport import Address, Transport
-from penstock.protocol.api_versions import NodeApiVersions
-from penstock.protocol.requests import Request
 
 __all__ = ["READ_SIZE", "Connection"]
 
@@ -42,7 +39,7 @@ class Connection(Wire):
         write_watched: the selector waits for room to write.
     """
 
-    __slots__ = ("_picked", "_picked_for", "address", "api_versions", "established", "handshake")
+    __slots__ = ("address", "established", "handshake")
 
     def __init__(
         self,
@@ -56,24 +53,6 @@ class Connection(Wire):
         self.address = address
         self.established = False
         self.handshake: Handshake | None = None
-        self.api_versions: NodeApiVersions | None = None
-        self._picked = -1  # the latest version, and what it was picked for: nearly always the same again
-        self._picked_for: tuple[object, ...] = ()
-
-    def pick_version(self, request: Request) -> int:
-        """The version in which the request is sent over this connection.
-
-        Raises:
-            UnsupportedVersionError: the broker knows none of those in which it can be said.
-            IllegalStateError: the broker has not told yet what it knows.
-        """
-        wanted = (self.api_versions, request.api, request.min_version, request.max_version)
-        if wanted != self._picked_for:
-            if self.api_versions is None:
-                raise IllegalStateError(f"the broker's versions are not known yet: {self!r}")
-            self._picked = self.api_versions.pick(request.api, request.min_version, request.max_version)
-            self._picked_for = wanted
-        return self._picked
 
     def __repr__(self) -> str:
         unsent = f", {self.unsent_bytes} bytes to write" if self.unsent_bytes else ""

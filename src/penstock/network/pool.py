@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from penstock.errors import (
@@ -23,24 +22,22 @@ from penstock.errors import (
     RequestTimedOutError,
 )
 from penstock.network import failures
+from penstock.network._pool_cy import PoolFields
 from penstock.network.backend import NetworkBackend
 from penstock.network.connection import Connection
 from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import ApiVersionsHandshake, HandshakeStep, Introducer
-from penstock.network.in_flight import Exchange, OnDone
+from penstock.network.in_flight import Exchange
 from penstock.network.metrics import NetworkMetrics
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import AUTHENTICATING, CONNECTING, READY, ConnectionStates
-from penstock.network.throttling import throttle_seconds
 from penstock.network.transport import NOTHING, READ, WRITE
-from penstock.protocol.framing import frame_request, next_correlation_id
-from penstock.protocol.requests import Request
 from penstock.types import Node
 
 logger = logging.getLogger("penstock.network")
 
 
-class ConnectionPool:
+class ConnectionPool(PoolFields):
     """At most one connection for each node.
 
     Attributes:
@@ -58,30 +55,20 @@ class ConnectionPool:
         metrics: NetworkMetrics,
         introducer: Introducer,
     ) -> None:
+        super().__init__(settings.client_id, settings.max_in_flight)
         self.states = states
-        self.next_sweep_at = math.inf
         self.fatal_error: KafkaError | None = None
         self._settings = settings
         self._backend = backend
         self._reporter = reporter
         self._metrics = metrics
         self._introducer = introducer
-        self._live: dict[int, Connection] = {}
-        self._failed_writes: list[tuple[Connection, OSError]] = []
-        self._correlation_id = -1
 
     # ---- questions
 
     def get(self, node_id: int) -> Connection | None:
         """The connection to a node, in whatever state; None when there is none."""
         return self._live.get(node_id)
-
-    def sendable(self, node_id: int, now: float) -> Connection | None:
-        """The connection, when it takes another request now: ready, not throttled, and not too busy."""
-        connection = self._live.get(node_id)
-        if connection is None or not connection.takes_more(now, self._settings.max_in_flight):
-            return None
-        return connection
 
     def is_connected(self, node_id: int) -> bool:
         """Whether the connection is READY, however busy or throttled."""
@@ -180,38 +167,6 @@ class ConnectionPool:
 
     # ---- moving bytes
 
-    def start_request(
-        self,
-        connection: Connection,
-        request: Request,
-        version: int,
-        timeout: float,
-        on_done: OnDone,
-        now: float,
-        about: Any = None,
-    ) -> None:
-        """Frame a request and write as much of it as fits; the rest follows when the selector says so.
-
-        A connection that proves broken is only noted: the caller may be in the middle of something, and what follows
-        from the failure waits for `meet_failed_writes`. `about` is for `on_done`, which finds it in the exchange.
-
-        Raises:
-            ValueError: the request cannot be encoded in that version; nothing was sent.
-        """
-        body = request.encode(version)
-        correlation_id = next_correlation_id(self._correlation_id)
-        buffers = frame_request(request.api, version, correlation_id, self._settings.client_id, body)
-        self._correlation_id = correlation_id
-        exchange = Exchange(request, version, correlation_id, now, timeout, on_done, about)
-        connection.start_request(exchange, buffers, now)
-        self._note_deadline(exchange.deadline)
-        try:
-            ended = connection.write_some()
-        except OSError as error:
-            self._failed_writes.append((connection, error))
-        else:
-            self._after_write(connection, ended, now)
-
     def meet_failed_writes(self, now: float) -> None:
         """Deal with the connections that `start_request` found broken."""
         while self._failed_writes:
@@ -219,26 +174,22 @@ class ConnectionPool:
             if not connection.closed:
                 self._write_failed(connection, error, now)
 
-    def on_events(self, events: Iterable[tuple[Connection, int]], now: float) -> None:
-        """Handle what the selector has found."""
-        for connection, mask in events:
-            if connection.closed:
-                continue  # by an earlier event of the same round
-            if connection.known.state is CONNECTING:
-                self._go_on_connecting(connection, now)
-                continue
-            if mask & READ:
-                self._read(connection, now)
-            if mask & WRITE and not connection.closed:
-                self._write(connection, now)
-
     def _write(self, connection: Connection, now: float) -> None:
         try:
-            ended = connection.write_some()
+            ended = connection.go_on_writing()
         except OSError as error:
             self._write_failed(connection, error, now)
-        else:
-            self._after_write(connection, ended, now)
+            return
+        if connection.fully_written == connection.write_watched:
+            self._watch_writes(connection)
+        if ended is not None:
+            ended.on_done(ended, None, None, now)
+
+    def _watch_writes(self, connection: Connection) -> None:
+        """Have the selector wait for room to write, or no longer."""
+        connection.write_watched = not connection.write_watched
+        interest = READ | WRITE if connection.write_watched else READ
+        self._backend.selector.watch(connection.transport, connection, interest)
 
     def _write_failed(self, connection: Connection, error: OSError, now: float) -> None:
         # Answers to earlier requests may lie in the receive buffer; taken for lost, they would be sent again.
@@ -246,43 +197,24 @@ class ConnectionPool:
         if not connection.closed:
             self._fail(connection, failures.broken_error(connection.known.node, error), now)
 
-    def _after_write(self, connection: Connection, ended: Exchange | None, now: float) -> None:
-        if connection.fully_written == connection.write_watched:
-            connection.write_watched = not connection.write_watched
-            interest = READ | WRITE if connection.write_watched else READ
-            self._backend.selector.watch(connection.transport, connection, interest)
-        if ended is not None:
-            ended.on_done(ended, None, None, now)
-
-    def _read(self, connection: Connection, now: float) -> None:
-        for exchange, raw in connection.read_answers(now):
-            self._on_answer(connection, exchange, raw, now)
-        if connection.closed:
-            return
+    def _on_last_answer(self, connection: Connection, now: float) -> None:
+        """Nothing more can be read."""
         node = connection.known.node
         trouble = connection.trouble
         if isinstance(trouble, KafkaError):
             self._fail(connection, failures.nonsense_error(node, trouble), now)
         elif trouble is not None:
             self._fail(connection, failures.broken_error(node, trouble), now)
-        elif connection.peer_closed:
+        else:
             self._fail(connection, failures.closed_by_peer_error(node, connection.handshake is not None), now)
 
-    def _on_answer(self, connection: Connection, exchange: Exchange, raw: memoryview, now: float) -> None:
-        try:
-            body = exchange.request.decode_response(exchange.version, raw)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the request must end
-            unintelligible = failures.nonsense_error(connection.known.node, error)
-            exchange.on_done(exchange, None, unintelligible, now)
-            if not connection.closed:
-                self._fail(connection, unintelligible, now)
-            return
-        seconds = throttle_seconds(exchange.request.api.key, exchange.version, body)
-        if seconds > 0:
-            known = connection.known
-            known.throttled_until = max(known.throttled_until, now + seconds)
-            connection.in_flight.extend_deadlines(seconds)
-        exchange.on_done(exchange, body, None, now)
+    def _on_unintelligible(
+        self, connection: Connection, exchange: Exchange, error: Exception, now: float
+    ) -> None:
+        unintelligible = failures.nonsense_error(connection.known.node, error)
+        exchange.on_done(exchange, None, unintelligible, now)
+        if not connection.closed:
+            self._fail(connection, unintelligible, now)
 
     # ---- watching the time
 

@@ -13,4 +13,4 @@ cdef class ProduceFields:
     cdef readonly bytes _transactional_id
     cdef readonly list _topics
 
-    cpdef list encode_flexible(self, bint by_id)
+    cdef list _encode_flexible(self, bint by_id)

@@ -30,6 +30,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 _FIRST = cython.declare(cython.int, PRODUCE.min_version)
 _LAST = cython.declare(cython.int, PRODUCE.max_version)
+_FLEXIBLE = cython.declare(cython.int, PRODUCE.flexible_from)
 _WITH_ZSTD = cython.declare(cython.int, FIRST_VERSION_WITH_ZSTD)
 _WITH_TOPIC_IDS = cython.declare(cython.int, FIRST_VERSION_WITH_TOPIC_IDS)
 _ZSTD = cython.declare(cython.int, 4)
@@ -178,7 +179,7 @@ class TopicBatches:
 
 @cython.cclass
 class ProduceFields:
-    """What a Produce request consists of.
+    """What a Produce request consists of, and how it is said; older versions are left to `_encode_plain`.
 
     Raises:
         ValueError: see `ProduceRequest`.
@@ -216,7 +217,22 @@ class ProduceFields:
         """Not with acks=0: the broker stays silent."""
         return self.acks != 0
 
-    def encode_flexible(self, by_id: cython.bint) -> list:  # type: ignore[type-arg]
+    def encode(self, version: cython.int) -> list:  # type: ignore[type-arg]
+        """The body in that version; the batches are in the list as they are.
+
+        Raises:
+            ValueError: the version is outside `min_version` and `max_version`.
+        """
+        if not self.min_version <= version <= self.max_version:
+            raise ValueError(
+                f"this produce request can be sent in versions {self.min_version} to {self.max_version}, "
+                f"not in {version}"
+            )
+        if version >= _FLEXIBLE:
+            return self._encode_flexible(version >= _WITH_TOPIC_IDS)
+        return self._encode_plain()
+
+    def _encode_flexible(self, by_id: cython.bint) -> list:  # type: ignore[type-arg]
         """The buffers of the request in the flexible versions.
 
         Args:
@@ -311,7 +327,7 @@ def _check_ids(topics: list) -> None:  # type: ignore[type-arg]
 
 
 def _flexible_parts(request: Any, by_id: bool) -> list:  # type: ignore[type-arg]
-    """The same as `encode_flexible`, where it is not compiled."""
+    """The same as `ProduceFields._encode_flexible`, where it is not compiled."""
     buffers: list[Any] = []
     piece = bytearray()
     if request._transactional_id is None:

@@ -63,21 +63,6 @@ class ProduceRequest(ProduceFields):
 
     api: ClassVar[ApiSchema] = PRODUCE
 
-    def encode(self, version: int) -> list[Buffer]:
-        """The body in that version; the batches are in the list as they are.
-
-        Raises:
-            ValueError: the version is outside `min_version` and `max_version`.
-        """
-        if not self.min_version <= version <= self.max_version:
-            raise ValueError(
-                f"this produce request can be sent in versions {self.min_version} to {self.max_version}, "
-                f"not in {version}"
-            )
-        if PRODUCE.is_flexible(version):
-            return self.encode_flexible(version >= FIRST_VERSION_WITH_TOPIC_IDS)
-        return self._encode_plain()
-
     def decode_response(self, version: int, body: memoryview) -> ProduceResponse:
         """Read the answer; topics are named even where the wire has only their ids.
 
