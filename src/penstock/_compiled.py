@@ -27,6 +27,7 @@ PURE_SWITCH = "PENSTOCK_PURE"
 HOT_MODULES = (
     "penstock._primitives_cy",
     "penstock._stats_cy",
+    "penstock.network._client_cy",
     "penstock.network._counters_cy",
     "penstock.network._exchange_cy",
     "penstock.network._pool_cy",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from penstock.errors import ProtocolError
 from penstock.protocol.codec import encode_request_body, encode_response_body
 from penstock.protocol.framing import parse_response_header
 from penstock.protocol.messages import PRODUCE
-from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest
+from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest, ProduceResponse
 from penstock.types import Node
 
 NO_ID = bytes(16)
@@ -279,3 +280,21 @@ def test_golden_responses_are_read(case: GoldenCase) -> None:
         for each in topic["partition_responses"]
     ]
     assert [each[:5] for each in response.partitions] == expected
+
+
+def test_an_ordinary_answer_is_made_of_named_tuples() -> None:
+    body = {
+        "responses": [{"topic_id": ORDERS_ID, "partition_responses": [{"index": 7, "base_offset": 2**40}]}]
+    }
+    response = answer(ProduceRequest(1, 1, BATCHES), 13, body)
+    gc.collect()
+    (partition,) = response.partitions
+    assert type(response) is ProduceResponse
+    assert type(partition) is PartitionResponse
+    assert partition == PartitionResponse("orders", 7, 0, 2**40, -1, -1, [], None, -1, -1)
+    assert partition._replace(error_code=3).error_code == 3
+
+
+def test_what_is_no_batch_at_all_is_refused() -> None:
+    with pytest.raises(TypeError, match="not a PartitionBatch"):
+        ProduceRequest(1, 1, ["orders"])

@@ -3,7 +3,8 @@
 
 From the bottom: `transport` (bytes), `wakeup` and `selector` (waiting), `resolver` and `bootstrap` (names), `states`
 and `in_flight` (bookkeeping), `handshake` and `connection` (one connection), `pool` (all of them), `metadata_fetch`,
-`client` (what the layers above use). What this layer needs from above is the Protocol in `updater`.
+`client` (what the layers above use). What this layer needs from above is the Protocol in `updater`. The ordinary way of
+a request through all of them is in the modules that end in `_cy`.
 """
 
 from __future__ import annotations

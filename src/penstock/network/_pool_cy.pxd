@@ -9,5 +9,6 @@ cdef class PoolFields:
     cdef readonly object _client_id
     cdef readonly Py_ssize_t _max_in_flight
     cdef public double next_sweep_at
+    cdef public object fatal_error
 
     cdef _take_answer(self, Wire connection, Exchange exchange, raw, double now)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from penstock.errors import KafkaError
 from penstock.network.states import CONNECTING
 from penstock.network.throttling import throttle_seconds
 from penstock.protocol.framing import next_correlation_id
@@ -50,6 +51,7 @@ class PoolFields:
 
     def __init__(self, client_id: Any, max_in_flight: cython.Py_ssize_t) -> None:
         self.next_sweep_at = math.inf
+        self.fatal_error: KafkaError | None = None
         self._client_id = client_id
         self._max_in_flight = max_in_flight
         self._live: dict[int, Any] = {}

@@ -57,7 +57,6 @@ class ConnectionPool(PoolFields):
     ) -> None:
         super().__init__(settings.client_id, settings.max_in_flight)
         self.states = states
-        self.fatal_error: KafkaError | None = None
         self._settings = settings
         self._backend = backend
         self._reporter = reporter

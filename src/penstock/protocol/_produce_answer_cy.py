@@ -23,6 +23,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.libc.string import memcmp
+    from cython.cimports.penstock.protocol._produce_answer_cy import named
     from cython.cimports.penstock.protocol._produce_cy import TopicBatches
 
 PLAIN_VERSION = 13  # the one that is read here
@@ -115,14 +116,14 @@ def _read_memory(data: cython.p_const_uchar, size: cython.Py_ssize_t, topics: li
                 -1,
                 -1,
             )
-            partitions.append(tuple.__new__(PartitionResponse, fields))
+            partitions.append(named(PartitionResponse, fields))
             at += _ANSWER_SIZE
         if at >= size or data[at]:
             return None
         at += 1
     if at + _END_SIZE != size or data[at + 4]:
         return None
-    return tuple.__new__(ProduceResponse, (_number_at(data, at, 4), partitions, []))
+    return named(ProduceResponse, (_number_at(data, at, 4), partitions, []))
 
 
 def _read(body: Any, topics: list) -> ProduceResponse | None:  # type: ignore[type-arg]

@@ -120,13 +120,12 @@ def _utf8(text: str) -> bytes:
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _size_and_codec(batch: Any) -> cython.longlong:
+def _size_and_codec(batch: Any, records: Any) -> cython.longlong:
     """The size of a batch times 8, plus its codec, once it is sure that its records are one batch, and only one.
 
     Raises:
         ValueError: they are not.
     """
-    records: Any = batch[3]
     size: cython.Py_ssize_t
     length: cython.Py_ssize_t = 0
     magic: cython.int = 0
@@ -297,19 +296,22 @@ def _sort(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
     known: dict = {}  # type: ignore[type-arg]
     topic: TopicBatches | None = None
     for batch in batches:
-        checked = _size_and_codec(batch)
+        if not isinstance(batch, tuple):
+            raise TypeError(f"not a PartitionBatch: {batch!r}")
+        row = cython.cast(tuple, batch)  # which C code reads without asking its class
+        checked = _size_and_codec(batch, row[3])
         codecs |= 1 << (checked & _CODEC_MASK)
-        name: str = batch[0]
-        topic_id: bytes = batch[1]
+        name: str = row[0]
+        topic_id: bytes = row[1]
         if topic is None or topic.name is not name or topic.topic_id is not topic_id:
             topic = known.get((name, topic_id))
             if topic is None:
                 topic = known[name, topic_id] = TopicBatches(name, topic_id)
                 topics.append(topic)
-        partition: Any = batch[2]
+        partition: Any = row[2]
         if partition in topic.batches:
             raise ValueError(f"two batches for {where(batch)}")
-        topic.batches[partition] = (batch[3], checked >> _CODEC_BITS)
+        topic.batches[partition] = (row[3], checked >> _CODEC_BITS)
     if len(topics) > 1:
         _check_ids(topics)
     return codecs
