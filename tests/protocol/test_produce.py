@@ -11,7 +11,8 @@ from penstock.errors import ProtocolError
 from penstock.protocol.codec import encode_request_body, encode_response_body
 from penstock.protocol.framing import parse_response_header
 from penstock.protocol.messages import PRODUCE
-from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest, ProduceResponse
+from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest
+from penstock.protocol.produce_answer import ProduceResponse
 from penstock.types import Node
 
 NO_ID = bytes(16)
