@@ -4,7 +4,8 @@
 Each `*_cy.py` module is one source in Cython's pure-Python mode. Where it was compiled, the extension lies beside it
 and Python's own import prefers it. With PENSTOCK_PURE=1 in the environment, `install_finder` (called first thing in
 `penstock/__init__`) puts a finder in front of Python's, which loads the sources instead. The choice is made here, once
-per process, for all of them; nothing else in the package asks.
+per process, for all of them; nothing else in the package asks. The same happens where Python runs without its
+interpreter lock.
 """
 
 from __future__ import annotations
@@ -57,8 +58,17 @@ _PACKAGE_FOLDER = Path(__file__).resolve().parent
 
 
 def pure_wanted() -> bool:
-    """Whether the environment asks for the Python sources."""
-    return os.environ.get(PURE_SWITCH, "").strip().lower() not in ("", "0", "no", "false")
+    """Whether the environment asks for the Python sources, or the compiled modules cannot be relied on here.
+
+    They count on the interpreter lock: what they do between two calls of Python nobody else comes into.
+    """
+    asked_for = os.environ.get(PURE_SWITCH, "").strip().lower() not in ("", "0", "no", "false")
+    return asked_for or not has_interpreter_lock()
+
+
+def has_interpreter_lock() -> bool:
+    """Whether one thread at a time runs Python: always, but for builds of Python without that lock."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def source_path(module: str) -> Path:

@@ -88,10 +88,10 @@ class WindowedStat:
 
     def record(self, value: Any, now: cython.double) -> None:
         """Add one value."""
-        if isinstance(value, float):
-            self.add_real(value, 1, value, now)
-        else:
+        if isinstance(value, int):
             self.add_whole(value, 1, value, now)
+        else:
+            self.add_real(value, 1, value, now)
 
     def add_whole(
         self,

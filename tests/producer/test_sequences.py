@@ -465,3 +465,25 @@ def test_of_several_batches_in_doubt_the_last_decides(queue, latest_first):
     for batch in reversed(batches) if latest_first else batches:
         book.mark_unresolved(batch)
     assert book.unresolved == {queue: 3}
+
+
+# ------------------------------------------------------------------------------------- numbered by another way
+
+
+def test_a_batch_that_was_numbered_anew_counts_when_it_is_acknowledged(queue):
+    book = SequenceBook()
+    (batch,) = numbered(book, queue, 3)
+    book.restart(queue, NEW, transactional=False)
+    assert batch.identity[:2] == NEW
+    book.acknowledge(batch, 10)
+    assert book.of(queue).last_acked_sequence == 2
+    assert book.of(queue).in_flight == []
+
+
+def test_a_batch_of_an_identity_that_is_no_longer_used_does_not_count(queue):
+    book = SequenceBook()
+    (batch,) = numbered(book, queue, 3)
+    book.of(queue).in_flight.clear()
+    book.restart(queue, NEW, transactional=False)
+    book.acknowledge(batch, 10)
+    assert book.of(queue).last_acked_sequence == -1

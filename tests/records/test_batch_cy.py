@@ -293,3 +293,27 @@ def test_bad_ids_are_refused(batches, attributes, ids):
     with pytest.raises(ValueError):
         writer.seal(attributes, *ids)
     assert not writer.sealed
+
+
+@pytest.mark.parametrize("size", [0, 10, 60])
+def test_memory_without_room_for_the_header_is_refused(batches, size):
+    writer = fill(batches, [SMALL])
+    with pytest.raises(ValueError, match="no batch"):
+        writer.seal(1, compressed=bytearray(size))
+    assert not writer.sealed
+
+
+@pytest.mark.parametrize("attributes", [0x8000, -0x8001, 2**40])
+def test_attributes_that_do_not_fit_are_refused(batches, attributes):
+    writer = fill(batches, [SMALL])
+    with pytest.raises(ValueError, match="attributes"):
+        writer.seal(attributes)
+    assert not writer.sealed
+
+
+def test_a_sealed_batch_is_held_by_nobody_else(batches):
+    writer = fill(batches, [SMALL])
+    sealed = writer.seal(0)
+    memory = sealed.obj
+    sealed.release()
+    memory.extend(b"x")  # which Python refuses while anybody has a view of it

@@ -124,10 +124,11 @@ class Wire:
     def _start_request(self, exchange: Exchange, buffers: list, now: cython.double) -> Any:  # type: ignore[type-arg]
         """Take a framed request; `_write_some` sends it."""
         size: cython.longlong = frame_size(buffers)
+        has_answer: cython.bint = exchange.request.expects_response
         self.in_flight.add(exchange)
         self._unsent = buffers
         self.unsent_bytes = size
-        self._unsent_has_answer = exchange.request.expects_response
+        self._unsent_has_answer = has_answer
         self.last_used_at = now
         self._metrics.requests += 1
         self._node_metrics.requests += 1

@@ -68,10 +68,10 @@ class SocketSelector:
     def unwatch(self, transport: Transport) -> None:
         """See Selector."""
         try:
-            key = self._selector.unregister(transport)
+            fd = self._selector.unregister(transport).fd
         except KeyError:
-            return  # never watched: it failed before it got that far
-        self._watched.pop(key.fd, None)
+            fd = transport.fileno()  # never watched, or forgotten when a change failed
+        self._watched.pop(fd, None)
 
     def poll(self, timeout: float) -> list[tuple[Any, int]]:
         """See Selector."""

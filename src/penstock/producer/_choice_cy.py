@@ -47,6 +47,8 @@ class Chance:
         A fraction has 53 bits: some numbers are likelier than others by one part in 2**53 / stop, which for numbers of
         partitions and sums of queue lengths nobody can tell.
         """
+        if stop <= 0:
+            raise ValueError(f"there is no number from 0 on that is below {stop}")
         fraction: cython.double = self._random()
         return cython.cast(cython.Py_ssize_t, fraction * stop)
 

@@ -296,6 +296,7 @@ class Sealing:
         body: Any = batch.wire
         if body is None and self._codec_id:
             body = self._compress(batch)
+        batch.stamped = None  # if this fails half way, its bytes say nothing that can be relied on
         attributes: cython.int = self._codec_id | (_TRANSACTIONAL_BIT if identity[3] else 0)
         batch.wire = batch.writer.seal(attributes, identity[0], identity[1], identity[2], body)
         batch.stamped = identity

@@ -5,9 +5,9 @@ Compiled code keeps the interpreter lock, so that nobody comes between a look at
 free lock is to set a field, where a lock of the operating system costs two calls for every record. Who finds it taken
 waits at a real lock, which the holder opens when he leaves.
 
-Without an interpreter lock this would be no lock at all. Python has one wherever this module is loaded as compiled: it
-does not declare that it could do without. Plain Python uses `threading.Lock`: there Ctrl-C may come between any two
-steps, but not while `with` takes a lock of Python's own.
+Without an interpreter lock this would be no lock at all: there the compiled modules are not loaded, see `_compiled`.
+Plain Python uses `threading.Lock`: there Ctrl-C may come between any two steps, but not while `with` takes a lock of
+Python's own.
 """
 
 from __future__ import annotations

@@ -139,8 +139,12 @@ def frame_request(
         if joined:
             view = cython.declare(cython.Py_buffer)
             PyObject_GetBuffer(framed[0], cython.address(view), PyBUF_SIMPLE)
-            memcpy(room, view.buf, joined)
+            lies: cython.bint = view.len != joined
+            if not lies:
+                memcpy(room, view.buf, joined)
             PyBuffer_Release(cython.address(view))
+            if lies:
+                raise ValueError(f"a buffer that is not as long as it says: {joined} bytes")
     else:
         first = _FIXED_HEADER.pack(size, api.key, version, correlation_id, name_length) + name + bytes(tags)
         if joined:
@@ -154,7 +158,10 @@ def frame_request(
 
 def frame_size(buffers: Any) -> cython.longlong:
     """The bytes of a framed request, its length included: it says so itself."""
-    return _PREFIX_SIZE + _length_at(buffers[0], 0)
+    first: bytes = buffers[0]
+    if len(first) < _PREFIX_SIZE:
+        raise ValueError(f"a framed request begins with its length, not with {len(first)} bytes")
+    return _PREFIX_SIZE + _length_at(first, 0)
 
 
 def split_plain_frame(api: Any, version: cython.int, frame: Any) -> tuple | None:  # type: ignore[type-arg]
@@ -250,7 +257,7 @@ class FrameReader:
         size: cython.Py_ssize_t
         while pos + _PREFIX_SIZE <= end:
             size = _length_at(data, pos)
-            if pos + _PREFIX_SIZE + size > end or not _SMALLEST_FRAME <= size <= self._max_frame_bytes:
+            if not _SMALLEST_FRAME <= size <= self._max_frame_bytes or size > end - pos - _PREFIX_SIZE:
                 break
             pos += _PREFIX_SIZE
             frames.append(_cut(data, pos, size))

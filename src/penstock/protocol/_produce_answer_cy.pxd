@@ -10,6 +10,9 @@ cdef extern from *:
             Py_INCREF(field);
             PyTuple_SET_ITEM(made, at, field);
         }
+    #if PY_VERSION_HEX >= 0x030E0000
+        ((PyTupleObject *)made)->ob_hash = -1; /* not known yet */
+    #endif
         return made;
     }
     """

@@ -296,7 +296,7 @@ def _sort(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
     known: dict = {}  # type: ignore[type-arg]
     topic: TopicBatches | None = None
     for batch in batches:
-        if not isinstance(batch, tuple):
+        if not isinstance(batch, tuple) or len(batch) != 4:
             raise TypeError(f"not a PartitionBatch: {batch!r}")
         row = cython.cast(tuple, batch)  # which C code reads without asking its class
         checked = _size_and_codec(batch, row[3])

@@ -52,6 +52,8 @@ NEEDS_SEGMENT = (
 
 # C variables when compiled, so that their use costs nothing.
 _HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
+# Bytes: what the length field can say, which does not count the first twelve.
+_LARGEST = cython.declare(cython.longlong, 0x7FFFFFFF + 12)
 _NO_ROOM = cython.declare(cython.Py_ssize_t, NO_ROOM)
 _NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, NEEDS_SEGMENT)
 
@@ -241,12 +243,16 @@ class BatchWriter:
         _check_identity(attributes, producer_id, producer_epoch, base_sequence)
         if compressed is None and len(self.segments) > 1:
             raise ValueError("a batch of several segments is sent compressed")
-        self.sealed = True
         batch: memoryview
         if compressed is None:
             batch = memoryview(self.segments[0])[: self._at]
         else:
             batch = memoryview(compressed)
+        if not _HEADER_SIZE <= len(batch) <= _LARGEST:
+            raise ValueError(
+                f"{len(batch)} bytes are no batch: from {_HEADER_SIZE} to {_LARGEST} are possible"
+            )
+        self.sealed = True
         self._write_header(batch, attributes, producer_id, producer_epoch, base_sequence)
         return batch
 
@@ -281,6 +287,11 @@ class BatchWriter:
             return
         view = cython.declare(cython.Py_buffer)
         PyObject_GetBuffer(batch, cython.address(view), PyBUF_WRITABLE)
+        if (
+            view.len < _HEADER_SIZE or view.len > _LARGEST
+        ):  # `seal` has looked; what follows writes where it is told
+            PyBuffer_Release(cython.address(view))
+            raise ValueError("a batch that has no room for its header, or is too large for the format")
         memory: cython.p_uchar = cython.cast(cython.p_uchar, view.buf)
         _put_number(memory, 0, 0, 8)
         _put_number(memory, 8, view.len - 12, 4)
@@ -320,6 +331,8 @@ def _put_number(
 @cython.cfunc
 def _check_identity(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Refuse an identity that a broker would refuse, or worse, take for another one."""
+    if not -0x8000 <= attributes <= 0x7FFF:
+        raise ValueError(f"attributes of more than 16 bits: {attributes}")
     if producer_id == -1:
         if producer_epoch != -1 or base_sequence != -1:
             raise ValueError("an epoch or a sequence number without a producer id")
