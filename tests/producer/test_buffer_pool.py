@@ -438,3 +438,46 @@ def test_many_threads_lose_nothing():
     assert problems == []
     assert pool.available() == pool.total
     assert pool.waiting() == 0
+
+
+class _InterruptedOnTheWayOut:
+    """A lock that Ctrl-C follows on, once it is let go, as often as it is asked to."""
+
+    def __init__(self, lock, times=1):
+        self._lock = lock
+        self._left = times
+
+    def __enter__(self):
+        return self._lock.__enter__()
+
+    def __exit__(self, *error):
+        self._lock.__exit__(*error)
+        if self._left:
+            self._left -= 1
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("size", [64, 100])
+@pytest.mark.parametrize("used_before", [False, True])
+def test_ctrl_c_while_memory_is_taken_loses_none(size, used_before):
+    pool = BufferPool(256, 64)
+    if used_before:
+        pool.give_back((pool.try_take(64),))
+    pool._lock = _InterruptedOnTheWayOut(pool._lock)
+    with pytest.raises(KeyboardInterrupt):
+        pool.try_take(size)
+    assert pool.available() == 256
+
+
+def test_ctrl_c_while_a_ticket_is_granted_loses_none(monkeypatch):
+    pool = BufferPool(256, 64)
+    ticket = Ticket("memory")
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ticket, "complete", lambda *_: interrupted(None))
+    with pytest.raises(KeyboardInterrupt):
+        pool.take_for(ticket, 64)
+    pool.withdraw(ticket)
+    assert pool.available() == 256

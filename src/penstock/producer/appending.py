@@ -228,12 +228,14 @@ class Appender(BatchOpener):
         return where, None
 
     def _memory(self, size: int) -> Generator[Ticket[Any] | str, Any, bytearray]:
-        ticket = self.pool.take(size)
-        if ticket.done:
-            return ticket.result
-        self._wake()  # memory pressure makes every batch ready: let the I/O thread see it
+        ticket: Ticket[bytearray] = Ticket(f"{size} bytes of buffer.memory")
         try:
+            self.pool.take_for(ticket, size)
+            if ticket.done:
+                return ticket.result
+            self._wake()  # memory pressure makes every batch ready: let the I/O thread see it
             buffer: bytearray = yield ticket
+            return buffer
         except TimeIsUp as up:
             self.pool.withdraw(ticket)
             raise BufferExhaustedError(
@@ -244,4 +246,3 @@ class Appender(BatchOpener):
         except BaseException:
             self.pool.withdraw(ticket)
             raise
-        return buffer

@@ -62,34 +62,56 @@ class BufferPool:
         """
         if size > self.total:
             raise ValueError(f"{size} bytes were asked for, but buffer.memory is {self.total} in all")
-        with self._lock:
-            if self._closed:
-                raise _closed()
-            if self._waiting:
-                return None
-            if size == self.buffer_size and self._free:
-                return self._free.pop()
-            if not self._make_room_locked(size):
-                return None
-            self._unused -= size
-        return self._make(size)
+        buffer: bytearray | None = None
+        charged = False
+        try:
+            with self._lock:
+                if self._closed:
+                    raise _closed()
+                if self._waiting:
+                    return None
+                if size == self.buffer_size and self._free:
+                    # Not by pop(): Ctrl-C comes after calls, and would find the buffer in nobody's hands.
+                    buffer = self._free[-1]
+                    del self._free[-1]
+                elif not self._make_room_locked(size):
+                    return None
+                else:
+                    self._unused -= size
+                    charged = True
+        except BaseException:
+            if buffer is not None:
+                self.give_back((buffer,))
+            elif charged:
+                self.give_back((), size)
+            raise
+        return self._make(size) if buffer is None else buffer
 
     def take(self, size: int) -> Ticket[bytearray]:
         """A Ticket for memory; granted at once where there is some and nobody waits.
 
         A holder that no longer wants it calls `withdraw`.
         """
-        what = f"{size} bytes of buffer.memory"
+        ticket: Ticket[bytearray] = Ticket(f"{size} bytes of buffer.memory")
+        self.take_for(ticket, size)
+        return ticket
+
+    def take_for(self, ticket: Ticket[bytearray], size: int) -> None:
+        """The same for a Ticket that the caller has made, and gives to `withdraw` if anything is raised here."""
         buffer = self.try_take(size)
         if buffer is not None:
-            return Ticket.granted(what, buffer)
-        ticket: Ticket[bytearray] = Ticket(what)
+            try:
+                ticket.complete(buffer)
+            except BaseException:
+                if not ticket.done:
+                    self.give_back((buffer,))
+                raise
+            return
         with self._lock:
             if self._closed:
                 raise _closed()
             self._waiting.append(_Waiting(size, ticket))
         self._serve()  # memory may have come back between the two looks
-        return ticket
 
     def withdraw(self, ticket: Ticket[bytearray]) -> None:
         """Stop waiting: what the Ticket has, or had gathered, goes back."""
