@@ -111,6 +111,10 @@ fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers, for longer than the tes
 simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink
 	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
 
+.PHONY: test-long
+test-long: build need-java ## all tests that are too long for `make test`, about two hours, and one table; LONG='fuzz chaos' for some
+	$(PY) tools/long_tests.py $(LONG)
+
 .PHONY: check
 check: lint types layers wheel ## everything that is not a test: style, types, layers, the wheel
 

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs every test target that is too long, or needs too much, for `make test`, and prints one table of results.
+
+    python tools/long_tests.py                    # all of them, one after another: about two hours
+    python tools/long_tests.py fuzz chaos         # only these
+    python tools/long_tests.py --record           # write the table into docs/testing.md, too
+
+A target that fails does not stop the others. The output of each goes to a file below build/long-tests, whose last lines
+are shown when it fails. Ends with 1 when one of them failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "testing.md"
+OUTPUT = ROOT / "build" / "long-tests"
+BEGIN, END = "<!-- long tests: begin -->", "<!-- long tests: end -->"
+_TAIL = 25  # lines of output that are shown of a target that failed
+
+
+@dataclass(frozen=True)
+class Target:
+    """What `make` is asked for, under a name of its own."""
+
+    name: str
+    arguments: tuple[str, ...]
+    what: str
+
+
+TARGETS = (
+    Target("simulate", ("simulate", "SEEDS=10000"), "the producer in virtual time"),
+    Target("simulate-sink", ("simulate", "SINK=1", "SEEDS=10000"), "the exactly-once sink in virtual time"),
+    Target("fuzz", ("fuzz",), "answers of brokers and Arrow data that lie"),
+    Target("chaos", ("chaos", "MINUTES=10"), "three real brokers that are broken"),
+    Target("test-spark-faults", ("test-spark-faults",), "Spark jobs that are killed and frozen"),
+    Target("test-spark-matrix", ("test-spark-matrix",), "the sink on older versions of Spark"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a target ended."""
+
+    target: Target
+    exit_code: int
+    seconds: float
+
+    @property
+    def word(self) -> str:
+        """For the table."""
+        return "passed" if self.exit_code == 0 else f"FAILED ({self.exit_code})"
+
+
+def run(target: Target) -> Outcome:
+    """Run one target; its output goes to a file."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    path = OUTPUT / f"{target.name}.log"
+    print(
+        f"==> make {' '.join(target.arguments)}: {target.what}; output in {path.relative_to(ROOT)}",
+        flush=True,
+    )
+    started = time.monotonic()
+    with path.open("wb") as output:
+        # A process group of its own, so that Ctrl-C here ends all that it has started.
+        process = subprocess.Popen(
+            ["make", "--no-print-directory", *target.arguments],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait()
+            raise
+    outcome = Outcome(target, code, time.monotonic() - started)
+    print(f"    {outcome.word} after {outcome.seconds:.0f} s", flush=True)
+    if code:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(f"    | {line}" for line in lines[-_TAIL:]), flush=True)
+    return outcome
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """The results as a table of Markdown, which is readable on a terminal, too."""
+    rows = ["| command | what it runs | result | minutes |", "|---|---|---|---|"]
+    rows += [
+        f"| `make {' '.join(one.target.arguments)}` | {one.target.what} | {one.word} | {one.seconds / 60:.1f} |"
+        for one in outcomes
+    ]
+    return "\n".join(rows)
+
+
+def recorded(page: str, results: str, commit: str, day: str) -> str:
+    """The page with these results in place of the last ones.
+
+    Raises:
+        ValueError: the page has no place for them.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r} around the table")
+    return f"{before}{BEGIN}\nThe last run, on {day} at commit {commit}:\n\n{results}\n{END}{after}"
+
+
+def chosen(names: list[str]) -> list[Target]:
+    """The targets of these names; all of them when none is named.
+
+    Raises:
+        SystemExit: there is no target of such a name.
+    """
+    known = {target.name: target for target in TARGETS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SystemExit(f"no such target: {', '.join(unknown)}; there are: {', '.join(known)}")
+    return [known[name] for name in names] if names else list(TARGETS)
+
+
+def main(arguments: list[str]) -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description="Run the long tests and print one table.")
+    parser.add_argument(
+        "names", nargs="*", metavar="TARGET", help=", ".join(target.name for target in TARGETS)
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="write the table into docs/testing.md (only of all targets)"
+    )
+    options = parser.parse_args(arguments)
+    if options.record and options.names:
+        parser.error("--record is for a run of all targets")
+    try:
+        outcomes = [run(target) for target in chosen(options.names)]
+    except KeyboardInterrupt:
+        print("==> interrupted", file=sys.stderr)
+        return 130
+    print(f"\n{table(outcomes)}")
+    if options.record:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout.strip()
+        page = PAGE.read_text(encoding="utf-8")
+        day = datetime.now(UTC).date().isoformat()
+        PAGE.write_text(recorded(page, table(outcomes), commit, day), encoding="utf-8")
+        print(f"written to {PAGE.relative_to(ROOT)}")
+    return 1 if any(one.exit_code for one in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
