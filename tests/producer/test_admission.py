@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
-from producer.fakes_core import TOPIC, Core, encoded
+from producer.fakes_core import TOPIC, Core, encoded, run
 from producer.fakes_sender import Rig
 from producer.fakes_txn import GateRig
 
@@ -14,6 +15,7 @@ from penstock import Producer
 from penstock.errors import IllegalStateError
 from penstock.producer._queue_cy import Admission, NotAdmitted, PartitionQueue
 from penstock.producer.transactions import TxnState
+from penstock.types import ProducerRecord
 
 
 def test_a_queue_takes_nothing_while_records_are_not_admitted():
@@ -61,6 +63,96 @@ def test_a_thread_that_was_let_in_before_the_commit_does_not_append_after_it():
     assert rig.available_memory == memory
     assert not accumulator.has_incomplete()
     assert rig.state is TxnState.READY
+
+
+def opened() -> GateRig:
+    """A producer in a transaction."""
+    rig = GateRig.transactional()
+    rig.begin()
+    return rig
+
+
+def send_during_the_look(rig: GateRig) -> list[Any]:
+    """Let records come in, by every way there is, while the manager looks whether any are on their way."""
+    look = rig.manager._around.has_incomplete
+    accepted: list[Any] = []
+
+    def has_incomplete() -> bool:
+        answer = look()
+        accepted.append(rig.parts.fast_path.try_send("t", b"late", None, None, 0, None, None))
+        for steps in (
+            rig.parts.send_path.steps(ProducerRecord("t", b"late", partition=0), None),
+            rig.parts.columns.record_steps([ProducerRecord("t", b"late", partition=0)]),
+        ):
+            with pytest.raises(IllegalStateError):
+                accepted.append(rig.drive(steps))
+        return answer
+
+    rig.manager._around = rig.manager._around._replace(has_incomplete=has_incomplete)
+    return accepted
+
+
+def test_nothing_is_accepted_while_a_transaction_is_being_detached():
+    rig = opened()
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"v", partition=0))
+    accepted = send_during_the_look(rig)
+    handle = rig.manager.detach()
+    assert accepted == [None]
+    assert handle.record_count == 1
+    assert not rig.parts.accumulator.has_incomplete()
+
+
+def test_records_are_accepted_again_after_a_detach_that_was_refused():
+    rig = opened()
+    rig.send("t", b"v", partition=0)
+    rig.await_request()
+    with pytest.raises(IllegalStateError, match="records were sent"):
+        rig.manager.detach()
+    assert rig.fast_path_open
+    rig.answer()
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"v", partition=0))
+    assert rig.manager.detach().record_count == 2
+
+
+def test_a_record_that_met_a_closed_door_is_accepted_when_it_opens_again():
+    core = Core()
+    asked: list[bool] = []
+
+    def admitted() -> None:
+        """Another thread closes the door after the second look, and opens it again a little later."""
+        asked.append(core.accumulator.admits_records())
+        core.accumulator.admit(len(asked) != 2)
+
+    run(core.accumulator.append_steps(core.topic(), 0, encoded(b"v"), None, admitted))
+    assert asked == [True, True, False, True, True]
+    assert core.queue().head()[0].record_count == 1
+
+
+def test_a_commit_that_comes_while_the_producer_closes_waits_for_the_abort(monkeypatch):
+    rig = opened()
+    drop = rig.manager._drop_operation
+    refused: list[Exception] = []
+
+    def commit() -> None:
+        try:
+            rig.manager.commit()
+        except IllegalStateError as error:
+            refused.append(error)
+
+    other = threading.Thread(target=commit)
+
+    def between_look_and_abort() -> None:
+        other.start()
+        other.join(0.05)  # it cannot end before the abort has begun
+        drop()
+
+    monkeypatch.setattr(rig.manager, "_drop_operation", between_look_and_abort)
+    rig.manager.begin_close()
+    other.join(10)
+    assert rig.state is TxnState.ABORTING
+    assert len(refused) == 1
 
 
 def test_a_topic_that_metadata_has_lost_gets_no_new_batch_on_the_fast_path():

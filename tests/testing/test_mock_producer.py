@@ -695,3 +695,24 @@ def test_what_is_shown_tells_the_state() -> None:
     producer.close()
     assert repr(producer) == "<MockProducer: closed, 0 records pending>"
     assert repr(delivery) == "<MockDelivery orders-0 KafkaError('trouble')>"
+
+
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "detach_transaction"])
+def test_a_record_sent_while_a_transaction_ends_has_its_outcome_when_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    producer = MockProducer(transactional_id="x", auto_complete=False)
+    producer.init_transactions()
+    producer.begin_transaction()
+    acknowledge_all = producer._outbox.acknowledge_all
+    late: list[MockDelivery] = []
+
+    def and_another_thread_sends() -> None:
+        acknowledge_all()
+        if not late:
+            late.append(producer.send("orders", b"late"))
+
+    monkeypatch.setattr(producer._outbox, "acknowledge_all", and_another_thread_sends)
+    getattr(producer, call)()
+    assert late[0].done()
+    assert producer.pending_count == 0

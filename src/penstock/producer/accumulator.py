@@ -130,6 +130,10 @@ class RecordAccumulator(Appender):
             for queue in list(self._queues.values()):
                 queue.pass_lock()
 
+    def admits_records(self) -> bool:
+        """Whether records are accepted, as far as transactions go."""
+        return bool(self._admission.open)
+
     def flush(self) -> Ticket[None]:
         """Make everything sendable; the Ticket is granted when all that was accepted before has its outcome."""
         ticket: Ticket[None] = Ticket("the end of a flush")

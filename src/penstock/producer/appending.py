@@ -101,20 +101,34 @@ class Appender(BatchOpener):
         """
         while True:
             admitted()
-            delivery: Delivery | None = self.try_append(topic, partition, record, on_delivery)
-            if delivery is not None:
-                return delivery
-            yield "memory"
-            buffer = yield from self._memory(max(self.batch_size, record.size_bound))
             try:
-                yield "second look"
-                admitted()
-            except BaseException:
-                self.pool.give_back((buffer,))
-                raise
-            outcome: Delivery | int = self._append(topic, partition, record, on_delivery, buffer)
+                delivery: Delivery | None = self.try_append(topic, partition, record, on_delivery)
+                if delivery is not None:
+                    return delivery
+                yield "memory"
+                buffer = yield from self._memory(max(self.batch_size, record.size_bound))
+                try:
+                    yield "second look"
+                    admitted()
+                except BaseException:
+                    self.pool.give_back((buffer,))
+                    raise
+                outcome: Delivery | int = self._append(topic, partition, record, on_delivery, buffer)
+            except NotAdmitted as error:
+                self._ask_why(admitted, error)
+                continue
             if not isinstance(outcome, int):
                 return outcome
+
+    def _ask_why(self, admitted: Callable[[], None], error: NotAdmitted) -> None:
+        """A queue took no record: let `admitted` say why not, or come back where that has passed meanwhile."""
+        admitted()
+        if not self.admits_records():
+            raise error  # it knows of no reason
+
+    def admits_records(self) -> bool:
+        """Whether records are accepted, as far as transactions go."""
+        raise NotImplementedError
 
     def bulk_wake(self) -> BulkWake:
         """What wakes the I/O thread for the rows of one call."""
@@ -191,7 +205,11 @@ class Appender(BatchOpener):
                 except BaseException:
                     self.pool.give_back((buffer,))
                     raise
-            taken, why = self._append_rows(where, window, (first, last), accepted, buffer)
+            try:
+                taken, why = self._append_rows(where, window, (first, last), accepted, buffer)
+            except NotAdmitted as error:
+                self._ask_why(admitted, error)
+                continue
             needs_batch = why == NO_BATCH
             if taken:
                 first += taken

@@ -11,6 +11,7 @@ Rules:
    again, and it waits for the same Ticket. An abort alone may follow offsets whose outcome is not known.
 3. What may have reached the coordinator without being answered is asked again before an abort: whether there is
    something to be ended depends on it. Not so what went to a group's coordinator, which has no say in that.
+4. Whoever ends or detaches a transaction stops accepting records before looking whether any are on their way.
 """
 
 from __future__ import annotations
@@ -139,25 +140,28 @@ class TransactionManager(TransactionExchange):
 
     def _end(self, call: str, target: TxnState, *, commit: bool) -> Ticket[None]:
         with self._lock:
-            if not commit:
-                self._give_up_offsets()
-            again = self._same_operation(call)
-            if again is not None:
-                return again
-            if commit or self._state.current is TxnState.FATAL_ERROR:
-                self._check_usable(call)
-            self._check_initialized(call)
-            if self._state.current is TxnState.READY:
-                raise IllegalStateError(f"{call}() needs an open transaction: call begin_transaction() first")
-            self._state.move_to(target)
-            if not commit:
-                self._wanted.clear()
-                self._drop_queued(lambda request: request.for_a_group or not request.in_doubt)
-            self._push(EndTxnRequest(self, commit))
-            ticket = self._start(call)
-            self._around.accept(False)
+            ticket = self._end_locked(call, target, commit=commit)
         self._complete()
         return ticket
+
+    def _end_locked(self, call: str, target: TxnState, *, commit: bool) -> Ticket[None]:
+        if not commit:
+            self._give_up_offsets()
+        again = self._same_operation(call)
+        if again is not None:
+            return again
+        if commit or self._state.current is TxnState.FATAL_ERROR:
+            self._check_usable(call)
+        self._check_initialized(call)
+        if self._state.current is TxnState.READY:
+            raise IllegalStateError(f"{call}() needs an open transaction: call begin_transaction() first")
+        self._state.move_to(target)
+        self._around.accept(False)
+        if not commit:
+            self._wanted.clear()
+            self._drop_queued(lambda request: request.for_a_group or not request.in_doubt)
+        self._push(EndTxnRequest(self, commit))
+        return self._start(call)
 
     def _give_up_offsets(self) -> None:
         """Whoever waits for offsets to become part of the transaction is told that it is being aborted."""
@@ -176,8 +180,7 @@ class TransactionManager(TransactionExchange):
             self._check_initialized("detach_transaction")
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("detach_transaction() needs an open transaction")
-            if self._around.has_incomplete():
-                raise IllegalStateError("records were sent while detach_transaction() waited for the others")
+            self._shut_or_raise()
             first = self._first
             handle = TransactionHandle(
                 transactional_id=self._id,
@@ -198,8 +201,21 @@ class TransactionManager(TransactionExchange):
             self._added.clear()
             self._started = False
             self._has_detached = True
-            self._around.accept(False)
         return handle
+
+    def _shut_or_raise(self) -> None:
+        """Accept no more records, then see that none is on its way: one let in behind the look would go out later.
+
+        Raises:
+            IllegalStateError: some are; records are accepted as before.
+        """
+        self._around.accept(False)
+        try:
+            if self._around.has_incomplete():
+                raise IllegalStateError("records were sent while detach_transaction() waited for the others")
+        except BaseException:
+            self._around.accept(True)
+            raise
 
     @property
     def is_open(self) -> bool:
@@ -322,9 +338,11 @@ class TransactionManager(TransactionExchange):
 
     def begin_close(self) -> None:
         """Abort a transaction that was left open."""
-        if self.is_open:
-            self._drop_operation()
-            self.abort()
+        with self._lock:  # all of it: between a look and the abort another thread could end the transaction
+            if self.is_open:
+                self._drop_operation()
+                self._end_locked("abort_transaction", TxnState.ABORTING, commit=False)
+        self._complete()
 
     def close(self, error: KafkaError) -> None:
         """The producer has closed: whoever waits is told, and an open transaction cannot be ended any more."""

@@ -193,8 +193,8 @@ class MockProducer(MockBulkFace):
         Raises:
             IllegalStateError: it was done before, or there is no transactional id.
         """
-        self._check_call("init_transactions", lambda transactions: transactions.check_init(transactional_id))
         with self._lock:
+            self._check_call_locked("init_transactions", lambda state: state.check_init(transactional_id))
             self._transactions.init(transactional_id)
 
     def begin_transaction(self) -> None:
@@ -226,11 +226,10 @@ class MockProducer(MockBulkFace):
         if not group:
             raise ValueError("group must not be empty")
         checked = checked_offsets(offsets)
-        self._check_call(
-            "send_offsets_to_transaction", lambda state: state.check_open("send_offsets_to_transaction()")
-        )
-        if checked:
-            with self._lock:
+        call = "send_offsets_to_transaction"
+        with self._lock:
+            self._check_call_locked(call, lambda state: state.check_open(f"{call}()"))
+            if checked:
                 self._transactions.add_offsets(checked, group)
 
     def commit_transaction(self) -> None:
@@ -241,12 +240,8 @@ class MockProducer(MockBulkFace):
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
-        self._check_call("commit_transaction", lambda state: state.check_open("commit_transaction()"))
-        self._outbox.acknowledge_all()
-        with self._lock:
-            # Once more: a callback of a record just acknowledged may have fenced the producer.
-            self._transactions.check_open("commit_transaction()")
-            self._history.extend(self._transactions.commit())
+        with self._nothing_pending("commit_transaction") as transactions:
+            self._history.extend(transactions.commit())
 
     def abort_transaction(self) -> None:
         """Acknowledge what is pending and drop the transaction: its records are forgotten.
@@ -255,12 +250,8 @@ class MockProducer(MockBulkFace):
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
-        self._check_call(
-            "abort_transaction", lambda state: state.check_open("abort_transaction()", may_have_failed=True)
-        )
-        self._outbox.acknowledge_all()
-        with self._lock:
-            self._transactions.abort()
+        with self._nothing_pending("abort_transaction", may_have_failed=True) as transactions:
+            transactions.abort()
 
     def detach_transaction(self) -> TransactionHandle:
         """Acknowledge what is pending and hand the open transaction over; `detached_records(handle)` is what it held.
@@ -272,10 +263,8 @@ class MockProducer(MockBulkFace):
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
-        self._check_call("detach_transaction", lambda state: state.check_open("detach_transaction()"))
-        self._outbox.acknowledge_all()
-        with self._lock:
-            return self._transactions.detach()
+        with self._nothing_pending("detach_transaction") as transactions:
+            return transactions.detach()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -418,15 +407,36 @@ class MockProducer(MockBulkFace):
 
     def _check_call(self, name: str, check: Callable[[MockTransactions], None] | None = None) -> None:
         """What a call that may block has to pass before it does anything."""
+        with self._lock:
+            self._check_call_locked(name, check)
+
+    def _check_call_locked(self, name: str, check: Callable[[MockTransactions], None] | None = None) -> None:
         if self._outbox.in_callback():
             raise IllegalStateError(
                 f"{name}() was called from a delivery callback: the real producer would wait for its own thread there"
             )
-        with self._lock:
-            self._check_open_locked()
-            if check is not None:
+        self._check_open_locked()
+        if check is not None:
+            check(self._transactions)
+        self._injected.maybe_raise(name)
+
+    @contextmanager
+    def _nothing_pending(self, name: str, *, may_have_failed: bool = False) -> Iterator[MockTransactions]:
+        """Acknowledge what is pending until nothing is, and hold the lock meanwhile over the open transaction."""
+
+        def check(transactions: MockTransactions) -> None:
+            transactions.check_open(f"{name}()", may_have_failed=may_have_failed)
+
+        self._check_call(name, check)
+        while True:
+            self._outbox.acknowledge_all()
+            with self._lock:
+                # Once more: a callback of a record just acknowledged may have fenced the producer, and another thread
+                # may have sent a record since.
                 check(self._transactions)
-            self._injected.maybe_raise(name)
+                if not len(self._outbox):
+                    yield self._transactions
+                    return
 
     def _check_open_locked(self) -> None:
         if self._closed:
