@@ -15,7 +15,7 @@ from penstock.errors import (
     SinkSupersededError,
 )
 from penstock.protocol.messages import END_TXN
-from penstock.sink import BATCH_QUERY_ID, BatchPlan, Message, Slots, Step, inspect_sinks
+from penstock.sink import BATCH_QUERY_ID, BatchPlan, Message, Slots, Step, inspect_sinks, log_records
 from penstock.sink.effects import (
     AppendFacts,
     AppendInTransaction,
@@ -286,7 +286,8 @@ def test_a_batch_that_rewrites_may_follow_a_restored_checkpoint(world: World) ->
     assert world.visible() == ["0", "1", "1", "2", "2"]
 
 
-def test_the_latest_sixteen_queries_are_remembered(world: World) -> None:
+def test_only_the_latest_queries_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_records, "MAX_QUERIES", 16)
     driver = world.driver()
     for number in range(18):
         driver.batch(number, {0: ["x"]}, query_id=f"q{number}")

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
 from penstock.errors import SinkError, SinkLogLostError
 from penstock.sink import DriverIdentity, Execution, PartitionCount, TaskHandle
 from penstock.sink import log_records as records
+from penstock.sink.content import SUMMED, Content
 from penstock.sink.driver_identity import Jvm
-from penstock.sink.log_records import Claim, Key, Owner
+from penstock.sink.log_records import Claim, Decision, Key, Owner
 from penstock.transaction_handle import TransactionHandle
 
 KEY = "0123456789abcdef"
@@ -36,6 +38,11 @@ def handle(number: int, partitions: int = 1, rng: random.Random | None = None) -
     return TaskHandle(
         transaction=transaction, task=number, rows=1000, checksum=rng.randrange(2**32), counts=counts
     )
+
+
+def decided(last: dict[str, int]) -> Decision:
+    """A decision before, of which only the queries matter."""
+    return Decision(Execution(1, 0), "p", 1, None, 0, 0, last)
 
 
 def parsed(raw: bytes) -> dict[str, object]:
@@ -90,7 +97,7 @@ def test_owners_remember_those_before_them() -> None:
 
 def test_a_decision_can_be_read_back() -> None:
     handles = [handle(number) for number in range(3)]
-    planned = records.decide(EXECUTION, ("q", 9), "orders", handles, {"p": 1, "q": 8})
+    planned = records.decide(EXECUTION, ("q", 9), "orders", handles, decided({"p": 1, "q": 8}))
     decision, written = records.decision_records(KEY, planned, Execution(3, 6))
     kinds = [(key, value is None) for key, value in written]
     assert kinds == [
@@ -105,16 +112,41 @@ def test_a_decision_can_be_read_back() -> None:
     assert records.parse_chunk(written[0].value or b"") == handles
 
 
-def test_the_latest_queries_are_kept() -> None:
-    last: dict[str, int] = {}
-    for number in range(30):
-        last = dict(records.decide(EXECUTION, (f"q{number % 20}", number), None, [], last).last_decided)
-    assert list(last) == [f"q{n % 20}" for n in range(14, 30)]
+def test_the_latest_queries_are_kept_and_how_many_are_not() -> None:
+    most, queries = records.MAX_QUERIES, records.MAX_QUERIES + 4
+    before: Decision | None = None
+    for number in range(queries + 10):
+        before = records.decide(EXECUTION, (f"q{number % queries}", number), None, [handle(number)], before)
+    assert before is not None
+    assert list(before.last_decided) == [f"q{n % queries}" for n in range(queries + 10 - most, queries + 10)]
+    assert set(before.contents) == set(before.last_decided)
+    assert before.forgotten == 4 + 10  # the first ten came back, each in the place of another one
+
+
+def test_what_was_decided_is_kept_for_each_query_and_added_up_over_tasks() -> None:
+    handles = [replace(handle(n), method=SUMMED, checksum=2**64 - 1 - n) for n in range(2)]
+    before = records.decide(EXECUTION, ("p", 1), None, [handle(7)])
+    planned = records.decide(EXECUTION, ("q", 9), None, handles, before)
+    _, written = records.decision_records(KEY, planned, None)
+    head = records.parse_decision(written[-1].value or b"")
+    assert head.contents == {"p": Content(1000), "q": Content(2000, 2**64 - 3, SUMMED)}
+    whole = Content(5000, 5, SUMMED)
+    repaired = records.decide(EXECUTION, ("q", 9), None, handles, before, whole)
+    assert repaired.contents["q"] == whole
+    assert repaired.rows == 2000
+
+
+@pytest.mark.parametrize("wrong", [[], {"q": 1}, {"q": [1, 2]}, {"q": [1, -2, 2]}, {"q": [1, "2", 2]}])
+def test_a_head_with_a_content_that_cannot_be_is_damaged(wrong: object) -> None:
+    _, written = records.decision_records(KEY, records.decide(EXECUTION, ("q", 1), None, [handle(0)]), None)
+    values = parsed(written[-1].value or b"") | {"contents": wrong}
+    with pytest.raises(SinkLogLostError, match="cannot be read"):
+        records.parse_decision(json.dumps(values).encode())
 
 
 def test_thousands_of_handles_fit_into_records_that_brokers_take() -> None:
     handles = [handle(number, partitions=3) for number in range(4500)]
-    decision = records.decide(EXECUTION, ("q", 1), None, handles, {})
+    decision = records.decide(EXECUTION, ("q", 1), None, handles)
     _, written = records.decision_records(KEY, decision, None)
     assert all(len(value or b"") <= records.MAX_CHUNK_BYTES for _, value in written)
     read = [each for _, value in written[:-1] for each in records.parse_chunk(value or b"")]
@@ -127,7 +159,7 @@ def test_handles_with_very_many_partitions_are_spread_over_more_records(
     monkeypatch.setattr(records, "MAX_CHUNK_BYTES", 4000)
     handles = [handle(number, partitions=400) for number in range(12)]
     decision, written = records.decision_records(
-        KEY, records.decide(EXECUTION, ("q", 1), None, handles, {}), None
+        KEY, records.decide(EXECUTION, ("q", 1), None, handles), None
     )
     assert decision.chunks > 1
     assert all(len(value or b"") <= records.MAX_CHUNK_BYTES for _, value in written)
@@ -137,13 +169,11 @@ def test_one_handle_that_no_record_can_hold_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(records, "MAX_CHUNK_BYTES", 4000)
     monster = handle(0, partitions=4000)
     with pytest.raises(SinkError, match="too many partitions"):
-        records.decision_records(KEY, records.decide(EXECUTION, ("q", 1), None, [monster], {}), None)
+        records.decision_records(KEY, records.decide(EXECUTION, ("q", 1), None, [monster]), None)
 
 
 def test_done_takes_the_chunks_with_it() -> None:
-    decision, _ = records.decision_records(
-        KEY, records.decide(EXECUTION, ("q", 1), None, [handle(0)], {}), None
-    )
+    decision, _ = records.decision_records(KEY, records.decide(EXECUTION, ("q", 1), None, [handle(0)]), None)
     written = records.done_records(KEY, decision)
     assert [key for key, _ in written] == [
         Key("done", KEY, EXECUTION).encode(),

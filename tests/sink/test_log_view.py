@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from sink.test_log_records import handle
+from sink.test_log_records import decided, handle
 
 from penstock.control.producing import Initialized, KeyValue, TransactionalWrite, encode_batch
 from penstock.errors import SinkLogLostError
@@ -53,7 +53,7 @@ class Log:
 
 def decision(number: int, handles: int = 2, replaces: int | None = None) -> tuple[Decision, list[KeyValue]]:
     planned = records.decide(
-        Execution(1, number), ("q", number), None, [handle(n) for n in range(handles)], {"p": 1}
+        Execution(1, number), ("q", number), None, [handle(n) for n in range(handles)], decided({"p": 1})
     )
     before = None if replaces is None else Execution(1, replaces)
     return records.decision_records(KEY, planned, before)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import importlib as _importlib
 import typing as _typing
 
+from penstock.sink.content import Content
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
-from penstock.sink.plan import BatchPlan, Content, Execution, ExecutionStamp, ProducerIdentity, Repair
+from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity, Repair
 from penstock.sink.reports import CommitReport, DecisionState, HandleState, OpenTransaction, SinkState
 from penstock.sink.seam import Step, reached
 from penstock.sink.settings import BATCH_QUERY_ID, DEFAULT_LOG_TOPIC, SinkSettings, sink_key

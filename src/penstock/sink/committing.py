@@ -166,7 +166,7 @@ def _decide(
         (batch.query_id, batch.batch_id),
         settings.topic,
         batch.handles,
-        {} if before is None else before.last_decided,
+        before,
     )
     decision, records = decision_records(key, decision, None if before is None else before.execution)
     if view.undone is not None:

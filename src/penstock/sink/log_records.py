@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from penstock.control.producing import KeyValue
 from penstock.errors import ProtocolError, SinkError, SinkLogLostError
 from penstock.records.compression import GZIP, codec, decompress
+from penstock.sink.content import Content, added_up, content_from_json
 from penstock.sink.driver_identity import DriverIdentity, Jvm, jvm_from_json
 from penstock.sink.messages import TaskHandle
 from penstock.sink.plan import Execution
 
 FORMAT: Final = 1
 MAX_CHUNK_BYTES: Final = 512 * 1024
-MAX_QUERIES: Final = 16
+MAX_QUERIES: Final = 128  # some 100 bytes each in the head of every decision
 MAX_PREVIOUS_OWNERS: Final = 16
 
 # How the keys of this format begin; then come the digits of the sink's key, and a quotation mark.
@@ -96,6 +98,9 @@ class Decision(NamedTuple):
         topic: as in the settings of the sink.
         last_decided: the last batch of the latest queries, this one included; latest last.
         chunks: how many records hold the handles.
+        contents: what was decided as those last batches, where it is known; of a head without it, only the number of
+            its own rows is. A repaired batch has the content of the whole, and not of what was written again.
+        forgotten: how many queries have been left out of last_decided, because others came after them.
     """
 
     execution: Execution
@@ -106,6 +111,8 @@ class Decision(NamedTuple):
     chunks: int
     last_decided: Mapping[str, int]
     handles: tuple[TaskHandle, ...] = ()
+    contents: Mapping[str, Content] = MappingProxyType({})
+    forgotten: int = 0
 
 
 # ---- writing
@@ -145,15 +152,35 @@ def decide(
     batch: tuple[str, int],
     topic: str | None,
     handles: Sequence[TaskHandle],
-    last_decided: Mapping[str, int],
+    before: Decision | None = None,
+    content: Content | None = None,
 ) -> Decision:
-    """A decision for a batch, which is a query id and a batch id; `last_decided` is that of the decision before."""
+    """A decision for a batch.
+
+    Args:
+        execution: that wrote it.
+        batch: its query id and batch id.
+        topic: as in the settings of the sink.
+        handles: of its tasks.
+        before: the decision before this one, from which the other queries are taken over.
+        content: of the whole batch, unless it is what the handles add up to.
+    """
     query_id, batch_id = batch
-    last = {query: number for query, number in last_decided.items() if query != query_id}
+    last = (
+        {}
+        if before is None
+        else {key: value for key, value in before.last_decided.items() if key != query_id}
+    )
     last[query_id] = batch_id
     latest = dict(list(last.items())[-MAX_QUERIES:])
+    known = {} if before is None else before.contents
+    contents = {query: known[query] for query in latest if query in known}
+    contents[query_id] = added_up(handle.content for handle in handles) if content is None else content
+    forgotten = len(last) - len(latest) + (0 if before is None else before.forgotten)
     rows = sum(handle.rows for handle in handles)
-    return Decision(execution, query_id, batch_id, topic, rows, -1, latest, tuple(handles))
+    return Decision(
+        execution, query_id, batch_id, topic, rows, -1, latest, tuple(handles), contents, forgotten
+    )
 
 
 def decision_records(
@@ -181,6 +208,8 @@ def decision_records(
         rows=decision.rows,
         chunks=len(chunks),
         last_decided=dict(decision.last_decided),
+        contents={query: list(content) for query, content in decision.contents.items()},
+        forgotten=decision.forgotten,
     )
     records.append(KeyValue(Key("decision", sink_key).encode(), head))
     return decision._replace(chunks=len(chunks)), records
@@ -274,15 +303,28 @@ def parse_owner(raw: bytes) -> Owner:
 def parse_decision(raw: bytes) -> Decision:
     """Read the head of a decision, without its handles."""
     values = _parse(raw)
+    query_id, rows = str(values["query"]), int(values["rows"])
     return Decision(
         Execution(*map(int, values["execution"])),
-        str(values["query"]),
+        query_id,
         int(values["batch"]),
         values["topic"],
-        int(values["rows"]),
+        rows,
         int(values["chunks"]),
         {str(query): int(batch) for query, batch in values["last_decided"].items()},
+        contents=_parse_contents(values.get("contents"), query_id, rows),
+        forgotten=int(values.get("forgotten", 0)),
     )
+
+
+def _parse_contents(values: Any, query_id: str, rows: int) -> dict[str, Content]:
+    """What was decided for each query; a head without the field only has the rows of its own batch."""
+    if values is None:
+        return {query_id: Content(rows)}
+    try:
+        return {str(query): content_from_json(content) for query, content in values.items()}
+    except (AttributeError, ValueError) as error:
+        raise _damaged(error) from error
 
 
 def parse_chunk(raw: bytes) -> list[TaskHandle]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.errors import SinkError
-from penstock.sink.plan import Content, ExecutionStamp
+from penstock.sink.content import IN_ORDER, Content
+from penstock.sink.plan import ExecutionStamp
 from penstock.transaction_handle import TransactionHandle
 
 
@@ -32,7 +33,8 @@ class TaskHandle:
         transaction: enough to end it from anywhere.
         task: the index of the Spark partition that was written.
         rows: how many rows it took.
-        checksum: of their keys, values and places, so that a replay can be compared.
+        checksum: of the rows, so that a replay can be compared.
+        method: how the checksum was made, see `content`.
         counts: records by partition, named when the transaction turns out to be lost.
     """
 
@@ -41,11 +43,12 @@ class TaskHandle:
     rows: int = 0
     checksum: int = 0
     counts: tuple[PartitionCount, ...] = ()
+    method: int = IN_ORDER
 
     @property
     def content(self) -> Content:
         """What a replay is compared with."""
-        return Content(self.rows, self.checksum)
+        return Content(self.rows, self.checksum, self.method)
 
     def to_dict(self) -> dict[str, Any]:
         """The handle as values of JSON."""
@@ -54,6 +57,7 @@ class TaskHandle:
             "task": self.task,
             "rows": self.rows,
             "checksum": self.checksum,
+            "method": self.method,
             "counts": [list(count) for count in self.counts],
         }
 
@@ -70,6 +74,7 @@ class TaskHandle:
                 task=int(values["task"]),
                 rows=int(values["rows"]),
                 checksum=int(values["checksum"]),
+                method=int(values.get("method", IN_ORDER)),
                 counts=tuple(
                     PartitionCount(str(topic), int(part), int(n)) for topic, part, n in values["counts"]
                 ),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.sink.content import Content
 from penstock.sink.settings import OnRestoredCheckpoint
 
 
@@ -56,13 +57,6 @@ class ExecutionStamp:
     sink_key: str
     execution: Execution
     coordinator: ProducerIdentity
-
-
-class Content(NamedTuple):
-    """What a task has written, as far as it takes to recognise the same rows."""
-
-    rows: int
-    checksum: int
 
 
 @dataclass(frozen=True, slots=True)

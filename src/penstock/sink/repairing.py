@@ -16,10 +16,11 @@ from collections.abc import Iterable, Sequence
 
 from penstock.control.pool import Completion
 from penstock.errors import DecisionRefusedError
+from penstock.sink.content import Content
 from penstock.sink.effects import Effects, EndAll
 from penstock.sink.log_records import Decision
 from penstock.sink.messages import BatchMessages, TaskHandle
-from penstock.sink.plan import Content, Repair
+from penstock.sink.plan import Repair
 from penstock.sink.settings import SinkSettings
 from penstock.sink.writing import complain_of, lost_error, lost_handles
 
