@@ -37,7 +37,7 @@ PROMISED = {
 # Parameters by name; a trailing = has a default, behind * they are given by name only.
 SIGNATURES = {
     "Producer": "config=, /, **options",
-    "Producer.send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=",
+    "Producer.send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback=",
     "Producer.send_record": "record, on_delivery=",
     "Producer.send_many": "topic, values, *, keys=, headers=, partition=, timestamps_ms=",
     "Producer.send_arrow": ("topic, data, *, key=, value=, headers=, partition=, timestamp=, on_error="),

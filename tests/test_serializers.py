@@ -107,6 +107,26 @@ def test_text_for_the_default_serializer_names_the_one_to_use():
         run(serializers.BytesSerializer(), "text")
 
 
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        ({"a": 1}, "JsonSerializer"),
+        ([1], "JsonSerializer"),
+        (5, "Int64Serializer"),
+        (1.5, "Float64Serializer"),
+        (A_UUID, "UUIDSerializer"),
+    ],
+    ids=repr,
+)
+def test_what_the_default_serializer_does_not_take_is_answered_with_the_option(data, name):
+    with pytest.raises(SerializationError) as caught:
+        run(serializers.BytesSerializer(), data)
+    assert str(caught.value).endswith(
+        f"or make the producer with value_serializer=penstock.serializers.{name}()"
+    )
+    getattr(serializers, name)().serialize("t", serializers.MutableHeaders(), data)  # it does take it
+
+
 def test_an_unknown_encoding_is_found_at_once():
     with pytest.raises(LookupError):
         serializers.StringSerializer("no-such-encoding")

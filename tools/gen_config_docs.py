@@ -8,6 +8,7 @@ from pathlib import Path
 
 from penstock.producer.config_keys import KEYS
 from penstock.producer.config_names import ALIASES, SECURITY_NAMES
+from penstock.producer.config_other_clients import OTHER_NAMES, OtherName
 from penstock.producer.config_types import REQUIRED, ConfigKey, Importance
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "config.md"
@@ -25,7 +26,7 @@ Producer("producer.properties", client_id="orders")   # the path of a Java prope
 ```
 
 Values may be strings, as in properties files: `"true"`, `"20"`, `"host1:9092, host2:9092"`. Whatever is wrong is a
-`ConfigError` when the producer is made: an unknown name (the error suggests the nearest one), a value that is not
+`ConfigError` when the producer is made: an unknown name (the error suggests the one to use), a value that is not
 allowed, an option given twice with different values, options that contradict each other.
 
 `key_serializer`, `value_serializer`, `partitioner` and `interceptors` take objects, classes, or names of the form
@@ -63,6 +64,15 @@ _ALIAS_NOTES = {
     "block.on.buffer.full": "true: wait for ever; false: do not wait, unless another option says how long",
 }
 
+_OTHER_CLIENTS = """\
+## Names of other clients
+
+Refused, with an error that names the option to use. librdkafka is the library under confluent-kafka.
+
+| option | of | use here |
+|---|---|---|
+"""
+
 _NOT_YET = """\
 ## Not yet
 
@@ -91,6 +101,7 @@ def _sections() -> Iterator[str]:
                 yield _option(key)
     yield _BETWEEN_OPTIONS
     yield _ALIASES + "".join(_alias_row(old, new) for old, new in ALIASES.items())
+    yield _OTHER_CLIENTS + "".join(_other_row(name, known) for name, known in OTHER_NAMES.items())
     yield _NOT_YET + "".join(_later_row(key) for key in KEYS.values() if key.not_yet is not None)
     yield _SECURITY
     yield ", ".join(f"`{name}`" for name in SECURITY_NAMES) + ".\n"
@@ -118,6 +129,11 @@ def _shown(value: object) -> str:
 def _alias_row(old: str, new: str) -> str:
     note = f" ({_ALIAS_NOTES[old]})" if old in _ALIAS_NOTES else ""
     return f"| `{old}` | `{new}`{note} |\n"
+
+
+def _other_row(name: str, known: OtherName) -> str:
+    here = ", ".join(f"`{each}`" for each in known.here) or "nothing:"
+    return f"| `{name}` | {known.whose} | {' '.join(filter(None, (here, known.note)))} |\n"
 
 
 def _later_row(key: ConfigKey) -> str:

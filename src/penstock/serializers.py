@@ -37,6 +37,16 @@ __all__ = [
 ]
 
 
+# What serializes values of these types, in the order in which they are looked at.
+_BETTER: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (str, "StringSerializer"),
+    ((dict, list, tuple), "JsonSerializer"),
+    (int, "Int64Serializer"),
+    (float, "Float64Serializer"),
+    (uuid.UUID, "UUIDSerializer"),
+)
+
+
 class MutableHeaders(MutableSequence[Header]):
     """The headers of a record while its key and value are being serialized.
 
@@ -122,12 +132,7 @@ class BytesSerializer(Serializer):
             return data
         if isinstance(data, bytearray | memoryview):
             return bytes(data)
-        if isinstance(data, str):
-            raise SerializationError(
-                "BytesSerializer takes bytes or None, not str; encode it, or set the option to "
-                "penstock.serializers.StringSerializer()"
-            )
-        raise _refuse(self, "bytes", data)
+        raise SerializationError(f"{_refuse(self, 'bytes', data)}; encode it")
 
 
 class StringSerializer(Serializer):
@@ -366,6 +371,14 @@ def _takes_one_argument(function: Callable[..., Any]) -> bool:
     return True
 
 
+def _try_better(part: str, data: Any) -> str:
+    """The serializer that takes what the default one does not, in words; "" where there is none."""
+    for kinds, name in _BETTER:
+        if isinstance(data, kinds) and not isinstance(data, bool):
+            return f", or make the producer with {part}_serializer=penstock.serializers.{name}()"
+    return ""
+
+
 def serialize_part(
     serializer: Serializer, part: str, topic: str, headers: MutableHeaders, data: Any
 ) -> bytes | None:
@@ -381,9 +394,11 @@ def serialize_part(
     try:
         serialized: Any = serializer.serialize(topic, headers, data)
     except Exception as error:
+        detail = str(error) or type(error).__name__
+        if isinstance(serializer, BytesSerializer):  # nobody has set another one
+            detail += _try_better(part, data)
         raise SerializationError(
-            f"cannot serialize the {part} (type {type(data).__name__}) of a record for topic {topic!r}: "
-            f"{str(error) or type(error).__name__}"
+            f"cannot serialize the {part} (type {type(data).__name__}) of a record for topic {topic!r}: {detail}"
         ) from error
     if serialized is None or isinstance(serialized, bytes):
         return serialized

@@ -62,6 +62,8 @@ class RecordMetadata(NamedTuple):
 
 # Called with where a record is and, when it was not acknowledged, why not.
 OnDelivery = Callable[[RecordMetadata, Exception | None], object]
+# Where the callback has another name, it also has other arguments.
+NO_CALLBACK = "send() has no callback=; use on_delivery=, which is called with (metadata, error)"
 
 
 @dataclass(frozen=True, slots=True)

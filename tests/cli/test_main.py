@@ -2,8 +2,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +26,7 @@ from penstock.errors import (
     UnknownTopicOrPartitionError,
     broker_error,
 )
+from penstock.testing import FakeKafka
 
 
 def answered_with(cause: KafkaError) -> KafkaTimeoutError:
@@ -118,3 +124,46 @@ def test_interrupt_is_told(failing: list[BaseException], capsys: pytest.CaptureF
     failing.append(KeyboardInterrupt())
     cli.main([])
     assert capsys.readouterr().err == "penstock: interrupted\n"
+
+
+def test_sigterm_is_an_interrupt_with_an_exit_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wait_for_the_end(args: argparse.Namespace) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(60)
+        raise AssertionError("the signal did not come")
+
+    before = signal.getsignal(signal.SIGTERM)
+    parsed = argparse.Namespace(func=wait_for_the_end)
+    monkeypatch.setattr(cli, "build_parser", lambda: Mock(parse_args=Mock(return_value=parsed)))
+    try:
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # without the command's handler this test fails, not pytest
+        assert cli.main([]) == 143
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "penstock: interrupted\n"
+
+
+@pytest.mark.kafka(topics={"orders": 1})
+def test_sigterm_ends_produce_as_an_interrupt_does(kafka: FakeKafka) -> None:
+    command = [sys.executable, "-m", "penstock", "produce", "orders", "-b", kafka.bootstrap_servers]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        try:
+            process.stdin.write("one\n")
+            process.stdin.flush()
+            deadline = time.monotonic() + 60
+            while not kafka.records("orders") and time.monotonic() < deadline:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)  # it waits for the next line
+            told = process.stderr.read()
+            assert process.wait(60) == 143, told
+        finally:
+            process.kill()
+    assert "interrupted after 1 line; 1 record sent, 1 of them acknowledged" in told
+    assert "1 record acknowledged by orders" in told

@@ -29,6 +29,7 @@ from penstock.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from penstock.testing import MockProducer
 
 SOON = 10.0  # seconds that a healthy test never needs
 
@@ -158,6 +159,16 @@ def test_bad_arguments_are_raised_by_send(make, warm, arguments, error):
     with pytest.raises(error):
         producer.send(**({"topic": "t", "value": b"v"} | arguments))
     assert producer.send("t", b"v").result(SOON).topic == "t"
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_the_callback_of_other_clients_is_answered(make, warm):
+    producer = make()
+    if warm:
+        producer.send("t", b"v").result(SOON)
+    for either in (producer, MockProducer()):
+        with pytest.raises(TypeError, match=r"no callback=; use on_delivery=.*\(metadata, error\)"):
+            either.send("t", b"v", callback=print)
 
 
 def test_send_record_takes_records_only(make):

@@ -88,6 +88,40 @@ def test_no_rows_are_said_in_words(spark: SparkSession) -> None:
     assert lines[-1] == "No sample: the source gave no rows"
 
 
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_row_that_must_not_be_there_is_said_in_words(spark: SparkSession) -> None:
+    lines = list(
+        dry_run(
+            load_pipeline(
+                {
+                    "source": {"sql": "SELECT -1 AS amount"},
+                    "expectations": [{"name": "is positive", "condition": "amount > 0", "action": "fail"}],
+                    "sink": {"topic": "t", "options": {"kafka.bootstrap.servers": "nowhere:1"}},
+                }
+            ),
+            spark,
+        )
+    )
+    assert lines[-1] == "No sample: the expectation 'is positive' is not met by a row: {\"amount\":-1}"
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_stream_that_stays_empty_says_how_long_it_waited(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    monkeypatch.setattr("penstock.spark.pipeline_dry_run._STREAM_WAIT", 1.0)
+    source = {"format": "text", "streaming": True, "options": {"path": str(tmp_path / "in")}}
+    options = {"kafka.bootstrap.servers": "nowhere:1"}
+    sink = {"topic": "t", "checkpoint": str(tmp_path / "checkpoint"), "options": options}
+    lines = list(dry_run(load_pipeline({"source": source, "sink": sink}), spark))
+    assert lines[-1] == "No sample: no rows within 1 s"
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [

@@ -89,6 +89,13 @@ def test_the_cause_in_one_line(text: str, words: str) -> None:
     assert spark_words(ValueError(text)) == words
 
 
+def test_words_show_no_mark_of_ours() -> None:
+    noise = '[USER_RAISED_EXCEPTION] [penstock expectation] is positive | {"a":-1} [end] SQLSTATE: P0001\n at'
+    assert spark_words(RuntimeError(noise)) == (
+        "the expectation 'is positive' is not met by a row: {\"a\":-1}"
+    )
+
+
 def test_a_failed_expectation_is_found_in_the_noise() -> None:
     noise = '[USER_RAISED_EXCEPTION] [penstock expectation] is positive | {"a":-1} [end] SQLSTATE: P0001\n at'
     error = pipeline_failure(RuntimeError(noise), "orders")

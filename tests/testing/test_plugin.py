@@ -149,6 +149,41 @@ def test_a_wrong_marker_or_parameter_is_explained(pytester: pytest.Pytester, run
 
 
 @pytest.mark.slow
+def test_an_argument_that_a_cluster_does_not_take_is_explained(run: Any) -> None:
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.kafka(broker=3)
+        def test_name(kafka):
+            pass
+
+        @pytest.mark.kafka(topics=["orders"])
+        def test_topics(kafka):
+            pass
+
+        @pytest.mark.kafka(release="0.8")
+        def test_release(kafka):
+            pass
+
+        @pytest.mark.kafka(topics={"or ders": 1})
+        def test_topic_name(kafka):
+            pass
+        """
+    )
+    result.assert_outcomes(errors=4)
+    result.stdout.fnmatch_lines_random(
+        [
+            "the fixture 'kafka' cannot be made with kafka(broker=3): there is no argument 'broker'; did you mean *",
+            "*kafka(topics=?'orders'?): topics are names with numbers of partitions, like {'orders': 3}*",
+            "*kafka(release='0.8'): the fake cluster knows no Kafka 0.8, only *",
+            "*kafka(topics={'or ders': 1}): *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*__init__*")
+
+
+@pytest.mark.slow
 def test_a_fixture_of_ones_own_wins(run: Any) -> None:
     result = run(
         """

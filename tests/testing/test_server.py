@@ -34,6 +34,34 @@ def all_values(kafka: FakeKafka, partitions: int = 3) -> list[bytes | None]:
     return sorted(record.value or b"" for part in range(partitions) for record in kafka.records("t", part))
 
 
+def test_records_are_those_of_one_partition_or_of_all(kafka: FakeKafka) -> None:
+    with producer_for(kafka) as producer:
+        for partition in (2, 0, 1):
+            for number in range(2):
+                producer.send("t", b"%d-%d" % (partition, number), partition=partition)
+    assert [record.value for record in kafka.records("t", 1)] == [b"1-0", b"1-1"]
+    assert [record.value for record in kafka.records("t")] == [b"0-0", b"0-1", b"1-0", b"1-1", b"2-0", b"2-1"]
+    for missing in (("t", 3), ("other",)):
+        with pytest.raises(KeyError):
+            kafka.records(*missing)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"topic": {"t": 1}}, "no argument 'topic'; did you mean 'topics'?"),
+        ({"nonsense": 1}, "no argument 'nonsense'; There are brokers, topics, release, "),
+        ({"brokers": "3"}, "brokers is a number, not '3'"),
+        ({"topics": {"t": "1"}}, "topics are names with numbers of partitions"),
+        ({"settings": {"default_partitions": 2}}, "settings are a penstock.testing.ClusterSettings"),
+    ],
+)
+def test_a_wrong_argument_is_explained(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        FakeKafka(**arguments)
+    assert problem in str(caught.value)
+
+
 # ------------------------------------------------------------------------------------------------ our producer
 
 

@@ -2,7 +2,7 @@
 """The command `penstock`: joins the commands, and turns every error into one line and an exit code.
 
 Exit codes: 0 all went well; 1 it did not, and a line on standard error says why; 2 the command line is wrong; 130
-interrupted with Ctrl-C.
+interrupted with Ctrl-C; 143 ended with SIGTERM, which does what Ctrl-C does.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import argparse
 import importlib
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from penstock import _compiled
 from penstock.cli.options import CommandError
@@ -30,6 +33,7 @@ from penstock.errors import (
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 _COMMANDS = (
     "run",
@@ -75,6 +79,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=logging.DEBUG if debug else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s" if debug else "penstock: %(message)s",
     )
+    with SigtermAsInterrupt() as sigterm:
+        code = _run(args, debug=debug)
+    return EXIT_TERMINATED if code == EXIT_INTERRUPTED and sigterm.received else code
+
+
+class SigtermAsInterrupt:
+    """While it is entered, SIGTERM raises KeyboardInterrupt, so that a command ends in good order after either.
+
+    Outside of the main thread, where Python delivers no signals, it changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.received = True
+        raise KeyboardInterrupt
+
+
+def _run(args: argparse.Namespace, *, debug: bool) -> int:
+    """Run the command that was parsed, and turn what it raises into an exit code."""
     try:
         return int(args.func(args))
     except KeyboardInterrupt:

@@ -39,7 +39,8 @@ examples:
   tail -f app.log | penstock produce logs -X linger.ms=100 -X compression.type=zstd --header host=web1
 
 exit code: 0 when every record was acknowledged (lines skipped on request do not count), 1 when one failed or the
-command could not do its work, 2 for a wrong command line, 130 after Ctrl-C.
+command could not do its work, 2 for a wrong command line, 130 after Ctrl-C and 143 after
+SIGTERM: what was accepted is then delivered, for at most 5 seconds.
 """
 
 

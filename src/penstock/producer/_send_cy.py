@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import IllegalStateError
-from penstock.types import HeadersLike, OnDelivery, ProducerRecord, as_headers
+from penstock.types import NO_CALLBACK, HeadersLike, OnDelivery, ProducerRecord, as_headers
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -254,6 +254,7 @@ class SendFace:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
+        callback: None = None,
     ) -> Delivery:
         """Send a record; its Delivery, which tells later what became of it.
 
@@ -267,6 +268,7 @@ class SendFace:
             partition: the partition, where the key and the partitioner shall not choose it.
             timestamp_ms: milliseconds since the epoch; now, by default.
             on_delivery: called with (metadata, error) on the I/O thread when the outcome is known.
+            callback: refused; another client's name of on_delivery.
 
         Raises:
             KafkaTimeoutError: the topic, or the partition, did not become known in time; the text says why.
@@ -276,6 +278,8 @@ class SendFace:
             ProducerClosedError: the producer is closed.
             TypeError, ValueError: an argument is wrong.
         """
+        if callback is not None:
+            raise TypeError(NO_CALLBACK)
         fast: FastPath | None = self._fast_path
         if fast is None:
             raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")

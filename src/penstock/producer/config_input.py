@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from ..errors import ConfigError
 from .config_keys import KEYS
 from .config_names import ALIASES, BLOCK_FOR_EVER_MS, BLOCK_ON_BUFFER_FULL, SECURITY_NAMES, canonical_name
+from .config_other_clients import refuse_partitioner
 from .config_properties import parse_properties
-from .config_types import REQUIRED
+from .config_types import REQUIRED, parse_address
 
 _logger = logging.getLogger(__name__)
 
@@ -57,7 +58,23 @@ def _from_source(config: ConfigSource) -> Iterator[_Given]:
         return _from_mapping(config, keyword=False)
     if isinstance(config, str | os.PathLike):
         return _from_file(os.fspath(config))
-    raise TypeError(f"config must be a mapping or the path of a properties file, not {type(config).__name__}")
+    raise TypeError(
+        f"config must be a mapping or the path of a properties file, not {type(config).__name__}"
+        f"{addresses_hint(config)}"
+    )
+
+
+def addresses_hint(config: object) -> str:
+    """The way out for who gave addresses of brokers in place of a configuration; "" for all else."""
+    addresses = config.split(",") if isinstance(config, str) else config
+    if not isinstance(addresses, list | tuple) or not addresses:
+        return ""
+    try:
+        for address in addresses:
+            parse_address(address.strip())
+    except (AttributeError, ValueError):
+        return ""
+    return f"; for the addresses of brokers write bootstrap_servers={config!r}"
 
 
 def _from_mapping(options: Mapping[str, Any], *, keyword: bool) -> Iterator[_Given]:
@@ -72,7 +89,9 @@ def _from_file(path: str) -> Iterator[_Given]:
         ) as file:  # an editor's byte order mark is no part of a name
             text = file.read()
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one
-        raise ConfigError(f"cannot read the properties file {path!r}: {error}") from error
+        raise ConfigError(
+            f"cannot read the properties file {path!r}: {error}{addresses_hint(path)}"
+        ) from error
     for prop in parse_properties(text, repr(path)):
         where = f" (line {prop.line} of {path!r})"
         try:
@@ -117,6 +136,8 @@ def _parse(option: _Given) -> tuple[str, Any]:
         return _parse_alias(option)
     key = KEYS[option.canonical]
     value = key.parse(option.value)
+    if key.name == "partitioner.class" and isinstance(value, str):
+        refuse_partitioner(value)
     if key.not_yet is not None and value != key.default:
         raise ConfigError(
             f"{option.name}={key.show(option.value)} is not supported yet: {key.not_yet} will come with a later "

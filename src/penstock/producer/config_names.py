@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names a user may write for an option: dotted, as a keyword, of an older client, or of a feature still to come.
 
-A name that is none of these is refused with the nearest one, because a misspelt option that is ignored in silence is
+A name that is none of these is refused with the one to use, because a misspelt option that is ignored in silence is
 found only in production.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
 from ..errors import ConfigError
 from .config_keys import KEYS
+from .config_other_clients import is_security, try_explain
 from .config_types import LONG_MAX, ConfigKey, Kind
 
 # Options of the oldest Java clients, each with the option of today that says the same.
@@ -77,18 +79,35 @@ def canonical_name(name: object, *, keyword: bool) -> str:
         keyword: whether it was a keyword; a suggestion is then spelt as one.
 
     Raises:
-        ConfigError: there is no such option; names the nearest one.
+        ConfigError: there is no such option; names the one to use.
     """
     if not isinstance(name, str):
         raise ConfigError(f"the name of an option must be a string, not {name!r}")
     canonical = _CANONICAL.get(name)
     if canonical is not None:
         return canonical
+    raise unknown_option(name, _keyword if keyword else str)
+
+
+def unknown_option(name: str, spell: Callable[[str], str], shown: str | None = None) -> ConfigError:
+    """The error for a name that is none of ours, with the one to use.
+
+    Args:
+        name: as the user wrote it, without what stands before all names.
+        spell: writes a dotted name as the user would.
+        shown: the name as it is to be shown, when that differs.
+    """
+    shown = shown or name
+    if is_security(name):
+        return ConfigError(
+            f"{shown} is not supported yet: TLS and SASL come with a later release; leave it out", shown
+        )
+    explained = try_explain(name, spell)
+    if explained is not None:
+        return ConfigError(f"unknown option {shown!r}, {explained}", shown)
     nearest = try_nearest_name(name)
-    if nearest is None:
-        raise ConfigError(f"unknown option {name!r}", name)
-    suggestion = _keyword(nearest) if keyword else nearest
-    raise ConfigError(f"unknown option {name!r}; did you mean {suggestion!r}?", name)
+    hint = f"; did you mean {spell(nearest)!r}?" if nearest is not None else ""
+    return ConfigError(f"unknown option {shown!r}{hint}", shown)
 
 
 def _keyword(name: str) -> str:
@@ -96,9 +115,9 @@ def _keyword(name: str) -> str:
 
 
 def try_nearest_name(name: str) -> str | None:
-    """The known name that looks most like this one; None when none does."""
+    """The known name that looks most like this one, never a deprecated one; None when none does."""
     squeezed = _squeeze(name)
-    names = {_squeeze(known): canonical for known, canonical in _CANONICAL.items()}
+    names = {_squeeze(known): ALIASES.get(canonical, canonical) for known, canonical in _CANONICAL.items()}
     if squeezed in names:  # only case or separators differ
         return names[squeezed]
     matches = difflib.get_close_matches(squeezed, names, n=1, cutoff=0.7)

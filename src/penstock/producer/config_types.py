@@ -247,6 +247,12 @@ class ConfigKey(NamedTuple):
         if value is None:
             if self.default is None:
                 return None
+            if isinstance(self.check, OneOf) and "none" in self.check.choices:
+                raise ConfigError(
+                    f"{self.name} must not be None; write 'none', or leave it out for the default "
+                    f"({self.default})",
+                    self.name,
+                )
             raise ConfigError(f"{self.name} must not be None; leave it out for the default", self.name)
         if isinstance(self.check, OneOf) and isinstance(value, int) and not isinstance(value, bool):
             value = str(value)  # acks=1 is what anyone would write

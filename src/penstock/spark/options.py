@@ -251,15 +251,13 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
 def _check_producer(options: SinkOptions) -> None:
     """Let the producer's own parser look at its options, so that a wrong one fails here and not in a task."""
     from penstock.producer.config import ProducerConfig
-    from penstock.producer.config_names import canonical_name, try_nearest_name
+    from penstock.producer.config_names import canonical_name, unknown_option
 
     for name in options.producer:
         try:
             canonical = canonical_name(name, keyword=False)
         except ConfigError:
-            nearest = try_nearest_name(name)
-            hint = f"; did you mean {KAFKA_PREFIX + nearest!r}?" if nearest else ""
-            raise ConfigError(f"unknown option {KAFKA_PREFIX + name!r}{hint}", KAFKA_PREFIX + name) from None
+            raise unknown_option(name, lambda ours: KAFKA_PREFIX + ours, KAFKA_PREFIX + name) from None
         if canonical in _OWN_BUSINESS:
             raise ConfigError(
                 f"the option {KAFKA_PREFIX + name!r} is not allowed: {_OWN_BUSINESS[canonical]}",

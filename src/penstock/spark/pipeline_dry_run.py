@@ -128,7 +128,9 @@ def _sample(pipeline: Pipeline, plan: Plan, spark: SparkSession) -> Iterator[str
         yield f"No sample: {spark_words(error)}"
         return
     if not rows:
-        yield "No sample: the source gave no rows"
+        yield "No sample: " + (
+            f"no rows within {_STREAM_WAIT:.0f} s" if pipeline.source.streaming else "the source gave no rows"
+        )
         return
     yield f"Sample, {len(rows)} record{'s' if len(rows) > 1 else ''} as they would be sent"
     for number, row in enumerate(rows, 1):

@@ -32,6 +32,9 @@ _LONGEST = 600  # characters of a cause that are shown
 def spark_words(error: BaseException) -> str:
     """The cause in one line."""
     text = str(error).strip()
+    broken = _try_expectation(text)
+    if broken is not None:
+        return broken[1]
     cause = _try_python_cause(text)
     if cause is not None:
         return _shortened(cause)
@@ -61,6 +64,15 @@ def _try_python_cause(text: str) -> str | None:
     return f"{name.rpartition('.')[2]}: {words}"
 
 
+def _try_expectation(text: str) -> tuple[str, str] | None:
+    """The name of the expectation that a row did not meet, and a sentence about it; None where it is not that."""
+    found = _EXPECTATION.search(text)
+    if found is None:
+        return None
+    expectation, row = found[1], found[2]
+    return expectation, f"the expectation {expectation!r} is not met by a row" + (f": {row}" if row else "")
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -77,13 +89,10 @@ def is_lost(error: BaseException) -> bool:
 
 def pipeline_failure(error: BaseException, name: str) -> PipelineError:
     """The error that the user of a pipeline gets for one of Spark."""
-    found = _EXPECTATION.search(str(error))
-    if found is not None:
-        expectation, row = found[1], found[2]
-        shown = f": {row}" if row else ""
-        return ExpectationFailedError(
-            f"{name}: the expectation {expectation!r} is not met by a row{shown}", expectation
-        )
+    broken = _try_expectation(str(error))
+    if broken is not None:
+        expectation, words = broken
+        return ExpectationFailedError(f"{name}: {words}", expectation)
     if is_lost(error):
         return PipelineError(
             f"{name}: Spark's driver has ended ({spark_words(error)}). What was committed is in the topic; run the "

@@ -180,9 +180,20 @@ class FakeCluster:
             raise KeyError(f"no partition {topic}-{partition}")
         return found
 
-    def records(self, topic: str, partition: int, isolation: Isolation = "read_committed") -> list[Record]:
-        """What a consumer would get from the whole partition."""
-        return self.partition(topic, partition).log.records(isolation)
+    def records(
+        self, topic: str, partition: int | None = None, isolation: Isolation = "read_committed"
+    ) -> list[Record]:
+        """What a consumer would get from the whole partition; without one, from all, one after the other.
+
+        Raises:
+            KeyError: there is no such topic or partition.
+        """
+        if partition is not None:
+            return self.partition(topic, partition).log.records(isolation)
+        found = self.topics.by_name(topic)
+        if found is None:
+            raise KeyError(f"no topic {topic}")
+        return [record for each in found.partitions for record in each.log.records(isolation)]
 
     def delete_records(
         self, topic: str, partition: int, before: int, *, forget_producers: bool = False

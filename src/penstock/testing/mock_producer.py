@@ -32,7 +32,7 @@ from penstock.testing.mock_outbox import MockOutbox, PendingRecord
 from penstock.testing.mock_placement import MockPartitionInfo, MockPlacement, MockTopics
 from penstock.testing.mock_transactions import GroupOffsets, MockTransactions, checked_offsets
 from penstock.transaction_handle import TransactionHandle
-from penstock.types import HeadersLike, ProducerRecord, TopicPartition, as_headers
+from penstock.types import NO_CALLBACK, HeadersLike, ProducerRecord, TopicPartition, as_headers
 
 
 class MockProducer(MockBulkFace):
@@ -87,6 +87,7 @@ class MockProducer(MockBulkFace):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
+        callback: None = None,
     ) -> MockDelivery:
         """Accept a record; see Producer.send.
 
@@ -98,6 +99,8 @@ class MockProducer(MockBulkFace):
             IllegalStateError: it is transactional and no transaction is open.
             TypeError, ValueError: an argument is wrong.
         """
+        if callback is not None:
+            raise TypeError(NO_CALLBACK)
         record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
         return self.send_record(record, on_delivery)
 

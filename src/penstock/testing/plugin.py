@@ -24,9 +24,14 @@ MARKER = "kafka"
 def fake_kafka(request: pytest.FixtureRequest) -> FakeKafka:
     """A fake cluster that is not started yet, made with what the test asks for."""
     # Here and not above: a test that asks for a real broker has no use for the fake one.
+    from penstock.testing.codes import Refused
     from penstock.testing.server import FakeKafka
 
-    return FakeKafka(**fake_kafka_options(request))
+    options = fake_kafka_options(request)
+    try:
+        return FakeKafka(**options)
+    except (TypeError, ValueError, Refused) as error:
+        _refuse(f"the fixture '{MARKER}' cannot be made with {_shown(options)}: {error}")
 
 
 def fake_kafka_options(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -59,6 +64,10 @@ def real_kafka_or_skip() -> DevCluster:
     except DevBrokerError as error:
         pytest.skip(f"real_kafka: {error}")
     return DevCluster()
+
+
+def _shown(options: Mapping[str, Any]) -> str:
+    return f"{MARKER}({', '.join(f'{name}={value!r}' for name, value in options.items())})"
 
 
 def _refuse(reason: str) -> NoReturn:

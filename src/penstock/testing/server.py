@@ -11,6 +11,8 @@ it while it works, and whoever looks into the cluster from outside takes it with
 from __future__ import annotations
 
 import contextlib
+import difflib
+import inspect
 import math
 import selectors
 import socket
@@ -25,6 +27,7 @@ from penstock.testing.cluster import FakeCluster
 from penstock.testing.faults import Fault
 from penstock.testing.partition_log import Isolation
 from penstock.testing.session import Session
+from penstock.testing.settings import ClusterSettings
 
 _HOST: Final = "127.0.0.1"
 _READ_BYTES: Final = 1 << 18
@@ -52,10 +55,14 @@ class FakeKafka:
     Args:
         brokers: how many.
         topics: name and number of partitions of topics to begin with.
-        **options: those of FakeCluster (release, features, settings, rng).
+        **options: those of FakeCluster (release, features, settings, clock, rng).
+
+    Raises:
+        TypeError, ValueError: an argument that is not known, or is not what it must be.
     """
 
     def __init__(self, brokers: int = 1, topics: Mapping[str, int] | None = None, **options: Any) -> None:
+        _check_arguments(brokers, topics, options)
         self.cluster = FakeCluster(brokers, **options)
         for name, partitions in (topics or {}).items():
             self.cluster.create_topic(name, partitions)
@@ -93,9 +100,13 @@ class FakeKafka:
             cluster.create_topic(name, partitions, **options)
 
     def records(
-        self, topic: str, partition: int = 0, isolation: Isolation = "read_committed"
+        self, topic: str, partition: int | None = None, isolation: Isolation = "read_committed"
     ) -> list[Record]:
-        """What a consumer would get from the whole partition."""
+        """What a consumer would get from the whole partition; without one, from all, one after the other.
+
+        Raises:
+            KeyError: there is no such topic or partition.
+        """
         with self._lock:
             return self.cluster.records(topic, partition, isolation)
 
@@ -254,3 +265,31 @@ class FakeKafka:
         connection.session.close("the server closed the connection")
         self._selector.unregister(connection.sock)
         connection.sock.close()
+
+
+def _check_arguments(brokers: object, topics: object, options: Mapping[str, Any]) -> None:
+    """Refuse what would fail somewhere inside, with words about something else.
+
+    Raises:
+        TypeError: an argument is unknown, or of the wrong type.
+    """
+    known = ("brokers", "topics", *list(inspect.signature(FakeCluster).parameters)[1:])
+    for name in options:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+            raise TypeError(f"there is no argument {name!r}; {hint}There are {', '.join(known)}")
+    if not _is_number(brokers):
+        raise TypeError(f"brokers is a number, not {brokers!r}")
+    if not isinstance(options.get("settings"), ClusterSettings | None):
+        raise TypeError(f"settings are a penstock.testing.ClusterSettings, not {options['settings']!r}")
+    if topics is None:
+        return
+    if not isinstance(topics, Mapping) or not all(
+        isinstance(name, str) and _is_number(count) for name, count in topics.items()
+    ):
+        raise TypeError(f"topics are names with numbers of partitions, like {{'orders': 3}}, not {topics!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
