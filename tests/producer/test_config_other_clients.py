@@ -16,7 +16,6 @@ from penstock.producer.config_keys import KEYS
 from penstock.producer.config_names import ALIASES, canonical_name, try_nearest_name
 from penstock.producer.config_other_clients import CONSUMER, LIBRDKAFKA, OTHER_NAMES, SECURITY
 from penstock.spark.options import parse_options
-from penstock.testing import MockProducer
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 
@@ -167,8 +166,6 @@ def test_addresses_in_place_of_a_file(addresses):
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_user(addresses)
     assert str(caught.value).endswith(f"for the addresses of brokers write bootstrap_servers={addresses!r}")
-    with pytest.raises(ConfigError, match="for the addresses of brokers write bootstrap_servers="):
-        MockProducer(addresses)
 
 
 def test_a_list_of_addresses_in_place_of_a_mapping():

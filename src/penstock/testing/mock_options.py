@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import ConfigError
-from penstock.producer.config_input import addresses_hint
 from penstock.serializers import BytesSerializer, Serializer, as_serializer
 
 log = logging.getLogger("penstock.testing")
@@ -39,9 +38,7 @@ def merge_options(config: object, options: Mapping[str, Any]) -> dict[str, Any]:
     if config is None:
         return dict(options)
     if not isinstance(config, Mapping):
-        raise ConfigError(
-            f"MockProducer takes its config as a mapping, not as {config!r}: it reads no file{addresses_hint(config)}"
-        )
+        raise ConfigError(f"MockProducer takes its config as a mapping, not as {config!r}: it reads no file")
     merged = {str(name).replace(".", "_"): value for name, value in config.items()}
     twice = sorted(merged.keys() & options.keys())
     if twice:
