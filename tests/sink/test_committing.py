@@ -411,5 +411,8 @@ def test_a_superseded_commit_says_so(world: World) -> None:
     driver = world.driver()
     _, messages = two_tasks(driver)
     driver.replaced().prepare()
+    with pytest.raises(SinkSupersededError, match="taken away by a later batch"):
+        driver.commit(messages, 0)
+    world.driver().prepare()
     with pytest.raises(SinkSupersededError, match="taken the sink over"):
         driver.commit(messages, 0)

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.sink import DriverIdentity
 from penstock.sink import driver_identity as module
-from penstock.sink.driver_identity import Jvm, jvm_from_json
+from penstock.sink.driver_identity import Jvm, Life, jvm_from_json, life_of
 
 CHILD = """
 import json
@@ -96,3 +96,45 @@ def test_a_jvm_survives_json() -> None:
     assert jvm_from_json(list(jvm)) == jvm
     with pytest.raises(ValueError, match="not a JVM"):
         jvm_from_json({"host": 1})
+
+
+# ---- whether a driver runs
+
+
+def test_this_process_runs_and_one_with_its_id_that_was_there_before_has_ended() -> None:
+    driver = DriverIdentity.current()
+    assert driver.place
+    assert life_of(driver.jvm, driver.place) is Life.RUNS
+    assert life_of(driver.jvm._replace(started="boot:1"), driver.place) is Life.ENDED
+
+
+def test_a_process_that_was_killed_has_ended_also_while_nobody_has_asked_for_its_exit_code() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = module._look_at(child.pid)
+        assert found is not None
+        jvm, place = Jvm("host", child.pid, found.started), DriverIdentity.current().place
+        assert life_of(jvm, place) is Life.RUNS
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays in the table
+        assert life_of(jvm, place) is Life.ENDED
+    assert life_of(jvm, place) is Life.ENDED
+
+
+@pytest.mark.parametrize("place", ["", "another boot pid:[1]"])
+def test_of_another_place_nothing_is_known(place: str) -> None:
+    """The same host's name says nothing: containers have names, and process ids, of their own."""
+    jvm = DriverIdentity.current().jvm
+    assert life_of(jvm._replace(pid=2**22 + 1), place) is Life.UNKNOWN
+    assert life_of(jvm, place) is Life.UNKNOWN
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 2**31, 2**70])
+def test_of_an_impossible_process_nothing_is_known(pid: int) -> None:
+    driver = DriverIdentity.current()
+    assert life_of(driver.jvm._replace(pid=pid), driver.place) is Life.UNKNOWN
+
+
+def test_of_a_process_that_is_hidden_from_us_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = DriverIdentity.current()
+    monkeypatch.setattr(module, "_look_at", lambda pid: None)
+    assert life_of(driver.jvm, driver.place) is Life.UNKNOWN

@@ -101,4 +101,5 @@ def test_what_is_remembered_of_sinks_is_bounded(
     monkeypatch.setattr(module, "_memories", {})
     seen = [prepare(replace(settings, sink_id=f"sink-{name}")).execution for name in "abcab"]
     assert len(module._memories) == 2
-    assert len(set(seen)) == 5
+    assert seen[3] > seen[0]  # what was forgotten of a sink is no reason to give a number twice
+    assert seen[4] > seen[1]

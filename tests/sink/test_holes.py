@@ -145,7 +145,7 @@ def test_an_owner_record_without_an_answer_is_found_in_the_log(world: World) -> 
                 cluster.fence(effect.identity.transactional_id, 0.0)
 
     driver.before = fence
-    assert driver.prepare().execution == (1, 1)
+    assert driver.prepare().execution.generation == 1
 
 
 def _perform(effect: EndTransaction):  # type: ignore[no-untyped-def]

@@ -132,8 +132,8 @@ def test_what_this_release_writes_differs_in_added_fields_alone() -> None:
     before = Decision(Execution(3, 6), "0b4d-query", 8, None, 0, 0, {"other-query": 4, "0b4d-query": 8})
     planned = records.decide(Execution(3, 7), ("0b4d-query", 9), "orders", handles, before)
     decision, written = records.decision_records(KEY, planned, Execution(3, 6))
-    first = records.first_owner(DriverIdentity(Jvm("host-1", 100, "1731000000.5"), 101, "token-1"))
-    second = first.successor(DriverIdentity(Jvm("host-2", 200, "1731000009.5"), 201, "token-2"))
+    first = records.first_owner(DriverIdentity(Jvm("host-1", 100, "1731000000.5"), 101, "token-1"), 7)
+    second = first.successor(DriverIdentity(Jvm("host-2", 200, "1731000009.5"), 201, "token-2"), 7)
     ours = {
         "chunk": written[0],
         "done-of-the-decision-before": written[1],

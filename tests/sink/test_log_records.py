@@ -79,20 +79,34 @@ def test_a_newer_format_is_refused() -> None:
 def test_claim_and_owner_can_be_read_back() -> None:
     claim = Claim("s3://check point/\u00e4", "run 1")
     assert records.parse_claim(records.claim_record(KEY, claim).value or b"") == claim
-    owner = Owner(4, Jvm("h", 1, "s"), 22, "token", (Jvm("g", 2, "t"),))
+    owner = Owner(4, Jvm("h", 1, "s"), 22, "token", (Jvm("g", 2, "t"),), 7, "here")
     assert records.parse_owner(records.owner_record(KEY, owner).value or b"") == owner
 
 
 def test_owners_remember_those_before_them() -> None:
     jvms = [Jvm("h", number, "s") for number in range(20)]
-    owner = records.first_owner(DriverIdentity(jvms[0], 1, "t0"))
+    owner = records.first_owner(DriverIdentity(jvms[0], 1, "t0"), 7)
     assert (owner.generation, owner.previous) == (1, ())
-    again = owner.successor(DriverIdentity(jvms[0], 2, "t1"))
+    again = owner.successor(DriverIdentity(jvms[0], 2, "t1"), 8)
     assert (again.generation, again.previous) == (2, ())
     for number, jvm in enumerate(jvms[1:], 2):
-        again = again.successor(DriverIdentity(jvm, 1, f"t{number}"))
+        again = again.successor(DriverIdentity(jvm, 1, f"t{number}"), 8)
     assert again.previous == tuple(reversed(jvms[3:19]))
-    assert not again.is_process(DriverIdentity(jvms[19], 1, "another"))
+    assert again.covers(DriverIdentity(jvms[19], 1, "another process of the same JVM"), 8)
+    assert not again.covers(DriverIdentity(jvms[19], 1, "t20"), 9)
+    assert not again.covers(DriverIdentity(jvms[18], 1, "t19"), 8)
+
+
+def test_an_owner_record_of_the_release_before_is_read_and_covers_nobody() -> None:
+    """Its planner processes counted executions in their memory, so that nobody may go on in their generation."""
+    raw = (
+        b'{"format":1,"generation":3,"jvm":["h",1,"s"],"planner_pid":22,"token":"t","previous":[["g",2,"t"]]}'
+    )
+    owner = records.parse_owner(raw)
+    assert owner == Owner(3, Jvm("h", 1, "s"), 22, "t", (Jvm("g", 2, "t"),))
+    driver = DriverIdentity(Jvm("h", 1, "s"), 22, "t")
+    assert not owner.covers(driver, 7)
+    assert owner.successor(driver, 7)[:4] == (4, driver.jvm, 22, "t")
 
 
 def test_a_decision_can_be_read_back() -> None:

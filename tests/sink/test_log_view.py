@@ -20,7 +20,7 @@ from penstock.sink.log_records import Claim, Decision
 from penstock.sink.log_view import LogContents, SinkView
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
-OWNER = records.first_owner(DriverIdentity(Jvm("h", 1, "s"), 2, "t"))
+OWNER = records.first_owner(DriverIdentity(Jvm("h", 1, "s"), 2, "t"), 7)
 CLAIM = records.claim_record(KEY, Claim("orders", None))
 OWNED = records.owner_record(KEY, OWNER)
 
@@ -90,7 +90,7 @@ def test_a_record_that_arrived_after_its_transaction_was_aborted_is_not_part_of_
 
 
 def test_an_aborted_record_does_not_hide_the_one_before() -> None:
-    newer = OWNER.successor(DriverIdentity(Jvm("h", 9, "s"), 3, "u"))
+    newer = OWNER.successor(DriverIdentity(Jvm("h", 9, "s"), 3, "u"), 7)
     log = Log().write(OWNED, pid=7).end(7, commit=True)
     log.write(records.owner_record(KEY, newer), pid=7).end(7, commit=False)
     assert log.view.owner == OWNER

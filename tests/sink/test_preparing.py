@@ -20,7 +20,7 @@ from penstock.errors import (
     SinkSupersededError,
 )
 from penstock.protocol.messages import INIT_PRODUCER_ID, LIST_TRANSACTIONS
-from penstock.sink import Admission, admit
+from penstock.sink import Admission, Message, admit
 from penstock.sink.effects import (
     AppendFacts,
     AppendInTransaction,
@@ -28,6 +28,7 @@ from penstock.sink.effects import (
     EndTransaction,
     FenceAll,
     InitProducer,
+    ListOngoing,
     ReadLog,
 )
 from penstock.sink.names import coordinator_id, parse_task_id
@@ -48,22 +49,77 @@ def test_a_plan_is_small_and_can_be_pickled(world: World) -> None:
     plan = world.driver().prepare()
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert len(pickle.dumps(plan)) < 1500
-    assert plan.execution == (1, 1)
+    assert plan.execution == (1, plan.stamp.coordinator.epoch)
     assert plan.transaction_timeout_ms == 900_000
 
 
-def test_executions_of_one_process_are_numbered(world: World) -> None:
+def test_executions_are_numbered_whichever_process_of_a_driver_plans(world: World) -> None:
+    """As in an application with two queries: the planner processes of one JVM do not take the sink from each other."""
     driver = world.driver()
-    assert [driver.prepare().execution for _ in range(3)] == [(1, 1), (1, 2), (1, 3)]
+    planners = [driver, driver.replaced(), driver.replaced()]
+    executions = [planners[number % 3].prepare().execution for number in range(9)]
+    assert [execution.generation for execution in executions] == [1] * 9
+    assert executions == sorted(set(executions))
 
 
-def test_another_process_of_the_same_driver_begins_a_generation(world: World) -> None:
+def test_a_process_that_dies_between_plan_and_commit_takes_no_number_with_it(world: World) -> None:
     driver = world.driver()
-    driver.prepare()
+    driver.batch(0, {0: ["a"]})
+    lost = driver.replaced()
+    dead = lost.prepare()
+    lost.task(dead, 1, 0, ["never seen"])
     other = driver.replaced()
-    assert other.prepare().execution == (2, 1)
-    assert driver.prepare().execution == (3, 2)  # the JVM is the same, so it may come back
-    assert driver.prepare().execution == (3, 3)
+    plan = other.prepare()
+    assert plan.execution > dead.execution
+    assert world.ongoing() == []  # the execution before was not decided, whoever planned it
+    other.commit([other.task(plan, 1, 0, ["b"])], 1)
+    assert world.visible() == ["a", "b"]
+
+
+def test_ids_grow_with_drivers_and_not_with_batches(world: World) -> None:
+    driver = world.driver()
+    planners = [driver, driver.replaced()]
+    for number in range(6):
+        planners[number % 2].batch(number, {0: [str(number)], 1: [str(number)]})
+    with world.kafka.locked() as cluster:
+        tasks = {txn.transactional_id for txn in cluster.transactions if parse_task_id(txn.transactional_id)}
+    assert len(tasks) == 2
+    assert world.driver().prepare().execution.generation == 2
+
+
+def test_a_generation_begins_when_the_epochs_of_the_coordinators_id_are_used_up(world: World) -> None:
+    driver = world.driver()
+    first = driver.prepare().execution
+    own = coordinator_id(driver.settings.sink_key)
+    with world.kafka.locked() as cluster:
+        txn = cluster.transactions.find(own)
+        assert txn is not None
+        txn.epoch = 32_766
+    plans = [driver.prepare(), driver.replaced().prepare()]
+    assert [plan.execution.generation for plan in plans] == [2, 2]
+    assert first < plans[0].execution < plans[1].execution
+    assert plans[0].stamp.coordinator.producer_id == plans[1].stamp.coordinator.producer_id
+    driver.batch(0, {0: ["a"]})
+    assert world.visible() == ["a"]
+
+
+def test_a_planner_that_was_overtaken_by_another_of_its_driver_cleans_up_nothing(world: World) -> None:
+    """What is open then may be of the batch that the other one has planned."""
+    slow = world.driver()
+    slow.task(slow.prepare(), 0, 0, ["failed"])
+    quick = slow.replaced()
+    messages: list[Message | None] = []
+
+    def overtake(effect: object) -> None:
+        if isinstance(effect, ListOngoing):
+            slow.before = lambda _: None
+            plan = quick.prepare()
+            messages.append(quick.task(plan, 0, 0, ["a"]))
+
+    slow.before = overtake
+    slow.prepare()
+    quick.commit(messages, 0)
+    assert world.visible() == ["a"]
 
 
 def test_every_prepare_takes_the_right_to_decide_from_the_one_before(world: World) -> None:
@@ -193,11 +249,13 @@ def overtaken(driver: Driver, by: Driver) -> None:
     driver.before = overtake
 
 
-def test_a_process_that_is_overtaken_before_its_last_look_begins_another_generation(world: World) -> None:
+def test_a_process_that_is_overtaken_by_another_of_its_driver_before_its_last_look_goes_on(
+    world: World,
+) -> None:
     driver = world.driver()
     overtaken(driver, by=driver.replaced())
     plan = driver.prepare()
-    assert (plan.execution, plan.last_decided) == ((3, 1), {QUERY: 0})
+    assert (plan.execution.generation, plan.last_decided) == (1, {QUERY: 0})
     driver.commit([driver.task(plan, 1, 0, ["b"])], 1)
     assert world.visible() == ["a", "b"]
 

@@ -14,7 +14,6 @@ from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.sink import Slots, inspect_sinks, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, Effect, Effects, EndTransaction
 from penstock.sink.log_records import Key
-from penstock.sink.plan import Execution
 
 
 def test_without_a_log_there_are_no_sinks(world: World) -> None:
@@ -117,7 +116,9 @@ def test_a_sink_that_cannot_be_read_does_not_hide_the_others(world: World) -> No
     with pytest.raises(Crash):
         broken.batch(0, {0: ["a"]}, after=EndTransaction)
     key = broken.settings.sink_key
-    chunk = KeyValue(Key("chunk", key, Execution(1, 1), 0).encode(), None)
+    (decided,) = (state.decision for state in inspect_sinks(world.config, key))
+    assert decided is not None
+    chunk = KeyValue(Key("chunk", key, decided.execution, 0).encode(), None)
     broken.run(_one(AppendFacts(key, (chunk,))))
     states = {state.sink_key: state for state in inspect_sinks(world.config)}
     assert "part 1 of 1" in (states[key].unreadable or "")

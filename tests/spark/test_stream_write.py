@@ -14,15 +14,24 @@ import pytest
 from fix_broker import MakeTopic
 from fix_spark import ReadBack
 
+from penstock.control import list_transactions
 from penstock.devbroker import DevCluster
+from penstock.sink import inspect_sinks, sink_key
 from pyspark_penstock import DefaultSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceStreamWriter
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+# Of each of two queries that run side by side; more where time is no matter.
+BATCHES = 300 if os.environ.get("PENSTOCK_SPARK_FAULTS") == "all" else 12
+LONGEST_SECONDS = 100 + BATCHES
+MOST_WORKERS = 4  # two tasks at a time, and Spark now and then starts another Python process
 
 
 class Stream:
@@ -47,12 +56,16 @@ class Stream:
 
     def run(self, source_format: str = "penstock", **options: str) -> None:
         """Run until all files are read."""
+        self.wait(self.start(source_format, **options))
+
+    def start(self, source_format: str = "penstock", **options: str) -> StreamingQuery:
+        """Start the query."""
         source = (
             self.spark.readStream.schema("id long")
             .option("maxFilesPerTrigger", 1)
             .json(str(self.folder / "in"))
         )
-        query = (
+        return (
             source.selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
             .writeStream.format(source_format)
             .option("kafka.bootstrap.servers", self.servers)
@@ -62,8 +75,12 @@ class Stream:
             .trigger(availableNow=True)
             .start()
         )
+
+    @staticmethod
+    def wait(query: StreamingQuery) -> None:
+        """Wait until all files are read."""
         try:
-            query.awaitTermination(100)
+            query.awaitTermination(LONGEST_SECONDS)
             if (error := query.exception()) is not None:
                 raise error
             assert not query.isActive
@@ -106,6 +123,28 @@ def test_a_batch_that_spark_forgot_is_not_written_again(
     assert found == Counter(str(number).encode() for number in range(60))
     (line,) = map(json.loads, progress.read_text().splitlines())
     assert (line["batchId"], line["rows"], line["skipped"]) == (1, 30, True)
+
+
+def test_two_queries_of_one_application_do_not_take_their_sinks_from_each_other(
+    spark: SparkSession, dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack, tmp_path: Path
+) -> None:
+    """Spark plans the batches of both with the same few processes, now with this one and now with that one."""
+    streams = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        streams.append(Stream(spark, dev_cluster, tmp_path / name, topic(1)))
+        for number in range(BATCHES):
+            streams[-1].add(number)
+    for query in [stream.start() for stream in streams]:
+        Stream.wait(query)
+    for stream in streams:
+        found = [record.value for record in read_back(stream.topic)]
+        assert found == [str(number).encode() for number in range(BATCHES)]
+        key = sink_key(str(stream.checkpoint))
+        (state,) = inspect_sinks({"bootstrap.servers": stream.servers}, key)
+        assert state.generation == 1
+        ids = list_transactions({"bootstrap.servers": stream.servers}, pattern=rf"ps\.{key}\.[0-9].*")
+        assert len(ids) <= MOST_WORKERS
 
 
 def test_at_least_once_writes_it_again(stream: Stream, read_back: ReadBack) -> None:

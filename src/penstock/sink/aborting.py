@@ -16,12 +16,13 @@ from collections.abc import Iterable, Mapping
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
 from penstock.sink.cleaning import abort_left_over, fence_left_over, find_left_over
-from penstock.sink.committing import forget, is_ours
+from penstock.sink.committing import forget
 from penstock.sink.effects import Describe, Effects, EndAll, EndTransaction, Note, Reached
 from penstock.sink.messages import Message, sort_out
 from penstock.sink.plan import BatchPlan, ExecutionStamp
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
+from penstock.sink.writing import is_ours
 from penstock.transaction_handle import TransactionHandle
 
 _EMPTY, _ONGOING = "Empty", "Ongoing"

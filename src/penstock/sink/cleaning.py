@@ -5,7 +5,8 @@ Rules:
 1. Only after all that was decided is finished: nothing that is open then will ever be committed.
 2. Ids of older generations are nobody's any more: they are taken over, which fences whoever still writes.
 3. Ids of our own generation belong to living workers, who alone may initialise them: their transactions are ended with
-   exactly the producer id and epoch that they have now.
+   exactly the producer id and epoch that they have now. They are looked at first, and then whether we still have the
+   coordinator's id: if another planner process of this driver has taken it since, they may be those of its batch.
 4. Ids of a newer generation are left alone: then we are the former driver.
 5. What a commit cleans up it has looked for before its decision was committed. So it is of this execution or an earlier
    one, and not decided: a driver that stalls afterwards, and aborts late, hits nothing that the next batch has begun.
@@ -21,29 +22,34 @@ from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
 from penstock.sink.effects import Describe, Effects, EndAll, FenceAll, ListOngoing, Note
 from penstock.sink.names import parse_task_id
+from penstock.sink.plan import ProducerIdentity
+from penstock.sink.writing import is_ours
 from penstock.transaction_handle import TransactionHandle
 
 FENCE_TIMEOUT_MS = 60_000
 _ONGOING = "Ongoing"
 
 
-def clean_up(sink_key: str, generation: int, end_txn_version: int, *, is_over: bool = False) -> Effects[None]:
+def clean_up(
+    sink_key: str, generation: int, coordinator: ProducerIdentity, *, is_over: bool = False
+) -> Effects[None]:
     """Abort what was left over, as far as it can be done now.
 
     Args:
         sink_key: whose.
         generation: our own.
-        end_txn_version: of the cluster's transaction protocol; in the newer one an abort also shuts out whoever still
-            writes.
+        coordinator: the identity of our execution.
         is_over: nothing more will be written in our generation.
     """
     try:
-        yield from _clean_up(sink_key, generation, end_txn_version, is_over=is_over)
+        yield from _clean_up(sink_key, generation, coordinator, is_over=is_over)
     except KafkaError as error:
         yield Note(f"open transactions of earlier attempts could not be cleaned up now: {error}")
 
 
-def _clean_up(sink_key: str, generation: int, end_txn_version: int, *, is_over: bool) -> Effects[None]:
+def _clean_up(
+    sink_key: str, generation: int, coordinator: ProducerIdentity, *, is_over: bool
+) -> Effects[None]:
     ongoing: list[str] = yield ListOngoing(sink_key)
     older, own = [], []
     for name in ongoing:
@@ -56,7 +62,7 @@ def _clean_up(sink_key: str, generation: int, end_txn_version: int, *, is_over: 
             own.append(name)
     yield from _fence(older)
     if own:
-        yield from _end_own(own, end_txn_version)
+        yield from _end_own(own, coordinator)
 
 
 def _fence(names: list[str]) -> Effects[None]:
@@ -92,9 +98,11 @@ def find_left_over(
         return ()
 
 
-def _end_own(names: list[str], end_txn_version: int) -> Effects[None]:
-    handles = yield from _open_handles(names, end_txn_version)
-    yield from abort_left_over(handles)
+def _end_own(names: list[str], coordinator: ProducerIdentity) -> Effects[None]:
+    handles = yield from _open_handles(names, coordinator.end_txn_version)
+    described: dict[str, TransactionDescription | None] = yield Describe((coordinator.transactional_id,))
+    if is_ours(described[coordinator.transactional_id], coordinator):
+        yield from abort_left_over(handles)
 
 
 def _open_handles(names: list[str], end_txn_version: int) -> Effects[tuple[TransactionHandle, ...]]:

@@ -47,7 +47,7 @@ from penstock.sink.repairing import check_repair, is_repair
 from penstock.sink.reports import CommitReport
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
-from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, counted, finish, write_in_transaction
+from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, counted, finish, is_ours, write_in_transaction
 from penstock.transaction_handle import TransactionHandle
 
 # Coordinators look for transactions that are too old every so often.
@@ -99,8 +99,7 @@ def commit_steps(
     if settings.is_batch_job:
         # There is no next batch that would clean up behind attempts that lost a race, and readers wait for them.
         generation = batch.stamp.execution.generation
-        version = batch.stamp.coordinator.end_txn_version
-        yield from clean_up(settings.sink_key, generation, version, is_over=True)
+        yield from clean_up(settings.sink_key, generation, batch.stamp.coordinator, is_over=True)
     if settings.one_off:
         yield from forget(settings.sink_key, decision.execution)
     return _report(batch, decided=True)
@@ -127,7 +126,7 @@ def _is_decided(stamp: ExecutionStamp, batch: BatchMessages, view: SinkView) -> 
             )
         return True
     if view.owner is None or view.owner.generation != stamp.execution.generation:
-        raise _superseded(name, "another driver, or another process of this one, has taken the sink over")
+        raise _superseded(name, "another driver has taken the sink over")
     identity = stamp.coordinator
     described: Described = yield Describe((identity.transactional_id,))
     found = described[identity.transactional_id]
@@ -259,14 +258,6 @@ def _give_up(identity: ProducerIdentity, handles: Iterable[TaskHandle]) -> Effec
         yield Note(f"the decision that was given up is left to its time-out: {error}")
         return
     yield EndAll(tuple(handle.transaction for handle in handles), commit=False)
-
-
-def is_ours(found: TransactionDescription | None, identity: ProducerIdentity) -> bool:
-    """Whether the coordinator still has the id as it gave it to us."""
-    return found is not None and (found.producer_id, found.producer_epoch) == (
-        identity.producer_id,
-        identity.epoch,
-    )
 
 
 def forget(sink_key: str, execution: Execution | None = None) -> Effects[None]:

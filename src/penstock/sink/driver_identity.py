@@ -4,20 +4,30 @@
 A JVM that another one has taken over from must never write again, however long it slept. So it has to be recognised:
 by host, process id and start time, which together are never given twice. The planner process is a child of that JVM
 which Spark may replace at any time; it is known by a random token, made by each process for itself.
+
+Whether a driver still runs can only be told where its process id means something: under the same running kernel, and
+in the same space of process ids, which a container has for itself. That is its *place*. The host's name says too
+little: containers and machines share names.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import platform
 import secrets
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _PROC = Path("/proc")
-_START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted behind the command's closing parenthesis
+# Of /proc/<pid>/stat, counted behind the command's closing parenthesis.
+_THREADS_FIELD = 17
+_START_TIME_FIELD = 19
+_ENDED_STATES = ("Z", "X", "x")
 _MAX_ANCESTORS = 64
+_MORE_THAN_ANY_PID = 1 << 31
 
 
 class Jvm(NamedTuple):
@@ -38,16 +48,56 @@ class DriverIdentity(NamedTuple):
         jvm: what is replaced when a job is started anew.
         planner_pid: the process that plans batches for it.
         token: told by no two planner processes.
+        place: where the JVM's process id means something; empty where that cannot be told.
     """
 
     jvm: Jvm
     planner_pid: int
     token: str
+    place: str = ""
 
     @classmethod
     def current(cls) -> DriverIdentity:
         """The driver that this process plans for."""
-        return cls(_current_jvm(), os.getpid(), _process_token())
+        return cls(_current_jvm(), os.getpid(), _process_token(), current_place())
+
+
+class Life(enum.Enum):
+    """Whether a driver runs, as far as it can be told from here."""
+
+    RUNS = "it runs"
+    ENDED = "it has ended"
+    UNKNOWN = "whether it runs is not known here"
+
+
+def life_of(jvm: Jvm, place: str) -> Life:
+    """Whether the process of an owner record is there; `place` is that of the record."""
+    if not place or place != current_place() or not 0 < jvm.pid < _MORE_THAN_ANY_PID:
+        return Life.UNKNOWN
+    try:
+        os.kill(jvm.pid, 0)
+    except ProcessLookupError:
+        return Life.ENDED
+    except OSError:  # it is there, and somebody else's
+        pass
+    found = _look_at(jvm.pid)
+    if found is None:
+        return Life.UNKNOWN  # hidden from us, or gone since
+    return Life.RUNS if found.started == jvm.started and not found.ended else Life.ENDED
+
+
+@cache
+def current_place() -> str:
+    """Under which running kernel, and in which space of process ids, this process is; empty when it is not known."""
+    try:
+        if _PROC.is_dir():
+            boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+            return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
+        asked = ["sysctl", "-n", "kern.bootsessionuuid"]  # macOS
+        answer = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603
+        return answer.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 # This process's token, by its id: a child made by a fork must not speak in its parent's name.
@@ -83,6 +133,7 @@ class _Process(NamedTuple):
     command: str
     parent: int
     started: str
+    ended: bool = False  # and its parent has not asked for its exit code yet
 
 
 def _look_at(pid: int) -> _Process | None:
@@ -99,7 +150,8 @@ def _from_proc(pid: int) -> _Process | None:
     command = stat[stat.index("(") + 1 : stat.rindex(")")]
     fields = stat[stat.rindex(")") + 2 :].split()
     # Start times count from the boot, so that they mean nothing without it.
-    return _Process(command, int(fields[1]), f"{boot}:{fields[_START_TIME_FIELD]}")
+    ended = fields[0] in _ENDED_STATES and int(fields[_THREADS_FIELD]) <= 1
+    return _Process(command, int(fields[1]), f"{boot}:{fields[_START_TIME_FIELD]}", ended)
 
 
 def _from_ps(pid: int) -> _Process | None:

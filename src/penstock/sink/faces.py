@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -24,10 +23,8 @@ from penstock.sink.settings import SinkSettings
 # Of this process; a child made by a fork starts anew.
 _clients = IdleClients()
 _readers = LogReaders()
-# Last used last. What is forgotten is found out again at the brokers; only the numbers of executions must never be had
-# twice, so that they are counted for the whole process.
+# Last used last. What is forgotten is found out again at the brokers.
 _memories: dict[tuple[int, str, str, str], PlannerMemory] = {}
-_numbers = itertools.count(1)
 _MAX_MEMORIES = 256  # a process that writes one batch job after the other meets a new sink each time
 
 
@@ -129,7 +126,7 @@ def _memory(settings: SinkSettings, driver: DriverIdentity) -> PlannerMemory:
     if memory is None:
         for stale in [each for each in _memories if each[0] != pid]:
             del _memories[stale]
-        memory = PlannerMemory(numbers=_numbers)
+        memory = PlannerMemory()
     _memories[place] = memory
     while len(_memories) > _MAX_MEMORIES:
         del _memories[next(iter(_memories))]

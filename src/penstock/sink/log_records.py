@@ -67,10 +67,14 @@ class Claim(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Who may write: one planner process of one JVM.
+    """Who may write: one JVM, with as many planner processes as it likes.
 
     Attributes:
+        planner_pid: the planner process that took the sink over, and `token` its token.
         previous: JVMs that had the sink before and must not come back, latest first.
+        producer_id: of the coordinator's id when the record was written. Executions of the generation are numbered by
+            the epochs under it; -1 in records of releases whose planner processes counted for themselves.
+        place: where the JVM's process id means something; see `driver_identity`.
     """
 
     generation: int
@@ -78,17 +82,19 @@ class Owner(NamedTuple):
     planner_pid: int
     token: str
     previous: tuple[Jvm, ...] = ()
+    producer_id: int = -1
+    place: str = ""
 
-    def is_process(self, driver: DriverIdentity) -> bool:
-        """Whether the driver is this very planner process."""
-        return self.token == driver.token and self.jvm == driver.jvm
+    def covers(self, driver: DriverIdentity, producer_id: int) -> bool:
+        """Whether the driver may go on in this generation, with the coordinator's id as it has it now."""
+        return self.jvm == driver.jvm and self.producer_id == producer_id
 
-    def successor(self, driver: DriverIdentity) -> Owner:
+    def successor(self, driver: DriverIdentity, producer_id: int) -> Owner:
         """The owner record by which a driver takes over."""
         previous = [jvm for jvm in self.previous if jvm != driver.jvm]
         if self.jvm != driver.jvm:
             previous = [self.jvm, *(jvm for jvm in previous if jvm != self.jvm)]
-        return _owned_by(driver, self.generation + 1, tuple(previous[:MAX_PREVIOUS_OWNERS]))
+        return _owned_by(driver, self.generation + 1, tuple(previous[:MAX_PREVIOUS_OWNERS]), producer_id)
 
 
 class Decision(NamedTuple):
@@ -118,13 +124,15 @@ class Decision(NamedTuple):
 # ---- writing
 
 
-def first_owner(driver: DriverIdentity) -> Owner:
+def first_owner(driver: DriverIdentity, producer_id: int) -> Owner:
     """The owner record of a new sink."""
-    return _owned_by(driver, 1, ())
+    return _owned_by(driver, 1, (), producer_id)
 
 
-def _owned_by(driver: DriverIdentity, generation: int, previous: tuple[Jvm, ...]) -> Owner:
-    return Owner(generation, driver.jvm, driver.planner_pid, driver.token, previous)
+def _owned_by(driver: DriverIdentity, generation: int, previous: tuple[Jvm, ...], producer_id: int) -> Owner:
+    return Owner(
+        generation, driver.jvm, driver.planner_pid, driver.token, previous, producer_id, driver.place
+    )
 
 
 def claim_record(sink_key: str, claim: Claim) -> KeyValue:
@@ -143,6 +151,8 @@ def owner_record(sink_key: str, owner: Owner) -> KeyValue:
         planner_pid=owner.planner_pid,
         token=owner.token,
         previous=[list(jvm) for jvm in owner.previous],
+        producer_id=owner.producer_id,
+        place=owner.place,
     )
     return KeyValue(Key("owner", sink_key).encode(), value)
 
@@ -297,6 +307,8 @@ def parse_owner(raw: bytes) -> Owner:
         int(values["planner_pid"]),
         str(values["token"]),
         tuple(map(jvm_from_json, values["previous"])),
+        int(values.get("producer_id", -1)),
+        str(values.get("place", "")),
     )
 
 

@@ -12,11 +12,12 @@ from penstock.sink.settings import OnRestoredCheckpoint
 
 
 class Execution(NamedTuple):
-    """One run of one batch; later ones are greater.
+    """One run of one batch; later ones are greater, and none has the number of another.
 
     Attributes:
-        generation: which planner process, counted over the life of the sink.
-        number: which batch of that process.
+        generation: how often the sink had been taken over.
+        number: the epoch of the coordinator's id, under the producer id that the generation began with. Coordinators
+            give each out once, and greater ones later, whichever process asks.
     """
 
     generation: int

@@ -8,14 +8,15 @@ Rules:
 3. The sink's name is in the log before its coordinator's id is first used. So an id that brokers know, without a name
    in the log, means that the log is lost, however often a first start died half-way.
 4. What was decided is finished before anything else is done, whichever query decided it.
-5. Cleaning up is for the readers' sake only, who wait for open transactions: what goes wrong there stops nothing.
+5. The planner processes of one JVM are one owner. None of them counts executions: (generation, epoch of the
+   coordinator's id) is given once and grows, whichever process plans. When the id gets another producer id, because its
+   epochs are used up or brokers have forgotten it, a generation begins.
+6. Cleaning up is for the readers' sake only, who wait for open transactions: what goes wrong there stops nothing.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock.errors import (
     BrokerError,
@@ -38,7 +39,7 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
-from penstock.sink.log_records import Claim, Owner, claim_record, first_owner, owner_record
+from penstock.sink.log_records import Claim, Decision, Owner, claim_record, first_owner, owner_record
 from penstock.sink.log_view import SinkView
 from penstock.sink.names import TaskId, coordinator_id, probe_id
 from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
@@ -62,29 +63,17 @@ _MAX_TAKEOVERS = 20
 
 @dataclass
 class PlannerMemory:
-    """What one planner process remembers of one sink; of no use to any other process.
+    """What one planner process remembers of one sink; what it forgets is found out anew.
 
     Attributes:
-        generation: the one in which it owns the sink, as it last saw it.
-        number: of its last execution in that generation.
         cleaned_at: when it last cleaned up, monotonic seconds.
         timeout_ms: the tasks' transaction time-out that brokers have accepted; 0 while it is not known.
         log_checked: the log's topic was looked at.
-        numbers: those of the process, for all of its sinks. Two memories may be of one sink, whose cluster was named in
-            two ways: they must not count apart.
     """
 
-    generation: int = 0
-    number: int = 0
-    cleaned_at: float = field(default=-CLEAN_UP_SECONDS)
+    cleaned_at: float = -CLEAN_UP_SECONDS
     timeout_ms: int = 0
     log_checked: bool = False
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def next_execution(self, generation: int) -> Execution:
-        """A number that no execution of this process has had."""
-        self.generation, self.number = generation, next(self.numbers)
-        return Execution(generation, self.number)
 
 
 def prepare_steps(
@@ -121,14 +110,11 @@ def prepare_steps(
     _check_topic(settings, view)
     if not memory.timeout_ms:
         memory.timeout_ms = yield from _find_timeout(settings)
-    previous = Execution(memory.generation, memory.number)
-    execution = memory.next_execution(view.owner.generation)
-    # An execution that was not decided has failed, and has left transactions open.
-    repeated = previous.generation == execution.generation
-    failed = repeated and (view.decision is None or view.decision.execution != previous)
+    execution = Execution(view.owner.generation, coordinator.epoch)
+    failed = not _follows(execution, view.decision, coordinator)
     if took_over or failed or now - memory.cleaned_at >= CLEAN_UP_SECONDS:
         memory.cleaned_at = now
-        yield from clean_up(key, execution.generation, coordinator.end_txn_version)
+        yield from clean_up(key, execution.generation, coordinator)
     yield Reached(Step.PREPARED, {"execution": execution})
     return BatchPlan(
         stamp=ExecutionStamp(key, execution, coordinator),
@@ -139,6 +125,14 @@ def prepare_steps(
         cluster=settings.cluster,
         repair=repair,
     )
+
+
+def _follows(execution: Execution, decision: Decision | None, coordinator: ProducerIdentity) -> bool:
+    """Whether the execution before this one was decided; if not it has failed, and has left transactions open."""
+    if decision is None or decision.execution.generation != execution.generation:
+        return False
+    # Taking the id raises its epoch; in the newer protocol the end of a transaction does so, too.
+    return execution.number - decision.execution.number <= (2 if coordinator.joins_by_writing else 1)
 
 
 def _introduce(settings: SinkSettings, driver: DriverIdentity) -> Effects[int]:
@@ -186,13 +180,18 @@ def _become_owner(
         _refuse_if_replaced(settings, view, driver)
         if view.claim is None:
             raise _log_lost(settings)
-        if view.owner is not None and view.owner.is_process(driver):
+        if view.owner is not None and view.owner.covers(driver, coordinator.producer_id):
             return coordinator, view, took_over
         if _generation(view) > began_with and view.owner is not None and view.owner.jvm != driver.jvm:
             # It started after us. We may have slept in between for long, before we ever were an owner.
             raise _superseded(settings, view.owner)
         yield from _check_permissions(settings, coordinator, view.owner)
-        owner = first_owner(driver) if view.owner is None else view.owner.successor(driver)
+        producer_id = coordinator.producer_id
+        owner = (
+            first_owner(driver, producer_id)
+            if view.owner is None
+            else view.owner.successor(driver, producer_id)
+        )
         took_over = True
         try:
             yield from write_in_transaction(coordinator, key, [owner_record(key, owner)])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.control.pool import Completion
 from penstock.control.producing import KeyValue
+from penstock.control.transactions import TransactionDescription
 from penstock.errors import (
     BrokerError,
     DecidedDataLostError,
@@ -48,6 +49,14 @@ def init_producer(transactional_id: str, timeout_ms: int) -> Effects[ProducerIde
     except BrokerError as error:
         raise explain_refusal(error, f"use the transactional id {transactional_id!r}") from error
     return identity
+
+
+def is_ours(found: TransactionDescription | None, identity: ProducerIdentity) -> bool:
+    """Whether the coordinator still has the id as it gave it to us."""
+    return found is not None and (found.producer_id, found.producer_epoch) == (
+        identity.producer_id,
+        identity.epoch,
+    )
 
 
 def write_in_transaction(

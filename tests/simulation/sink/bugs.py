@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -254,6 +254,19 @@ def goes_on_in_doubt() -> Patch:
     return _in("commit_steps", make)
 
 
+def both_count_for_themselves() -> Patch:
+    """Planner processes of one driver are one owner, and each counts the executions that it has planned."""
+    prepare = Protocol.prepare
+
+    def counting(self: Protocol, process: Process, app: Application) -> Any:
+        plan = prepare(self, process, app)
+        number = process.memory["executions"] = process.memory.get("executions", 0) + 1
+        execution = plan.execution._replace(number=number)
+        return replace(plan, stamp=replace(plan.stamp, execution=execution))
+
+    return mock.patch.object(Protocol, "prepare", counting)
+
+
 @dataclass(frozen=True)
 class Bug:
     """A mistake.
@@ -284,8 +297,9 @@ _BUGS = (
     Bug(cleans_by_prefix, None, 1008),
     Bug(prepares_twice, None, 1000),
     Bug(finishes_own_query_only, None, 1014),
-    Bug(forgets_doubt, Theme.LATE_INIT, 1107),
+    Bug(forgets_doubt, Theme.LATE_INIT, 1086),
     Bug(goes_on_in_doubt, None, 1021),
+    Bug(both_count_for_themselves, None, 1000),
 )
 BUGS = {bug.name: bug for bug in _BUGS}
 

@@ -4,6 +4,9 @@
 As Spark does: offsets are written down, the writer is prepared in a planner process, tasks run, commit() runs in
 another process, and only then the batch is written down as committed. After a failed commit(), or a task that failed
 too often, abort() gets the messages there are, and the query stops.
+
+There are two planner processes, which take turns by chance as in an application with two queries. One may die between
+plan and commit, and one may go on for a moment with a plan that nobody waits for, as the query was stopped meanwhile.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from simulation.sink.run import SinkSimulation
 
 _ROWS_OFTEN_NONE = 0.08
+_PLANNERS = 2
+_PLANNER_DIES = 0.1
+_PLANNER_ABANDONED = 0.06
 
 
 class ProcessDied(Exception):
@@ -96,7 +102,8 @@ class Application:
         self.name = f"driver {self.number}"
         self.jvm = Process(sim.stage, self.name)
         self.pids = 0
-        self.planner: Process | None = None
+        self.planner: Process | None = None  # the one that plans, or has planned last
+        self.planners: list[Process] = []
         self.committer: Process | None = None
         self.workers: list[Worker] = []
         self.turns = 0
@@ -116,7 +123,7 @@ class Application:
         return self.main is not None and self.main.ended
 
     def processes(self) -> list[Process]:
-        return [each for each in (self.jvm, self.planner, self.committer) if each is not None]
+        return [self.jvm, *self.planners, *([] if self.committer is None else [self.committer])]
 
     def owns(self, process: Process) -> bool:
         return process in self.processes()
@@ -153,9 +160,8 @@ class Application:
 
     def kill(self, *, orphans: bool = False) -> None:
         self.jvm.kill()
-        for process in (self.planner, self.committer):
-            if process is not None and not orphans:
-                process.kill()
+        for process in () if orphans else self.processes():
+            process.kill()
         for worker in self.workers:
             if self.rng.random() >= self.sim.plan.zombies:
                 worker.process.kill()
@@ -218,14 +224,31 @@ class Application:
 
     def _prepare(self) -> Any:
         sim = self.sim
+        self.planners = [process for process in self.planners if process.alive]
+        if len(self.planners) == _PLANNERS:
+            self.planner = self.rng.choice(self.planners)
+        else:
+            self.planner = None
+        if self.planner is not None and not sim.calm and self.rng.random() < _PLANNER_ABANDONED:
+            self._abandon(self.planner)
         begun_at = sim.clock.time
         try:
             plan = self._call("planner", "prepare", lambda process: sim.protocol.prepare(process, self))
         except SinkSupersededError as error:
             sim.on_refused(self, error)
             raise
-        sim.on_prepared(self, begun_at, repairs=plan.repair is not None)
+        sim.on_prepared(self, begun_at, plan)
+        if self.planner is not None and not sim.calm and self.rng.random() < _PLANNER_DIES:
+            self.planner.kill()
         return plan
+
+    def _abandon(self, planner: Process) -> None:
+        """The query is stopped while it is planned: Spark kills the planner, which goes on until the signal comes."""
+        self.planners.remove(planner)
+        planner.spawn("prepare, unwanted", lambda: self.sim.protocol.prepare(planner, self))
+        self.stage.sleep(self.rng.random() * 0.3)
+        self.stage.after(self.rng.random() * 3, planner.kill)
+        raise ProcessDied(f"the query was stopped while {planner.name} was planning")
 
     def _abort(self, messages: list[Any], number: int) -> None:
         """Spark calls it after a failure, and only writes down what it raises."""
@@ -244,6 +267,8 @@ class Application:
             process = Process(self.stage, f"{self.name} {where} {self.pids}")
             process.memory["pid"] = self.pids
             setattr(self, where, process)
+            if where == "planner":
+                self.planners.append(process)
         serving = process
         actor = serving.spawn(name, lambda: work(serving))
         self.stage.join([actor])

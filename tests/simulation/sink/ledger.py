@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.records.reader import Record
+from penstock.sink import Execution
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.transaction_state import Transaction
 
@@ -62,6 +63,8 @@ class Ledger:
     # By the id of a sink's coordinator: when its last decision was made, and which drivers had it since when.
     decided_at: dict[str, float] = field(default_factory=dict)
     owners: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    # Likewise: the executions that were planned, and when.
+    executions: dict[str, list[tuple[Execution, float]]] = field(default_factory=dict)
 
     def batch(self, query_id: str, number: int, count: int, *, may_repeat: bool) -> BatchEntry:
         """The batch, with as many rows as when it was planned first."""
@@ -98,6 +101,16 @@ class Ledger:
                 f"driver {driver} takes the sink over again; owners were {[each for each, _ in owners]}"
             )
         owners.append((driver, now))
+
+    def on_execution(self, coordinator: str, execution: Execution, begun_at: float, now: float) -> None:
+        """A batch was planned: its execution has a number of its own, and a greater one than all that were there."""
+        given = self.executions.setdefault(coordinator, [])
+        if any(execution == other for other, _ in given):
+            self.violate(f"the execution {execution} of {coordinator} is given a second time")
+        newest = max((other for other, at in given if at < begun_at), default=execution)
+        if newest > execution:
+            self.violate(f"the execution {execution} of {coordinator} is planned after {newest}")
+        given.append((execution, now))
 
     def is_owner(self, coordinator: str, driver: int) -> bool:
         """Whether the sink belongs to the driver now."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import DecidedDataLostError, KafkaError, RestoredCheckpointError, SinkSupersededError
-from penstock.sink import Step, Written, seam
+from penstock.sink import BatchPlan, Step, Written, seam
 from penstock.sink.names import coordinator_id
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
@@ -179,12 +179,13 @@ class SinkSimulation:
     def state_of(self, app: Application) -> SinkState:
         return next(state for state in self.sinks if app in state.applications)
 
-    def on_prepared(self, app: Application, begun_at: float, *, repairs: bool) -> None:
+    def on_prepared(self, app: Application, begun_at: float, plan: BatchPlan) -> None:
         state = self.state_of(app)
+        self.ledger.on_execution(self._coordinator(app), plan.execution, begun_at, self.clock.time)
         owner = self.ledger.replaced(self._coordinator(app), app.number, begun_at)
         if owner is not None:
             self.violate(f"{app.name} may go on, although driver {owner} has taken over")
-        if repairs:
+        if plan.repair is not None:
             self.report.repairs += 1  # until it is done, part of a batch is visible
         elif self.ledger.replaced(self._coordinator(app), app.number, self.clock.time) is None:
             self.ledger.check_whole(

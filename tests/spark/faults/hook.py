@@ -46,7 +46,8 @@ def _place(facts: Mapping[str, Any]) -> dict[str, Any]:
     if _last_batch[0] is not None:
         place["batch"] = _last_batch[0]
     if "execution" in facts:
-        place["batch"] = facts["execution"].number - 1  # right in the program's first run
+        # Right in the program's first run: the sink's first batch has the epoch 2, each decided one takes two.
+        place["batch"] = facts["execution"].number // 2 - 1
     context = TaskContext.get()
     if context is not None:
         place |= {"partition": context.partitionId(), "attempt": context.attemptNumber()}
