@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 
 class TopicPartition(NamedTuple):
@@ -148,6 +148,39 @@ class ConsumerGroupMetadata(NamedTuple):
         """Whether the group's coordinator can check the member, so that one that was replaced is refused."""
         return self.generation_id >= 0 or bool(self.member_id) or self.group_instance_id is not None
 
+
+class ConfluentPosition(Protocol):
+    """A TopicPartition of confluent-kafka, which has the offset in it."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class GroupFields(Protocol):
+    """A ConsumerGroupMetadata of any library."""
+
+    @property
+    def group_id(self) -> Any:
+        """The group."""
+
+    @property
+    def generation_id(self) -> Any:
+        """The group's generation, -1 when there is none."""
+
+    @property
+    def member_id(self) -> Any:
+        """The member."""
+
+    @property
+    def group_instance_id(self) -> Any:
+        """Its lasting name, if it has one."""
+
+
+# What `send_offsets_to_transaction` takes; see `penstock.consumer_groups`. Keys and values of a mapping may be those of
+# another library: (topic, partition), and an int or something with an offset.
+PositionsLike = Mapping[Any, Any] | Iterable[ConfluentPosition]
+GroupLike = str | bytes | GroupFields
 
 HeadersLike = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 

@@ -17,13 +17,13 @@ from network.fakes import FakeBroker, FakeNetwork, Peer, Received, api_versions_
 from producer.fakes_sender import Rig
 
 from penstock._ticket import Ticket
+from penstock.consumer_groups import as_group
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer.assembly import assemble
 from penstock.producer.config import ProducerConfig
 from penstock.producer.sequences import ProducerIdentity
 from penstock.producer.transactions import TxnState
 from penstock.producer.txn_manager import TransactionManager
-from penstock.producer.txn_parts import group_metadata
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -92,7 +92,7 @@ class TransactionCalls(Rig):
         self, offsets: Mapping[tuple[str, int], int], group: str | ConsumerGroupMetadata = "g"
     ) -> Ticket[None]:
         positions = {TopicPartition(*place): OffsetAndMetadata(offset) for place, offset in offsets.items()}
-        return self.manager.send_offsets(positions, group_metadata(group))
+        return self.manager.send_offsets(positions, as_group(group))
 
     def send_offsets(
         self, offsets: Mapping[tuple[str, int], int], group: str | ConsumerGroupMetadata = "g"

@@ -16,6 +16,7 @@ from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of
 from producer.test_idempotence import some_fault
 from producer.test_response_policy import FAIL, RETRY, RETRY_AND_REFRESH, cases
 
+from penstock.consumer_groups import as_group
 from penstock.errors import (
     BrokerError,
     DeliveryTimeoutError,
@@ -33,7 +34,6 @@ from penstock.errors import (
 )
 from penstock.producer.sequences import ProducerIdentity
 from penstock.producer.transactions import TxnState
-from penstock.producer.txn_parts import group_metadata
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -416,12 +416,12 @@ def test_an_answer_that_does_not_fit_poisons_the_producer():
 )
 def test_a_group_is_an_id_or_says_who_asks(group, error):
     with pytest.raises(error):
-        group_metadata(group)
+        as_group(group)
 
 
 def test_a_group_may_be_given_in_two_ways():
-    assert group_metadata("g") == ConsumerGroupMetadata("g")
-    assert group_metadata(ConsumerGroupMetadata("g", 3, "m")).generation_id == 3
+    assert as_group("g") == ConsumerGroupMetadata("g")
+    assert as_group(ConsumerGroupMetadata("g", 3, "m")).generation_id == 3
 
 
 def test_a_request_that_cannot_be_written_does_not_hold_up_the_rest():

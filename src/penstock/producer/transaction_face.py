@@ -7,24 +7,18 @@ only the same call may be made again: it then waits for the same outcome.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
-from types import NoneType
-from typing import Any
 
 from penstock._ticket import Ticket
+from penstock.consumer_groups import as_group, as_positions
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.client_metrics import add_nanoseconds
 from penstock.producer.delivery import forbid_on_io_thread
 from penstock.producer.txn_manager import TransactionManager
-from penstock.producer.txn_parts import group_metadata
 from penstock.transaction_handle import TransactionHandle
-from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-
-_LARGEST_OFFSET = 2**63 - 1
-# Of the topic, the partition, the offset, its metadata and its leader epoch.
-_OFFSET_KINDS: tuple[type | tuple[type, ...], ...] = (str, int, int, (str, NoneType), int)
+from penstock.types import GroupLike, PositionsLike
 
 
 class TransactionFace:
@@ -74,21 +68,28 @@ class TransactionFace:
 
     def send_offsets_to_transaction(
         self,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
-        group: str | ConsumerGroupMetadata,
+        offsets: PositionsLike,
+        group: GroupLike,
     ) -> None:
         """Make the positions of a consumer group part of the transaction.
 
+        Both are taken as the consumers of confluent-kafka, kafka-python and aiokafka give them.
+
         Args:
-            offsets: the next offset to be read, for each partition.
-            group: the group's id or, better, with member and generation, so that a member that was replaced is refused.
+            offsets: the next offset to be read, for each partition: a mapping, or confluent-kafka's list.
+            group: the group's id or, better, with member and generation, so that a member that was replaced is refused:
+                a ConsumerGroupMetadata, what confluent-kafka's `consumer_group_metadata()` or kafka-python's
+                `group_metadata()` gives.
+
+        Raises:
+            TypeError, ValueError: one of them is nothing of that.
         """
         manager = self._transactions("send_offsets_to_transaction", waits=True)
-        group = group_metadata(group)
-        positions = _positions(offsets)
+        member = as_group(group)
+        positions = as_positions(offsets)
         if not positions:
             return
-        self._finish(manager, manager.send_offsets(positions, group), "send_offsets_to_transaction")
+        self._finish(manager, manager.send_offsets(positions, member), "send_offsets_to_transaction")
 
     def commit_transaction(self) -> None:
         """Send what is left, and commit.
@@ -169,17 +170,3 @@ class TransactionFace:
             raise self._no_answer(call)
         manager.fetched(ticket)
         return ticket.result
-
-
-def _positions(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
-    positions = {}
-    for partition, offset in offsets.items():
-        place = TopicPartition(*partition)
-        position = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        for value, kinds in zip((*place, *position), _OFFSET_KINDS, strict=True):
-            if not isinstance(value, kinds):
-                raise TypeError(f"{value!r} is out of place in the offset {partition!r}: {offset!r}")
-        if not 0 <= position.offset <= _LARGEST_OFFSET:
-            raise ValueError(f"the offset of {place} must be a number from 0 on, not {position.offset!r}")
-        positions[place] = position
-    return positions

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small values around the TransactionManager: its settings, its surroundings, and what it is given and raises."""
+"""Small values around the TransactionManager: its settings, its surroundings, and what it raises."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.errors import KafkaError, TransactionAbortableError
 from penstock.producer.txn_cluster import ClusterFacts
-from penstock.types import ConsumerGroupMetadata
 
 _INVALID_TXN_STATE = 48
 
@@ -58,22 +57,3 @@ def for_the_transaction(error: KafkaError) -> KafkaError:
     wrapped = TransactionAbortableError(f"a record was not delivered: {error}")
     wrapped.__cause__ = error
     return wrapped
-
-
-def group_metadata(group: Any) -> ConsumerGroupMetadata:
-    """A group given as its id, or with member and generation.
-
-    Raises:
-        TypeError, ValueError: it is neither, or a generation comes without a member.
-    """
-    if isinstance(group, str):
-        group = ConsumerGroupMetadata(group)
-    if not isinstance(group, ConsumerGroupMetadata):
-        raise TypeError(f"group must be a group id or a ConsumerGroupMetadata, not {type(group).__name__}")
-    if not group.group_id:
-        raise ValueError("the group id must not be empty")
-    if group.generation_id > 0 and not group.member_id:
-        raise ValueError(
-            f"generation {group.generation_id} of group {group.group_id!r} comes without a member id"
-        )
-    return group

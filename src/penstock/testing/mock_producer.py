@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock._time import Clock, SystemClock
+from penstock.consumer_groups import as_group, as_positions
 from penstock.errors import IllegalStateError, KafkaError, ProducerClosedError, ProducerFencedError
 from penstock.serializers import BytesSerializer, MutableHeaders, serialize_part
 from penstock.testing.mock_bulk import MockBulkFace
@@ -30,9 +31,17 @@ from penstock.testing.mock_delivery import MockDelivery, OnDelivery
 from penstock.testing.mock_options import InjectedErrors, MockPlugins, merge_options
 from penstock.testing.mock_outbox import MockOutbox, PendingRecord
 from penstock.testing.mock_placement import MockPartitionInfo, MockPlacement, MockTopics
-from penstock.testing.mock_transactions import GroupOffsets, MockTransactions, checked_offsets
+from penstock.testing.mock_transactions import GroupOffsets, MockTransactions
 from penstock.transaction_handle import TransactionHandle
-from penstock.types import NO_CALLBACK, HeadersLike, ProducerRecord, TopicPartition, as_headers
+from penstock.types import (
+    NO_CALLBACK,
+    GroupLike,
+    HeadersLike,
+    PositionsLike,
+    ProducerRecord,
+    TopicPartition,
+    as_headers,
+)
 
 
 class MockProducer(MockBulkFace):
@@ -213,27 +222,25 @@ class MockProducer(MockBulkFace):
             self._injected.maybe_raise("begin_transaction")
             self._transactions.begin()
 
-    def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
+    def send_offsets_to_transaction(self, offsets: PositionsLike, group: GroupLike) -> None:
         """Let the transaction commit a consumer group's offsets.
 
         Args:
             offsets: the offset of the next record to read, by partition. Empty: nothing is done.
-            group: the group's id.
+            group: the group; of one given with member and generation only the id is kept.
 
         Raises:
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
+            TypeError, ValueError: an argument is wrong.
         """
-        if not isinstance(group, str):
-            raise TypeError(f"group must be a str, not {type(group).__name__}")
-        if not group:
-            raise ValueError("group must not be empty")
-        checked = checked_offsets(offsets)
+        group_id = as_group(group).group_id
+        checked = {place: position.offset for place, position in as_positions(offsets).items()}
         call = "send_offsets_to_transaction"
         with self._lock:
             self._check_call_locked(call, lambda state: state.check_open(f"{call}()"))
             if checked:
-                self._transactions.add_offsets(checked, group)
+                self._transactions.add_offsets(checked, group_id)
 
     def commit_transaction(self) -> None:
         """Acknowledge what is pending and publish the transaction: its records become history.

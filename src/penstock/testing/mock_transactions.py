@@ -11,7 +11,6 @@ From anywhere `fence` leads to a state without a way out, as when a newer produc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from penstock.errors import IllegalStateError, KafkaError, ProducerFencedError, TransactionAbortableError
 from penstock.transaction_handle import TransactionHandle
@@ -169,24 +168,3 @@ class MockTransactions:
 
 def _fenced_error() -> ProducerFencedError:
     return ProducerFencedError("a newer producer with the same transactional id has taken over")
-
-
-def checked_offsets(offsets: Any) -> dict[TopicPartition, int]:
-    """Offsets given by a user, as a new dict.
-
-    Raises:
-        TypeError: they are not a mapping of (topic, partition) to int.
-        ValueError: an offset is negative.
-    """
-    if not isinstance(offsets, Mapping):
-        raise TypeError(f"offsets must map TopicPartition to int, not {type(offsets).__name__}")
-    checked: dict[TopicPartition, int] = {}
-    for place, offset in offsets.items():
-        if not isinstance(place, tuple) or len(place) != 2:
-            raise TypeError(f"offsets must have TopicPartition keys, not {place!r}")
-        if not isinstance(offset, int) or isinstance(offset, bool):
-            raise TypeError(f"the offset of {place} must be an int, not {type(offset).__name__}")
-        if offset < 0:
-            raise ValueError(f"the offset of {place} must not be negative: {offset}")
-        checked[TopicPartition(*place)] = offset
-    return checked
