@@ -102,6 +102,8 @@ class TransactionHandle:
             values = json.loads(text)
         except ValueError as error:  # also what is not UTF-8
             raise ValueError(f"not the JSON of a TransactionHandle: {error}") from error
+        except RecursionError:
+            raise ValueError("not the JSON of a TransactionHandle: it is nested too deeply") from None
         if not isinstance(values, dict):
             found = type(values).__name__
             raise ValueError(f"not the JSON of a TransactionHandle: {found} instead of an object")  # noqa: TRY004

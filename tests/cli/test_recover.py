@@ -17,8 +17,10 @@ from penstock.sink import (
     DecisionState,
     Execution,
     HandleState,
+    LogState,
     OpenTransaction,
     SinkState,
+    StrayRecord,
     TaskHandle,
 )
 from penstock.sink import sink_key as key_of
@@ -67,11 +69,13 @@ class FakeSinks:
 
     def __init__(self) -> None:
         self.states = {KEY: UNFINISHED}
+        self.strays: tuple[StrayRecord, ...] = ()
         self.rolled: list[tuple[str, bool]] = []
         self.error: KafkaError | None = None
 
-    def inspect(self, client: Any, key: str | None, *, log_topic: str) -> list[SinkState]:
-        return [state for state in self.states.values() if key in (None, state.sink_key)]
+    def inspect(self, client: Any, key: str | None, *, log_topic: str) -> LogState:
+        sinks = [state for state in self.states.values() if key in (None, state.sink_key)]
+        return LogState(sinks, self.strays, len(self.strays))
 
     def roll(self, client: Any, key: str, *, log_topic: str, accept_loss: bool) -> CommitReport:
         self.rolled.append((key, accept_loss))
@@ -84,7 +88,7 @@ class FakeSinks:
 @pytest.fixture
 def sinks(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSinks]:
     fake = FakeSinks()
-    monkeypatch.setattr(recover, "inspect_sinks", fake.inspect)
+    monkeypatch.setattr(recover, "inspect_log", fake.inspect)
     monkeypatch.setattr(recover, "roll_forward", fake.roll)
     monkeypatch.setattr(recover, "look", lambda *_: None)
     return fake
@@ -284,3 +288,41 @@ def test_an_address_where_nobody_listens_is_said_soon_and_once(capsys: pytest.Ca
     assert said.startswith("penstock: no broker can be reached at 127.0.0.1:1 within 0.2 s: ")
     assert "connection refused" in said
     assert "--bootstrap-servers" in said
+
+
+def test_what_others_wrote_cannot_repaint_the_terminal(
+    sinks: FakeSinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "x\x1b[2J\n  to do        nothing\u202e\ud800\x9b"
+    assert UNFINISHED.decision is not None
+    state = UNFINISHED._replace(
+        sink_id=evil,
+        owner=Jvm(evil, 1, "s"),
+        last_decided={evil: 1},
+        decision=UNFINISHED.decision._replace(query_id=evil, topic=evil),
+    )
+    sinks.states = {KEY: state, "0" * 16: SinkState("0" * 16, None, None, None, -1, 0, unreadable=evil)}
+    sinks.strays = (StrayRecord(0, 17, None, evil),)
+    sinks.error = DecisionInDoubtError(evil)
+    assert main(["recover", "--all"]) == 1
+    said = capsys.readouterr()
+    shown = said.out + said.err
+    assert [each for each in shown if not each.isprintable() and each != "\n"] == []
+    assert shown.splitlines().count("  to do        nothing") == 0
+    assert "x\\x1b[2J\\n" in said.out
+    shown.encode()
+    main(["recover", "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["sinkId"] == evil
+
+
+def test_records_that_do_not_count_are_named(sinks: FakeSinks, capsys: pytest.CaptureFixture[str]) -> None:
+    sinks.states = {KEY: FINISHED}
+    sinks.strays = (
+        StrayRecord(0, 17, None, "its key is not one of a sink"),
+        *(StrayRecord(1, n, KEY, "it was not written in a transaction") for n in range(30)),
+    )
+    assert main(["recover", "--decision-topic", "team-a"]) == 0
+    said = capsys.readouterr().err
+    assert "team-a-0, offset 17: its key is not one of a sink" in said
+    assert f"team-a-1, offset 0 (sink key {KEY}): it was not written in a transaction" in said
+    assert "11 more of them, do not count" in said

@@ -68,8 +68,8 @@ def test_what_others_put_into_the_topic_is_passed_over(raw: bytes | None) -> Non
 
 
 def test_a_newer_format_is_refused() -> None:
-    newer = b'{"format":2,"kind":"owner","sink":"x"}'
-    assert records.sink_key_in(newer) == "x"
+    newer = b'{"format":2,"kind":"owner","sink":"0123456789abcdef"}'
+    assert records.sink_key_in(newer) == KEY
     with pytest.raises(SinkLogLostError, match="newer release"):
         records.check_format(newer)
     with pytest.raises(SinkLogLostError, match="newer release"):

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import struct
+from dataclasses import replace
 
 import pytest
 from sink.test_log_records import decided, handle
@@ -11,17 +14,19 @@ from sink.test_log_records import decided, handle
 from penstock.control.producing import Initialized, KeyValue, TransactionalWrite, encode_batch
 from penstock.errors import SinkLogLostError
 from penstock.records._batch_cy import BatchWriter
-from penstock.records.format import CONTROL_BIT, TRANSACTIONAL_BIT
+from penstock.records.compression import GZIP, codec
+from penstock.records.format import CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT
 from penstock.records.reader import read_batches
 from penstock.sink import DriverIdentity, Execution
 from penstock.sink import log_records as records
 from penstock.sink.driver_identity import Jvm
 from penstock.sink.log_records import Claim, Decision
-from penstock.sink.log_view import LogContents, SinkView
+from penstock.sink.log_view import MAX_STRAYS, LogContents, SinkView
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 OWNER = records.first_owner(DriverIdentity(Jvm("h", 1, "s"), 2, "t"), 7)
 CLAIM = records.claim_record(KEY, Claim("orders", None))
+ONE_OFF = records.claim_record(KEY, Claim("batch", "random", one_off=True))
 OWNED = records.owner_record(KEY, OWNER)
 
 
@@ -144,7 +149,7 @@ def test_a_decision_without_all_of_its_handles_is_a_lost_log() -> None:
 
 def test_a_sink_can_be_forgotten() -> None:
     made, written = decision(1)
-    log = Log().write(CLAIM).write(OWNED, *written, pid=7).end(7, commit=True)
+    log = Log().write(ONE_OFF).write(OWNED, *written, pid=7).end(7, commit=True)
     log.write(*records.done_records(KEY, made))
     assert log.contents.sink_keys() == [KEY]
     log.write(*records.forget_records(KEY, made.execution))
@@ -188,3 +193,170 @@ def test_it_makes_no_difference_how_far_compaction_has_come() -> None:
         assert compacted.view == log.view
     assert log.view.undone is not None
     assert log.view.undone.execution == second.execution
+
+
+# ---- what others may have written
+
+
+NESTED = b"[" * 100_000
+
+
+@pytest.mark.parametrize("kind", ["owner", "decision", "chunk"])
+def test_what_was_not_written_in_a_transaction_decides_nothing(kind: str) -> None:
+    made, written = decision(1)
+    log = Log().write(CLAIM).write(OWNED, *written, pid=7).end(7, commit=True)
+    before = log.view
+    newer = OWNER.successor(DriverIdentity(Jvm("mallory", 9, "s"), 3, "u"), 7)
+    forged = {
+        "owner": records.owner_record(KEY, newer),
+        "decision": decision(2)[1][-1],
+        "chunk": KeyValue(records.Key("chunk", KEY, made.execution, 0).encode(), b"nothing"),
+    }[kind]
+    log.write(forged)
+    assert log.view == before
+    assert [(stray.sink_key, kind in stray.reason) for stray in log.contents.strays] == [(KEY, True)]
+    log.write(KeyValue(forged.key, None))
+    assert log.view == before
+    assert log.contents.stray_count == 2
+
+
+def test_a_plain_tombstone_undoes_no_decision() -> None:
+    made, written = decision(1)
+    log = Log().write(CLAIM).write(OWNED, *written, pid=7).end(7, commit=True)
+    before = log.view
+    log.write(*records.forget_records(KEY, made.execution))
+    assert log.view == before
+    log.write(*records.done_records(KEY, made))
+    assert log.view.done
+    log.write(*records.forget_records(KEY, made.execution))
+    assert log.view.done
+
+
+def test_a_one_off_run_is_not_forgotten_before_it_is_done() -> None:
+    made, written = decision(1)
+    log = Log().write(ONE_OFF).write(OWNED, *written, pid=7).end(7, commit=True)
+    before = log.view
+    log.write(*records.forget_records(KEY, made.execution))
+    assert log.view == before
+
+
+@pytest.mark.parametrize("kind", ["owner", "decision"])
+def test_a_record_that_may_have_replaced_another_is_not_taken_for_nothing(kind: str) -> None:
+    """After compaction only the forged record is left: the sink must not begin anew."""
+    forged = OWNED if kind == "owner" else decision(1)[1][-1]
+    log = Log().write(CLAIM)
+    if kind == "decision":
+        log.write(OWNED, pid=7).end(7, commit=True)
+    log.write(forged)
+    with pytest.raises(SinkLogLostError, match=f"is to be the {kind} record"):
+        _ = log.view
+    log.write(KeyValue(forged.key, None))  # an operator has found out that there was none
+    assert log.view.decision is None
+
+
+WRONG = {
+    "claims": (
+        "sink",
+        [b"", b"x", b"[]", b'{"format":1}', b'{"format":1,"sink_id":7,"run_id":null}', NESTED],
+    ),
+    "owners": (
+        "owner",
+        [
+            b'{"format":1,"generation":"x"}',
+            b'{"format":1,"generation":1,"jvm":[1],"planner_pid":1,"token":"","previous":[]}',
+            b'{"format":1,"generation":1e400,"jvm":["h",1,"s"],"planner_pid":1,"token":"t","previous":[]}',
+            b'{"format":1,"generation":true,"jvm":["h",1,"s"],"planner_pid":1,"token":"t","previous":[]}',
+            b'{"format":1,"generation":1,"jvm":["h",1,"s"],"planner_pid":1,"token":"t","previous":{}}',
+            b'{"format":1,"generation":' + b"9" * 5000 + b"}",
+        ],
+    ),
+    "decisions": (
+        "decision",
+        [
+            b'{"format":1}',
+            b'{"format":1,"execution":[1],"query":"q","batch":1,"topic":null,"rows":1,"chunks":1,"last_decided":{}}',
+            b'{"format":1,"execution":[1,1],"query":1,"batch":1,"topic":null,"rows":1,"chunks":1,"last_decided":{}}',
+            b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":[],"rows":1,"chunks":1,"last_decided":{}}',
+            b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":1,"last_decided":[]}',
+            b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":-1,"chunks":1,"last_decided":{}}',
+            b'{"format":1,"execution":[1,1],"query":"q","batch":1,"topic":"t","rows":1,"chunks":NaN,"last_decided":{}}',
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(kind, value) for kind, values in WRONG.values() for value in values],
+    ids=lambda _: "",
+)
+def test_a_value_that_cannot_be_read_concerns_its_sink_alone(kind: str, value: bytes) -> None:
+    log = Log().write(KeyValue(records.Key(kind, KEY).encode(), value), pid=7).end(7, commit=True)
+    log.write(records.claim_record(OTHER, Claim("other", None)))
+    assert log.contents.view(OTHER).claim == Claim("other", None)
+    with pytest.raises(SinkLogLostError, match=r"cannot be read.*offset 0"):
+        _ = log.view
+
+
+HANDLE = handle(0).to_dict()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        7,
+        {},
+        HANDLE | {"transaction": None},
+        HANDLE | {"transaction": HANDLE["transaction"] | {"producer_epoch": "0"}},
+        HANDLE | {"rows": "1"},
+        HANDLE | {"rows": 1.5},
+        HANDLE | {"counts": [["t", 0]]},
+        HANDLE | {"counts": 1},
+        HANDLE | {"task": None},
+    ],
+    ids=lambda _: "",
+)
+def test_handles_that_cannot_be_read_concern_their_sink_alone(wrong: object) -> None:
+    made, written = decision(1)
+    chunk = gzip.compress(json.dumps({"format": 1, "handles": [wrong]}).encode())
+    key = records.Key("chunk", KEY, made.execution, 0).encode()
+    log = Log().write(KeyValue(key, chunk), written[-1], pid=7).end(7, commit=True)
+    with pytest.raises(SinkLogLostError, match="cannot be read"):
+        _ = log.view
+
+
+@pytest.mark.parametrize(
+    "name", ["payments-service-1", f"ps.{OTHER}.1.abc.0", f"ps.{KEY}.c", f"ps.{KEY}.1.abc.0\n"]
+)
+def test_a_handle_belongs_to_the_sink_that_it_is_in(name: str) -> None:
+    stolen = replace(handle(0), transaction=replace(handle(0).transaction, transactional_id=name))
+    _, written = records.decision_records(
+        KEY, records.decide(Execution(1, 1), ("q", 1), None, [stolen]), None
+    )
+    log = Log().write(*written, pid=7).end(7, commit=True)
+    with pytest.raises(SinkLogLostError, match="not one of this sink's own"):
+        _ = log.view
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_batch_that_cannot_be_unpacked_is_noted_and_passed_over(transactional: bool) -> None:
+    """Brokers look no further than the keys of a compressed batch, and 40 kB may stand for 40 MB."""
+    writer = BatchWriter(bytearray(41_000_000), 41_000_000)
+    writer.append(1, b"k", bytes(40_000_000), None)
+    packed = bytearray(HEADER_SIZE) + codec("gzip").compress(writer.raw_records())
+    attributes = GZIP | TRANSACTIONAL_BIT if transactional else GZIP
+    bomb = bytes(writer.seal(attributes, 9, 0, 0, packed))
+    assert len(bomb) < 100_000
+    log = Log().write(CLAIM)
+    log._take(memoryview(bomb))
+    assert [(stray.sink_key, "cannot be read" in stray.reason) for stray in log.contents.strays] == [
+        (None, True)
+    ]
+    assert log.view.claim == Claim("orders", None)
+
+
+def test_only_so_many_strays_are_remembered() -> None:
+    log = Log()
+    for _ in range(MAX_STRAYS // 50 + 2):
+        log.write(*(KeyValue(b"x", b"y") for _ in range(50)))
+    assert (len(log.contents.strays), log.contents.stray_count) == (MAX_STRAYS, MAX_STRAYS + 100)

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sink.support import QUERY, TOPIC, Crash, World, abort_from_elsewhere, handles_of, open_task
 
+from penstock import Producer
 from penstock.control.producing import KeyValue
 from penstock.errors import DecidedDataLostError, DecisionInDoubtError, SinkError, SinkLogLostError
 from penstock.protocol.messages import INIT_PRODUCER_ID
-from penstock.sink import Slots, inspect_sinks, roll_forward
+from penstock.sink import Slots, TaskHandle, inspect_log, inspect_sinks, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, Effect, Effects, EndTransaction
-from penstock.sink.log_records import Key
+from penstock.sink.log_records import Claim, Key, claim_record, decide, decision_records
+from penstock.sink.plan import Execution
+from penstock.sink.writing import init_producer, write_in_transaction
 
 
 def test_without_a_log_there_are_no_sinks(world: World) -> None:
@@ -120,6 +124,8 @@ def test_a_sink_that_cannot_be_read_does_not_hide_the_others(world: World) -> No
     assert decided is not None
     chunk = KeyValue(Key("chunk", key, decided.execution, 0).encode(), None)
     broken.run(_one(AppendFacts(key, (chunk,))))
+    assert [state.unreadable for state in inspect_sinks(world.config)] == [None, None]  # not in a transaction
+    broken.run(_in_a_transaction(key, chunk))
     states = {state.sink_key: state for state in inspect_sinks(world.config)}
     assert "part 1 of 1" in (states[key].unreadable or "")
     assert states[well.settings.sink_key].unreadable is None
@@ -130,6 +136,82 @@ def test_a_sink_that_cannot_be_read_does_not_hide_the_others(world: World) -> No
 
 def _one(effect: Effect) -> Effects[Any]:
     return (yield effect)
+
+
+def _in_a_transaction(sink_key: str, *records: KeyValue) -> Effects[Any]:
+    identity = yield from init_producer("mallory", 30_000)
+    yield from write_in_transaction(identity, sink_key, records)
+    yield EndTransaction(identity, commit=True)
+
+
+def test_a_forged_decision_ends_nobodys_transaction(world: World) -> None:
+    """Whoever may write to the topic could have anybody's transaction committed by the operator's rights."""
+    driver = world.driver()
+    driver.batch(0, {0: ["a"]})
+    victim = Producer(world.config, transactional_id="payments-service-1")
+    victim.init_transactions()
+    victim.begin_transaction()
+    victim.send(TOPIC, b"not to be seen", partition=1).result(10)
+    stolen = replace(
+        victim.detach_transaction(), end_txn_version=driver.prepare().stamp.coordinator.end_txn_version
+    )
+    key = driver.settings.sink_key
+    forged = decide(Execution(9, 9), (QUERY, 1), TOPIC, [TaskHandle(transaction=stolen, rows=1)])
+    _, records = decision_records(key, forged, None)
+    driver.run(_one(AppendFacts(key, tuple(records))))
+    found = inspect_log(world.config)
+    assert [state.needs_roll_forward for state in found.sinks] == [False]
+    assert roll_forward(world.config, key).handles == 0
+    assert [(stray.sink_key, "not written in a transaction" in stray.reason) for stray in found.strays] == [
+        (key, True)
+    ] * 2
+    driver.batch(1, {0: ["b"]})
+    # In a transaction of somebody's own it is refused for what it names.
+    driver.run(_in_a_transaction(key, *records))
+    assert "payments-service-1" in (inspect_sinks(world.config)[0].unreadable or "")
+    with pytest.raises(SinkLogLostError, match="not one of this sink's own"):
+        roll_forward(world.config, key)
+    with pytest.raises(SinkLogLostError, match="not one of this sink's own"):
+        driver.prepare()
+    assert world.visible() == ["a", "b"]
+    victim.close(0)
+
+
+def test_records_that_cannot_be_read_are_named_and_stop_nobody(world: World) -> None:
+    driver = world.driver()
+    driver.batch(0, {0: ["a"]})
+    key = driver.settings.sink_key
+    nested = b"[" * 100_000
+    other = "f" * 16
+    strange = (
+        KeyValue(nested, b"x"),
+        KeyValue(b'{"format":1,"sink":"' + key.encode() + b'",' + nested, b"x"),
+        KeyValue(b"somebody else's", b"x"),
+        KeyValue(Key("sink", other).encode(), nested),
+    )
+    driver.run(_one(AppendFacts(key, strange)))
+    driver.run(_in_a_transaction(key, KeyValue(Key("decision", other).encode(), b'{"format":1}')))
+    assert driver.batch(1, {0: ["b"]}).decided
+    found = inspect_log(world.config)
+    assert [(stray.sink_key, stray.reason) for stray in found.strays] == [
+        (None, "its key is not one of a sink"),
+        (key, "its key is not one of a sink"),
+        (None, "its key is not one of a sink"),
+    ]
+    states = {state.sink_key: state for state in found.sinks}
+    assert states[key].unreadable is None
+    assert "nested too deeply" in (states[other].unreadable or "")
+    assert world.visible() == ["a", "b"]
+
+
+def test_a_name_that_is_not_the_sinks_is_not_shown(world: World) -> None:
+    driver = world.driver()
+    driver.batch(0, {0: ["a"]})
+    key = driver.settings.sink_key
+    driver.run(_one(AppendFacts(key, (claim_record(key, Claim("payments", None)),))))
+    (state,) = inspect_sinks(world.config)
+    assert state.sink_id is None
+    assert driver.batch(1, {0: ["b"]}).decided
 
 
 def test_a_one_off_run_that_was_rolled_forward_is_forgotten(world: World) -> None:

@@ -19,6 +19,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from penstock import _compiled
+from penstock._escaping import escaped
 from penstock.cli.options import CommandError
 from penstock.control.topic_look import is_answer
 from penstock.errors import (
@@ -75,10 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     debug = bool(getattr(args, "debug", False))
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s" if debug else "penstock: %(message)s",
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        _OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s" if debug else "penstock: %(message)s")
     )
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
     with SigtermAsInterrupt() as sigterm:
         code = _run(args, debug=debug)
     return EXIT_TERMINATED if code == EXIT_INTERRUPTED and sigterm.received else code
@@ -127,6 +129,15 @@ def _run(args: argparse.Namespace, *, debug: bool) -> int:
             raise
         report_error(error)
         return EXIT_FAILED
+
+
+class _OneLine(logging.Formatter):
+    """Log lines for a terminal: what others wrote can neither end one nor paint over it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - so it is called there
+        """The line, without a traceback."""
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -183,7 +194,7 @@ def report_error(error: Exception) -> None:
 
 def describe_error(error: BaseException) -> str:
     """An error in one line, with its way out."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = escaped(" ".join(str(error).split())) or type(error).__name__
     if isinstance(error, KafkaTimeoutError) and is_answer(error.__cause__):
         return text  # brokers did answer: their address is not the trouble
     for cls, way_out in _WAYS_OUT:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from penstock._escaping import escaped
 from penstock.cli.first_look import look, patience_of
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
 from penstock.control import ControlClient
@@ -19,8 +20,9 @@ from penstock.sink import (
     DEFAULT_LOG_TOPIC,
     CommitReport,
     DecisionState,
+    LogState,
     SinkState,
-    inspect_sinks,
+    inspect_log,
     roll_forward,
     sink_key,
 )
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
 
 _KEY_DIGITS = 16
+_MAX_STRAYS = 20
 _DESCRIPTION = """\
 Show the exactly-once sinks of a cluster, or finish what the driver of one has decided and not finished.
 
@@ -92,31 +95,30 @@ def run(args: argparse.Namespace) -> int:
     config = producer_config(args)
     with ControlClient(config) as client:
         look(client, config["bootstrap.servers"], patience_of(config))
-        states = inspect_sinks(client, key, log_topic=args.decision_topic)
-        if not states and args.sink_id is not None and args.sink_id.endswith("/"):
+        found = inspect_log(client, key, log_topic=args.decision_topic)
+        if not found.sinks and args.sink_id is not None and args.sink_id.endswith("/"):
             # The slash at the end of a checkpoint location is no part of the sink's name.
             key = sink_key(args.sink_id.rstrip("/") or "/", args.run_id)
-            states = inspect_sinks(client, key, log_topic=args.decision_topic)
-        if key is not None and not states:
+            found = inspect_log(client, key, log_topic=args.decision_topic)
+        if key is not None and not found.sinks:
             raise CommandError(_not_found(args, key))
         changes = not args.show and (key is not None or args.all)
         failed: dict[str, KafkaError] = {}
         if changes:
-            failed = _roll_all(client, states, args)
-            states = inspect_sinks(client, key, log_topic=args.decision_topic)
+            failed = _roll_all(client, found.sinks, args)
+            found = inspect_log(client, key, log_topic=args.decision_topic)
+    states = found.sinks
     if args.json:
         for state in states:
             print(json.dumps(as_json(state)))
     else:
         nothing = f"No sink has written to {args.decision_topic} yet: there is nothing to do."
         print(describe(states, _command(args), failed) if states else nothing)
+    _say_strays(found, args.decision_topic)
     for error in failed.values():
-        print(f"penstock: {error}", file=sys.stderr)
+        _say(f"penstock: {error}")
     if not changes and any(state.needs_roll_forward for state in states):
-        print(
-            f"penstock: to finish what is decided, of all sinks: {_command(args)} --all",
-            file=sys.stderr,
-        )
+        _say(f"penstock: to finish what is decided, of all sinks: {_command(args)} --all")
     return 1 if failed or any(state.needs_roll_forward or state.unreadable for state in states) else 0
 
 
@@ -166,6 +168,20 @@ def _roll_all(
     return failed
 
 
+def _say_strays(found: LogState, topic: str) -> None:
+    """Name what is in the decision topic and does not count: somebody else may write there."""
+    for stray in found.strays[:_MAX_STRAYS]:
+        sink = "" if stray.sink_key is None else f" (sink key {stray.sink_key})"
+        _say(f"penstock: {topic}-{stray.partition}, offset {stray.offset}{sink}: {stray.reason}")
+    if found.strays:
+        more = found.stray_count - len(found.strays[:_MAX_STRAYS])
+        and_more = f", {more} more of them," if more else ""
+        _say(
+            f"penstock: these records{and_more} do not count. Penstock has not written them: find out who may write to "
+            f"{topic}"
+        )
+
+
 def _rolled(report: CommitReport) -> str:
     return f"  {counted(report.handles, 'transaction')} with {counted(report.rows, 'row')} committed"
 
@@ -178,7 +194,9 @@ def describe(
     command: str = "penstock recover",
     failed: Mapping[str, KafkaError] = MappingProxyType({}),
 ) -> str:
-    """How the sinks stand, and what is to be done about it, a paragraph for each.
+    """How the sinks stand, and what is to be done about it, a paragraph for each; safe to be printed.
+
+    What the log and the brokers say may have been written by anybody who may write to the decision topic.
 
     Args:
         states: of the sinks.
@@ -186,7 +204,8 @@ def describe(
         failed: by the keys of sinks that could not be rolled forward: why.
     """
     return "\n\n".join(
-        "\n".join([*_lines(state), *_advice(state, command, failed.get(state.sink_key))]) for state in states
+        "\n".join(map(escaped, [*_lines(state), *_advice(state, command, failed.get(state.sink_key))]))
+        for state in states
     )
 
 
@@ -349,4 +368,5 @@ def _key(text: str) -> str:
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    """Tell the user something, whoever wrote what is in it."""
+    print(escaped(message), file=sys.stderr, flush=True)

@@ -124,21 +124,27 @@ class RecordBatch:
         Raises:
             ProtocolError: the section is damaged, larger than `max_bytes`, or not what the header says.
         """
+        return list(self.iter_records(max_bytes))
+
+    def iter_records(self, max_bytes: int = MAX_RECORDS_BYTES) -> Iterator[Record]:
+        """The same, one by one: the tuples of many small records take far more memory than their bytes.
+
+        Raises:
+            ProtocolError: as `records`, perhaps after some were yielded.
+        """
         raw = self.raw_records(max_bytes)
         if self.records_count * layout.MIN_RECORD_SIZE > len(raw):
             raise self._damaged(
                 "records_count", f"{self.records_count} records cannot fit into {len(raw)} bytes"
             )
         cursor = _Cursor(raw, f"batch at byte {self.position}")
-        records = []
         previous_delta = -1
         for _ in range(self.records_count):
             record = self._read_record(cursor, previous_delta)
             previous_delta = record.offset - self.base_offset
-            records.append(record)
+            yield record
         if cursor.at != len(raw):
             raise self._damaged("records", f"{len(raw) - cursor.at} bytes follow the last record")
-        return records
 
     def _read_record(self, cursor: _Cursor, previous_delta: int) -> Record:
         length = cursor.size("record length", len(cursor.data))

@@ -17,14 +17,22 @@ from penstock.sink.content import Content
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
 from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity, Repair
-from penstock.sink.reports import CommitReport, DecisionState, HandleState, OpenTransaction, SinkState
+from penstock.sink.reports import (
+    CommitReport,
+    DecisionState,
+    HandleState,
+    LogState,
+    OpenTransaction,
+    SinkState,
+    StrayRecord,
+)
 from penstock.sink.seam import Step, reached
 from penstock.sink.settings import BATCH_QUERY_ID, DEFAULT_LOG_TOPIC, SinkSettings, sink_key
 from penstock.sink.task_side import Admission, Slots, admit, open_transaction, process_slots
 
 if _typing.TYPE_CHECKING:
     from penstock.sink.faces import abort, commit, driver_client, prepare
-    from penstock.sink.recovering import inspect_sinks, roll_forward
+    from penstock.sink.recovering import inspect_log, inspect_sinks, roll_forward
 
 __all__ = [
     "BATCH_QUERY_ID",
@@ -38,6 +46,7 @@ __all__ = [
     "Execution",
     "ExecutionStamp",
     "HandleState",
+    "LogState",
     "Message",
     "Nothing",
     "OpenTransaction",
@@ -49,12 +58,14 @@ __all__ = [
     "Skipped",
     "Slots",
     "Step",
+    "StrayRecord",
     "TaskHandle",
     "Written",
     "abort",
     "admit",
     "commit",
     "driver_client",
+    "inspect_log",
     "inspect_sinks",
     "open_transaction",
     "prepare",
@@ -68,6 +79,7 @@ _WHEN_ASKED_FOR = {
     "abort": "penstock.sink.faces",
     "commit": "penstock.sink.faces",
     "driver_client": "penstock.sink.faces",
+    "inspect_log": "penstock.sink.recovering",
     "inspect_sinks": "penstock.sink.recovering",
     "prepare": "penstock.sink.faces",
     "roll_forward": "penstock.sink.recovering",

@@ -21,6 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock._escaping import escaped
+from penstock.sink.log_fields import as_list, as_number, as_text
+
 _PROC = Path("/proc")
 # Of /proc/<pid>/stat, counted behind the command's closing parenthesis.
 _THREADS_FIELD = 17
@@ -38,7 +41,7 @@ class Jvm(NamedTuple):
     started: str
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
+        return f"process {self.pid} on {escaped(self.host)}"
 
 
 class DriverIdentity(NamedTuple):
@@ -172,6 +175,8 @@ def jvm_from_json(values: Any) -> Jvm:
     Raises:
         ValueError: it is something else.
     """
-    if not isinstance(values, list) or len(values) != 3:
-        raise ValueError(f"not a JVM: {values!r}")
-    return Jvm(str(values[0]), int(values[1]), str(values[2]))
+    try:
+        host, pid, started = as_list(values, "jvm", 3)
+        return Jvm(as_text(host, "host"), as_number(pid, "pid"), as_text(started, "start time"))
+    except ValueError as error:
+        raise ValueError(f"not a JVM: {error}") from error

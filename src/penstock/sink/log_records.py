@@ -15,7 +15,9 @@ is done by then. Chunks and *done* carry their execution, so that nobody who com
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +26,9 @@ from penstock.errors import ProtocolError, SinkError, SinkLogLostError
 from penstock.records.compression import GZIP, codec, decompress
 from penstock.sink.content import Content, added_up, content_from_json
 from penstock.sink.driver_identity import DriverIdentity, Jvm, jvm_from_json
+from penstock.sink.log_fields import Fields, as_list, as_number
 from penstock.sink.messages import TaskHandle
+from penstock.sink.names import parse_task_id
 from penstock.sink.plan import Execution
 
 FORMAT: Final = 1
@@ -35,6 +39,7 @@ MAX_PREVIOUS_OWNERS: Final = 16
 # How the keys of this format begin; then come the digits of the sink's key, and a quotation mark.
 _KEY_BEGIN: Final = b'{"format":1,"sink":"'
 _KEY_END_AT: Final = len(_KEY_BEGIN) + 16
+_SINK_KEY: Final = re.compile("[0-9a-f]{16}")
 
 _HANDLES_PER_CHUNK: Final = 2000  # about 60 kB compressed; many more only where partitions are many
 _MAX_CHUNK_JSON: Final = 64 * 1024 * 1024
@@ -271,15 +276,45 @@ def forget_records(sink_key: str, execution: Execution | None = None) -> list[Ke
 # ---- reading
 
 
+def parse_key(raw: bytes | None) -> Key | None:
+    """A record's key, taken apart; None for what is not of this format, or somebody else's.
+
+    It is believed only if it is, byte for byte, what `Key.encode` gives: compaction compares bytes, too.
+    """
+    try:
+        fields = Fields.parse(raw or b"")
+        execution = fields.value("execution") if fields.has("execution") else None
+        key = Key(
+            fields.text("kind"),
+            fields.text("sink"),
+            None if execution is None else _execution(execution),
+            fields.number("chunk", 0) if fields.has("chunk") else -1,
+        )
+    except ValueError:
+        return None
+    return key if key.encode() == raw else None
+
+
+def is_of_this_format(raw: bytes) -> bool:
+    """Whether a key says that it is of the format of this release."""
+    return raw.startswith(_KEY_BEGIN)
+
+
 def sink_key_in(raw: bytes | None) -> str | None:
     """The sink that a record's key names; None for what somebody else has put there."""
-    if raw is not None and raw.startswith(_KEY_BEGIN) and raw[_KEY_END_AT : _KEY_END_AT + 1] == b'"':
-        return raw[len(_KEY_BEGIN) : _KEY_END_AT].decode(errors="replace")
-    try:  # of another format, perhaps
-        values = json.loads(raw or b"")
-        return str(values["sink"]) if "format" in values else None
-    except (ValueError, TypeError, KeyError):
+    if raw is None:
         return None
+    if raw.startswith(_KEY_BEGIN) and raw[_KEY_END_AT : _KEY_END_AT + 1] == b'"':
+        name = raw[len(_KEY_BEGIN) : _KEY_END_AT].decode("ascii", errors="replace")
+    else:
+        try:  # of another format, perhaps
+            fields = Fields.parse(raw)
+            fields.value("format")
+            name = fields.text("sink")
+        except ValueError:
+            return None
+    # It is printed, and becomes part of transactional ids and of commands that a user may copy.
+    return name if _SINK_KEY.fullmatch(name) else None
 
 
 def check_format(raw_key: bytes) -> None:
@@ -288,78 +323,109 @@ def check_format(raw_key: bytes) -> None:
     Raises:
         SinkLogLostError: it was written by a newer release, so that what it means is not known.
     """
-    if not raw_key.startswith(_KEY_BEGIN):
+    if not is_of_this_format(raw_key):
         _parse(raw_key)
 
 
 def parse_claim(raw: bytes) -> Claim:
     """Read a sink's name."""
-    values = _parse(raw)
-    return Claim(values["sink_id"], values["run_id"], bool(values.get("one_off", False)))
+    with _believing_nothing():
+        values = _parse(raw)
+        return Claim(values.text("sink_id"), values.optional_text("run_id"), values.flag("one_off", False))
 
 
 def parse_owner(raw: bytes) -> Owner:
     """Read an owner record."""
-    values = _parse(raw)
-    return Owner(
-        int(values["generation"]),
-        jvm_from_json(values["jvm"]),
-        int(values["planner_pid"]),
-        str(values["token"]),
-        tuple(map(jvm_from_json, values["previous"])),
-        int(values.get("producer_id", -1)),
-        str(values.get("place", "")),
-    )
+    with _believing_nothing():
+        values = _parse(raw)
+        return Owner(
+            values.number("generation", 1),
+            jvm_from_json(values.value("jvm")),
+            values.number("planner_pid"),
+            values.text("token"),
+            tuple(map(jvm_from_json, values.array("previous"))),
+            values.number("producer_id") if values.has("producer_id") else -1,
+            values.text("place") if values.has("place") else "",
+        )
 
 
 def parse_decision(raw: bytes) -> Decision:
     """Read the head of a decision, without its handles."""
-    values = _parse(raw)
-    query_id, rows = str(values["query"]), int(values["rows"])
-    return Decision(
-        Execution(*map(int, values["execution"])),
-        query_id,
-        int(values["batch"]),
-        values["topic"],
-        rows,
-        int(values["chunks"]),
-        {str(query): int(batch) for query, batch in values["last_decided"].items()},
-        contents=_parse_contents(values.get("contents"), query_id, rows),
-        forgotten=int(values.get("forgotten", 0)),
-    )
+    with _believing_nothing():
+        values = _parse(raw)
+        query_id, rows = values.text("query"), values.number("rows", 0)
+        return Decision(
+            _execution(values.value("execution")),
+            query_id,
+            values.number("batch"),
+            values.optional_text("topic"),
+            rows,
+            values.number("chunks", 0),
+            values.numbers_by_text("last_decided"),
+            contents=_parse_contents(values, query_id, rows),
+            forgotten=values.number("forgotten", 0) if values.has("forgotten") else 0,
+        )
 
 
-def _parse_contents(values: Any, query_id: str, rows: int) -> dict[str, Content]:
+def _parse_contents(values: Fields, query_id: str, rows: int) -> dict[str, Content]:
     """What was decided for each query; a head without the field only has the rows of its own batch."""
-    if values is None:
+    if not values.has("contents"):
         return {query_id: Content(rows)}
-    try:
-        return {str(query): content_from_json(content) for query, content in values.items()}
-    except (AttributeError, ValueError) as error:
-        raise _damaged(error) from error
+    contents = Fields(values.value("contents"))
+    return {query: content_from_json(contents.value(query)) for query in contents.names()}
 
 
 def parse_chunk(raw: bytes) -> list[TaskHandle]:
-    """Read the handles of a chunk."""
-    try:
+    """Read the handles of a chunk; `check_belongs` says whether they are the sink's."""
+    with _believing_nothing():
         plain = decompress(GZIP, memoryview(raw), _MAX_CHUNK_JSON)
-    except ProtocolError as error:
-        raise _damaged(error) from error
+        return [TaskHandle.from_dict(values) for values in _parse(plain).array("handles")]
+
+
+def check_belongs(handle: TaskHandle, sink_key: str) -> None:
+    """Make sure that a handle is one of the sink's own tasks.
+
+    Whoever rolls a decision forward may have the right to end anybody's transactions: a decision is no order to end
+    those of others.
+
+    Raises:
+        SinkLogLostError: it is the transaction of somebody else.
+    """
+    name = handle.transaction.transactional_id
+    parts = parse_task_id(name)
+    if parts is None or parts.sink_key != sink_key:
+        raise SinkLogLostError(
+            f"a decision names the transaction of {name!r}, which is not one of this sink's own ({sink_key}): it was "
+            "not written by Penstock. Nothing was written or committed: find out who may write to the decision topic"
+        )
+
+
+def _execution(values: Any) -> Execution:
+    generation, number = as_list(values, "execution", 2)
+    return Execution(as_number(generation, "execution", 0), as_number(number, "execution", 0))
+
+
+@contextmanager
+def _believing_nothing() -> Iterator[None]:
+    """Whatever is wrong with a record concerns the sink that it names, and ends in an error that says so."""
     try:
-        return [TaskHandle.from_dict(values) for values in _parse(plain)["handles"]]
-    except ValueError as error:
+        yield
+    except (ValueError, RecursionError, ProtocolError) as error:
         raise _damaged(error) from error
 
 
-def _parse(raw: bytes) -> Any:
-    try:
-        values = json.loads(raw)
-        number = values["format"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise _damaged(error) from error
+def _parse(raw: bytes) -> Fields:
+    """The fields of a record.
+
+    Raises:
+        SinkLogLostError: it is of a newer format, or no record of ours.
+    """
+    with _believing_nothing():
+        fields = Fields.parse(raw)
+        number = fields.number("format")
     if number != FORMAT:
         raise _newer(number)
-    return values
+    return fields
 
 
 def _value(**values: Any) -> bytes:
@@ -370,7 +436,7 @@ def _dump(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode()
 
 
-def _newer(number: object) -> SinkLogLostError:
+def _newer(number: int) -> SinkLogLostError:
     return SinkLogLostError(
         f"the sink's log has a record of format {number!r}, and this release knows format {FORMAT}: it was written "
         "by a newer release. Nothing was written: use that release, or a newer one"

@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 
 from penstock.errors import SinkError
 from penstock.sink.content import IN_ORDER, Content
+from penstock.sink.log_fields import Fields, as_list, as_number, as_text
 from penstock.sink.plan import ExecutionStamp
 from penstock.transaction_handle import TransactionHandle
+
+_LARGEST_CHECKSUM = 2**256 - 1
 
 
 class PartitionCount(NamedTuple):
@@ -69,18 +72,24 @@ class TaskHandle:
             ValueError: it is something else.
         """
         try:
+            fields = Fields(values)
             return cls(
-                transaction=TransactionHandle.from_json(json.dumps(values["transaction"])),
-                task=int(values["task"]),
-                rows=int(values["rows"]),
-                checksum=int(values["checksum"]),
-                method=int(values.get("method", IN_ORDER)),
-                counts=tuple(
-                    PartitionCount(str(topic), int(part), int(n)) for topic, part, n in values["counts"]
-                ),
+                transaction=TransactionHandle.from_json(json.dumps(fields.value("transaction"))),
+                task=fields.number("task"),
+                rows=fields.number("rows", 0),
+                checksum=fields.number("checksum", 0, _LARGEST_CHECKSUM),
+                method=fields.number("method") if fields.has("method") else IN_ORDER,
+                counts=tuple(map(_count, fields.array("counts"))),
             )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a task's handle: {error!r}") from error
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"not a task's handle: {error}") from error
+
+
+def _count(values: Any) -> PartitionCount:
+    topic, partition, records = as_list(values, "counts", 3)
+    return PartitionCount(
+        as_text(topic, "counts"), as_number(partition, "counts", 0), as_number(records, "counts", 0)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,20 @@ from penstock.sink.committing import forget
 from penstock.sink.effects import AppendFacts, Effects, EndAll, ReadLog
 from penstock.sink.log_reader import LogReader
 from penstock.sink.log_records import Decision, done_records
-from penstock.sink.log_view import SinkView
+from penstock.sink.log_view import LogContents, SinkView
 from penstock.sink.messages import TaskHandle
 from penstock.sink.names import parse_task_id
-from penstock.sink.reports import CommitReport, DecisionState, HandleState, OpenTransaction, SinkState
+from penstock.sink.reports import (
+    CommitReport,
+    DecisionState,
+    HandleState,
+    LogState,
+    OpenTransaction,
+    SinkState,
+    StrayRecord,
+)
 from penstock.sink.settings import DEFAULT_LOG_TOPIC
+from penstock.sink.settings import sink_key as key_of
 from penstock.sink.writing import complain_of, counted, lost_error, lost_handles
 
 _ANY_TASK = r"ps\.[0-9a-f]{16}\.[0-9]+\.[0-9a-zA-Z-]+\.[0-9]+"
@@ -49,22 +58,46 @@ def inspect_sinks(
     Raises:
         KafkaError: the brokers do not answer.
     """
+    return inspect_log(config, sink_key, log_topic=log_topic).sinks
+
+
+def inspect_log(
+    config: ControlSource, sink_key: str | None = None, *, log_topic: str = DEFAULT_LOG_TOPIC
+) -> LogState:
+    """The same, and what else is in the decision topic; changes nothing.
+
+    Args:
+        config: options of a client, or an open one.
+        sink_key: the only one that is of interest.
+        log_topic: where decisions are written.
+
+    Raises:
+        KafkaError: the brokers do not answer.
+    """
     with control_client(config) as client:
         topic = topic_shape(client, log_topic)
         if topic is None:
-            return []
-        views = [
-            view
-            for partition in range(topic.partitions)
-            for view in _views(client, LogReader(log_topic, partition), sink_key)
-        ]
+            return LogState([])
+        views: list[SinkView | SinkState] = []
+        strays: list[StrayRecord] = []
+        stray_count = 0
+        for partition in range(topic.partitions):
+            contents = LogReader(log_topic, partition).read(client)
+            views += _views(contents, sink_key)
+            of_interest = [stray for stray in contents.strays if sink_key in (None, stray.sink_key)]
+            strays += [StrayRecord(partition, *stray) for stray in of_interest]
+            stray_count += contents.stray_count if sink_key is None else len(of_interest)
         ongoing = list_transactions(client, pattern=_ANY_TASK, states=[_ONGOING])
-        return [view if isinstance(view, SinkState) else _state(client, view, ongoing) for view in views]
+        sinks = [view if isinstance(view, SinkState) else _state(client, view, ongoing) for view in views]
+        return LogState(sinks, tuple(sorted(strays, key=_place)), stray_count)
 
 
-def _views(client: ControlClient, reader: LogReader, only: str | None) -> list[SinkView | SinkState]:
+def _place(stray: StrayRecord) -> tuple[int, int]:
+    return stray.partition, stray.offset
+
+
+def _views(contents: LogContents, only: str | None) -> list[SinkView | SinkState]:
     """The sinks of a partition; one whose records cannot be read does not hide the others."""
-    contents = reader.read(client)
     views: list[SinkView | SinkState] = []
     for key in contents.sink_keys():
         if only not in (None, key):
@@ -78,6 +111,8 @@ def _views(client: ControlClient, reader: LogReader, only: str | None) -> list[S
 
 def _state(client: ControlClient, view: SinkView, ongoing: list[TransactionListing]) -> SinkState:
     claim, owner, decision = view.claim, view.owner, view.decision
+    if claim is not None and key_of(claim.sink_id, claim.run_id) != view.sink_key:
+        claim = None  # the key is made of the name: this one is somebody else's
     handles = () if view.undone is None else _handle_states(client, view.undone)
     decided = {state.handle.transaction.transactional_id for state in handles}
     left_over = []

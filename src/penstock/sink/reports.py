@@ -100,3 +100,32 @@ class SinkState(NamedTuple):
     def needs_roll_forward(self) -> bool:
         """Whether a decided batch may not be visible as a whole."""
         return self.decision is not None and not self.decision.done
+
+
+class StrayRecord(NamedTuple):
+    """A record in the decision topic that does not count: Penstock has not written it, or not like this.
+
+    Attributes:
+        partition: where it is, and offset.
+        sink_key: the sink that its key names; None when it names none.
+        reason: why it does not count.
+    """
+
+    partition: int
+    offset: int
+    sink_key: str | None
+    reason: str
+
+
+class LogState(NamedTuple):
+    """The whole decision topic.
+
+    Attributes:
+        sinks: how each stands.
+        strays: records that do not count, the first ones of each partition.
+        stray_count: how many of them there are.
+    """
+
+    sinks: list[SinkState]
+    strays: tuple[StrayRecord, ...] = ()
+    stray_count: int = 0
