@@ -172,7 +172,8 @@ def test_a_producer_that_is_garbage_delivers_and_its_thread_ends(broker):
     )
     assert lines(done) == ["False None"]
     assert broker.values() == [b"v"]
-    assert done.stderr == ""
+    assert "ResourceWarning" in done.stderr
+    assert "was forgotten without close(): 1 records have no outcome yet" in done.stderr
 
 
 def test_a_forgotten_producer_is_waited_for_at_exit(broker):
@@ -183,9 +184,44 @@ def test_a_forgotten_producer_is_waited_for_at_exit(broker):
         producer.send("t", b"v")
         del producer
         """,
+        options=("-W", "ignore::ResourceWarning"),
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert broker.values() == [b"v"]
+
+
+def test_a_forgotten_producer_that_is_given_up_at_exit_says_how_many_records_that_concerns(broker):
+    broker.hold = True
+    done = run(
+        broker,
+        """
+        from penstock.producer import lifecycle
+        lifecycle.EXIT_FLUSH_SECONDS = 0.2
+        producer = make(client_id="me")
+        for _ in range(3):
+            producer.send("t", b"v")
+        del producer
+        """,
+        options=("-W", "ignore::ResourceWarning"),
+    )
+    assert done.returncode == 0
+    assert "penstock-producer-me was given up with 3 records that were not delivered" in done.stderr
+
+
+def test_failures_that_nobody_looked_at_before_the_program_ended_are_told(broker):
+    broker.error_code = 87
+    done = run(
+        broker,
+        """
+        producer = make()
+        kept = [producer.send("t", b"v") for _ in range(3)]
+        producer.flush()
+        kept[0].exception(0)
+        producer.close()
+        """,
+    )
+    assert done.returncode == 0
+    assert "2 records for topic 't' failed, and nobody looked" in done.stderr
 
 
 def test_a_producer_in_a_cycle_can_be_collected_on_any_thread(broker):
@@ -296,7 +332,8 @@ def test_a_child_that_ends_with_records_of_the_parent_pending_is_silent_and_quic
         """,
     )
     assert lines(done) == ["0 False"]
-    assert done.stderr == ""
+    (line,) = done.stderr.splitlines()  # of the parent
+    assert "gave up 1 record for topic t:" in line
 
 
 @needs_fork
@@ -515,6 +552,6 @@ def test_one_that_was_closed_is_left_alone():
 def test_an_io_thread_of_a_forgotten_producer_is_waited_for():
     thread = threading.Timer(0.05, lambda: None)
     thread.start()
-    lifecycle.adopt(thread)
+    lifecycle.adopt(thread, lambda: 0)
     lifecycle._at_exit()
     assert not thread.is_alive()

@@ -83,10 +83,23 @@ class Delivery:
         if answer is None:
             raise self._out_of_time(timeout)
         error = answer[0].error_of(answer[1])
-        return None if error is None else error.twin()
+        if error is None:
+            return None
+        answer[0].look_at(answer[1])
+        return error.twin()
 
     def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
+
+        def call(delivery: Delivery) -> object:
+            batch, index = delivery.place_now()
+            batch.look_at(index)
+            return fn(delivery)
+
+        follow(self, call)
+
+    def follow(self, fn: Callable[[Delivery], object]) -> None:
+        """The same for somebody who will ask for the outcome later, or perhaps not."""
         follow(self, fn)
 
     def place_in_batch(self) -> tuple[BatchResult, int]:
@@ -97,6 +110,10 @@ class Delivery:
         """Bytes of key and value."""
         return max(0, self._key_size) + max(0, self._value_size)
 
+    def place_now(self) -> tuple[BatchResult, int]:
+        """The result that answers for the record now, and its index there."""
+        return self._batch.resolve(self.index)
+
     def answered_by(self) -> BatchResult:
         """The result that answers for the record now: its batch's or, after a split, a piece's."""
         return self._batch.resolve(self.index)[0]
@@ -105,6 +122,8 @@ class Delivery:
         """Metadata and error of a settled record, as callbacks get them."""
         batch, index = self._batch.resolve(self.index)
         error = batch.error_of(index)
+        if error is not None:
+            batch.look_at(index)
         return (
             batch.metadata_of(index, self._timestamp, self._key_size, self._value_size),
             None if error is None else error.twin(),

@@ -72,6 +72,7 @@ class ResultFields:
         # Who follows, and who waits: any thread. Most results are done before anybody does. A program that keeps its
         # Deliveries keeps these, and a list would be looked at by the garbage collector where an empty dict is not.
         self.interested: dict[str, list[Any]] = {}
+        self.unseen: Any = None  # an UnseenRecords, once the batch has failed
 
     def settle_unwatched(
         self, base_offset: cython.longlong, log_append_time_ms: cython.longlong

@@ -27,6 +27,7 @@ from penstock.producer.delivery import Countdown
 from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
 from penstock.producer.sequences import comes_before
+from penstock.producer.unseen import UnseenFailures
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
@@ -51,6 +52,10 @@ class RecordAccumulator(Appender):
         partitioner: chooses among partitions for records without key.
         wake: wakes the I/O thread.
         now: the monotonic clock.
+
+    Attributes:
+        unseen: tells of failed records that nobody looked at.
+        watches_failures: whether it is told of batches that fail. Not in transactions, whose calls tell.
     """
 
     def __init__(
@@ -66,6 +71,8 @@ class RecordAccumulator(Appender):
         self.linger = settings.linger_ms / 1000
         self.delivery_timeout = settings.delivery_timeout_ms / 1000
         self.partitioner = partitioner
+        self.unseen = UnseenFailures(wake, now)
+        self.watches_failures = True
         # The Appender's lock guards, besides, the creation of topics and queues, flushes and closed.
         self.topics: dict[str, TopicState] = {}  # written under the lock, read by anyone
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
@@ -234,6 +241,8 @@ class RecordAccumulator(Appender):
 
     def finish(self, batch: Batch) -> None:
         """A batch has its outcome: forget it, and free its memory as soon as no request holds it."""
+        if self.watches_failures:
+            self.unseen.watch(batch.result.unseen)
         if batch.request_pending:
             self._given_up.add(batch)
         self.forget(batch)
@@ -257,8 +266,9 @@ class RecordAccumulator(Appender):
         if buffers or counted:
             self.pool.give_back(buffers, counted)
 
-    def abort_all(self, error: KafkaError) -> None:
+    def abort_all(self, error: KafkaError) -> GivenUp:
         """Fail everything that has no outcome, queued or in flight. For a forced close; the accumulator is closed."""
+        given_up = GivenUp()
         queued: list[Batch] = []
         for queue in self.active_queues():
             queued.extend(queue.take_all())
@@ -266,8 +276,10 @@ class RecordAccumulator(Appender):
         in_flight = self._incomplete.difference(queued)
         for batch in [*sorted(in_flight, key=_age_order), *queued]:
             if not batch.done:  # else an error came between its outcome and the end of it here
+                given_up.add(batch)
                 batch.abort(error)
             self.finish(batch)
+        return given_up
 
     def used_topics(self) -> Iterable[str]:
         """Topics sent to since this was asked before, or that still have batches."""
@@ -277,6 +289,28 @@ class RecordAccumulator(Appender):
                 state.used = False
                 used.add(name)
         return used
+
+
+class GivenUp:
+    """What a producer gave up when it was closed.
+
+    Attributes:
+        records: how many records.
+        maybe_written: those of them that were on the wire, so that the broker may have written them.
+        topics: where they were to go.
+    """
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.maybe_written = 0
+        self.topics: set[str] = set()
+
+    def add(self, batch: Batch) -> None:
+        """Count a batch."""
+        self.records += batch.record_count
+        self.topics.add(batch.queue.topic)
+        if batch.request_pending or batch.attempts:
+            self.maybe_written += batch.record_count
 
 
 def _never_sent(batch: Batch) -> bool:

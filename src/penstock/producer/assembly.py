@@ -142,6 +142,7 @@ def _assemble(
         cluster = ClusterFacts(client, metadata, clock.now)
         gate = transactions = _transactions(config, accumulator, client, cluster, accept, rng)
         accept(False)  # until a transaction begins
+        accumulator.watches_failures = False  # a record that failed is told by the transaction's calls
     elif config.enable_idempotence:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         gate = IdempotentGate(config.retries, backoff, rng, accept)

@@ -74,11 +74,11 @@ class Batch(BatchFields):
         if self._too_late("failed again"):
             return False
         self.move_to(BatchState.FAILED)
-        self.result.settle(error=error, record_errors=record_errors)
+        self.result.settle(error=error, record_errors=record_errors, count=self.record_count)
         return True
 
     def abort(self, error: KafkaError) -> None:
-        """End it because the producer is closed by force."""
+        """End it because the producer is closed by force, which tells how many records that concerns."""
         self.move_to(BatchState.ABORTED)
         self.result.settle(error=error)
 

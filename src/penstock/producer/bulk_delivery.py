@@ -23,6 +23,7 @@ from typing import Any
 from penstock.errors import BulkDeliveryError, KafkaError, KafkaTimeoutError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer.delivery import BatchResult, Countdown, until_done
+from penstock.producer.unseen import UnseenFailures
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
 
 log = logging.getLogger("penstock.producer")
@@ -44,9 +45,14 @@ class BulkDelivery:
 
     It can be waited for (`result`, `exception`), asked (`done`, `errors`), followed (`add_done_callback`), and awaited
     inside a running asyncio loop. It cannot be cancelled: the records are on their way.
+
+    Args:
+        unseen: told of rows that were lost, when this is dropped and nobody has asked.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unseen: UnseenFailures | None = None) -> None:
+        self._unseen = unseen
+        self._is_followed = False  # a callback is told
         self.parts: list[Part] = []  # appended to by the thread that sends
         self.base_row = 0  # of the chunk that is being sent: spans count from there
         self._lock = threading.Lock()  # guards all that follows
@@ -58,6 +64,8 @@ class BulkDelivery:
         self._sums: dict[tuple[str, int], list[int]] = {}
         self._failed: list[Failed] = []  # accepted and not delivered
         self._refused: list[Lost] = []  # not accepted
+        # Of both, what nobody has asked for yet: topic, why, how many.
+        self._untold: list[tuple[str, Exception, int]] = []
         self._worth = _FEW_PARTS
 
     # ------------------------------------------------------------------------------------------ for users
@@ -73,6 +81,7 @@ class BulkDelivery:
         """The rows known by now not to be delivered, in order: those that failed, and those that were not sent."""
         self._add_up()
         with self._lock:
+            self._untold.clear()
             return _in_order(_row_errors([*_twins(self._failed), *self._refused]))
 
     def done(self) -> bool:
@@ -115,8 +124,15 @@ class BulkDelivery:
 
     def add_done_callback(self, fn: Callable[[BulkDelivery], object]) -> None:
         """Call `fn(bulk)` when it is done: on the I/O thread, or at once when it is done already."""
+        self._is_followed = True
+        self.follow(fn)
+
+    def follow(self, fn: Callable[[BulkDelivery], object]) -> None:
+        """The same for somebody who will ask for the outcome later, or perhaps not."""
 
         def call() -> None:
+            if self._is_followed:
+                self._add_up()  # takes over from the batches to tell of what failed
             try:
                 fn(self)
             except (Exception, SystemExit):
@@ -132,6 +148,14 @@ class BulkDelivery:
     def __await__(self) -> Generator[Any, None, BulkReport]:
         yield from until_done(self)
         return self.result(0)
+
+    def __del__(self) -> None:
+        # No lock: this can run in the middle of anything, and nobody else has this object any more. What the batches of
+        # pending parts come to is told by their results.
+        unseen = getattr(self, "_unseen", None)
+        if unseen is not None and not self._is_followed:
+            for topic, error, count in self._untold:
+                unseen.note(topic, error, count)
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "pending"
@@ -164,9 +188,15 @@ class BulkDelivery:
             self._worth = 2 * len(self._pending) + _FEW_PARTS
 
     def refuse(self, lost: list[Lost]) -> None:
-        """Note rows that were not accepted."""
+        """Note rows that were not accepted; the call raises, and so tells of them."""
         with self._lock:
             self._refused += lost
+
+    def skip(self, lost: list[Lost], topic: str) -> None:
+        """Note rows that were not accepted, while the call goes on without them."""
+        with self._lock:
+            self._refused += lost
+            self._untold += [(topic, error, span[1]) for error, _, span in lost]
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -239,11 +269,14 @@ class BulkDelivery:
             share = payload * (done + leaf.count) // count - payload * done // count
             self._add_written_locked(result, leaf.index, leaf.count, share)
             return
+        result.look_at(leaf.index, leaf.count)  # from here on it is told by this object, or counted as untold
         for first, last, error in _failures(leaf):
+            self._untold.append((result.topic, error, last - first))
             self._failed.append((error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first)))
 
     def _report(self, failed: list[Lost]) -> BulkReport:
         with self._lock:
+            self._untold.clear()
             errors = _in_order(_row_errors([*failed, *self._refused]))
             partitions = {
                 TopicPartition(*place): PartitionReport(*sums) for place, sums in self._sums.items()

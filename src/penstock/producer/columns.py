@@ -30,6 +30,7 @@ from penstock.producer.appending import PROGRESS, BulkWake
 from penstock.producer.bad_rows import BadRows
 from penstock.producer.bulk_delivery import BulkDelivery, Lost, span_of, span_rows
 from penstock.producer.send_path import SendPath, check_topic_name
+from penstock.producer.unseen import EACH_ROWS_OWN
 from penstock.records._rows_cy import STICKY, Rows
 from penstock.records._window_cy import Window
 from penstock.types import ProducerRecord
@@ -50,14 +51,17 @@ class _Call:
         skip: whether bad rows are left out.
         wake: wakes the I/O thread for rows that were accepted.
         bad: collects bad rows.
+        bulk: what becomes of the rows.
     """
 
-    def __init__(self, topic: str | None, skip: bool, wake: BulkWake, bad: BadRows) -> None:
+    def __init__(
+        self, topic: str | None, skip: bool, wake: BulkWake, bad: BadRows, bulk: BulkDelivery
+    ) -> None:
         self.topic = topic
         self.skip = skip
         self.wake = wake
         self.bad = bad
-        self.bulk = BulkDelivery()
+        self.bulk = bulk
         self.window = Window(0)
         self.known: dict[bytes, int] = {}  # topics of rows, by the names in the column
         self.topics: list[TopicState | None] = []  # by those numbers; None for a name that cannot be
@@ -122,7 +126,8 @@ class ColumnSender:
             KafkaError: as `send` raises them.
         """
         self._send_path.check_open()
-        call = _Call(topic, skip, self._accumulator.bulk_wake(), BadRows(self._send_path.limit))
+        bulk = BulkDelivery(self._accumulator.unseen)
+        call = _Call(topic, skip, self._accumulator.bulk_wake(), BadRows(self._send_path.limit), bulk)
         if not skip:
             chunks = deque(chunks)
             yield from self._check_all(call, chunks)
@@ -139,7 +144,7 @@ class ColumnSender:
 
     def record_steps(self, records: Sequence[ProducerRecord]) -> BulkSteps:
         """Send records one by one through the general path, serializers and all."""
-        bulk = BulkDelivery()
+        bulk = BulkDelivery(self._accumulator.unseen)
         for row, record in enumerate(records):
             try:
                 delivery: Delivery = yield from self._send_path.steps(record, None)
@@ -221,7 +226,7 @@ class ColumnSender:
                 # They were good when all were checked: a topic has fewer partitions since.
                 raise call.bad.error("of the rows that are left", "no more were sent")
             call.skipped = {row for lost in bad for row in span_rows(lost[2], 0)}
-            call.bulk.refuse(bad)
+            call.bulk.skip(bad, EACH_ROWS_OWN if call.topic is None else call.topic)
         if self.row_by_row:
             yield from self._send_rows(call)
             return

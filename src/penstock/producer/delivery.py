@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError
 from penstock.producer._result_cy import NO_ERRORS, NOBODY, ResultFields, process
+from penstock.producer.unseen import UnseenRecords
 from penstock.types import RecordMetadata, TopicPartition
 
 log = logging.getLogger("penstock.producer")
@@ -112,6 +113,11 @@ class BatchResult(ResultFields):
             return self.record_errors.get(index, self.error)
         return self.error
 
+    def look_at(self, index: int, count: int = 1) -> None:
+        """Somebody is told of the outcome of these records."""
+        if self.unseen is not None:
+            self.unseen.look(index, count)
+
     def metadata_of(self, index: int, timestamp: int, key_size: int, value_size: int) -> RecordMetadata:
         """Where one record of a settled result is; -1 for what is not known."""
         if self.error_of(index) is not None:
@@ -127,8 +133,15 @@ class BatchResult(ResultFields):
         log_append_time_ms: int = -1,
         error: KafkaError | None = None,
         record_errors: dict[int, KafkaError] | None = None,
+        count: int = 0,
     ) -> None:
-        """Set the outcome, run the callbacks, release who waits. I/O thread only, once."""
+        """Set the outcome, run the callbacks, release who waits. I/O thread only, once.
+
+        Args:
+            base_offset: of the first record, and `log_append_time_ms`, where the broker tells it.
+            error: why the batch failed, and `record_errors`, why some records of it did.
+            count: how many records have failed; 0: nobody need be told of those that are never looked at.
+        """
         if self.settled or self.pieces:
             raise IllegalStateError(f"the result of a batch of {self.topic_partition} was set twice")
         self.base_offset = base_offset
@@ -136,6 +149,8 @@ class BatchResult(ResultFields):
         # Its own, because no traceback may ever hang on it; see `error_of`.
         self.error = None if error is None else error.twin()
         self.record_errors = record_errors or NO_ERRORS
+        if self.error is not None and count:
+            self.unseen = UnseenRecords(self.topic, count, self.error, self.record_errors)
         self.settled = True
         callbacks, self.callbacks = self.callbacks, NOBODY
         for delivery, callback in callbacks:
@@ -222,7 +237,10 @@ class BatchResult(ResultFields):
 
 
 def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
-    """Call `callback(delivery)` once the record is done, on the I/O thread; at once when it is done already."""
+    """Call `callback(delivery)` once the record is done, on the I/O thread; at once when it is done already.
+
+    That is no look at its outcome yet: see `BatchResult.look_at`.
+    """
     delivery.answered_by().add_follower(_Follower(delivery, callback))
 
 
@@ -237,7 +255,7 @@ def until_done(delivery: Any) -> Generator[Any, None, None]:
         if not done.done():
             done.set_result(None)
 
-    delivery.add_done_callback(lambda _: loop.call_soon_threadsafe(finish))
+    delivery.follow(lambda _: loop.call_soon_threadsafe(finish))
     yield from done
 
 

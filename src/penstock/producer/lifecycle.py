@@ -13,7 +13,10 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Protocol
+
+from penstock.producer.unseen import tell_at_exit
 
 log = logging.getLogger("penstock.producer")
 
@@ -38,9 +41,8 @@ class Mortal(Protocol):
 
 
 _living: weakref.WeakSet[Mortal] = weakref.WeakSet()
-_orphans: set[threading.Thread] = (
-    set()
-)  # I/O threads that finish the work of a producer nobody holds any more
+# I/O threads that finish the work of a producer nobody holds any more; each with what counts the records left.
+_orphans: dict[threading.Thread, Callable[[], int]] = {}
 
 
 def register(producer: Mortal) -> None:
@@ -53,10 +55,16 @@ def unregister(producer: Mortal) -> None:
     _living.discard(producer)
 
 
-def adopt(io_thread: threading.Thread) -> None:
-    """Wait at exit for the I/O thread of a producer that was forgotten without close()."""
-    _orphans.difference_update([orphan for orphan in list(_orphans) if not orphan.is_alive()])
-    _orphans.add(io_thread)
+def adopt(io_thread: threading.Thread, records_left: Callable[[], int]) -> None:
+    """Wait at exit for the I/O thread of a producer that was forgotten without close().
+
+    Args:
+        io_thread: the thread.
+        records_left: how many records have no outcome yet.
+    """
+    for orphan in [orphan for orphan in list(_orphans) if not orphan.is_alive()]:
+        _orphans.pop(orphan, None)
+    _orphans[io_thread] = records_left
 
 
 def _after_fork_in_child() -> None:
@@ -79,10 +87,14 @@ def _at_exit() -> None:
                     producer.begin_exit()
             except Exception:
                 log.exception("a producer could not be closed at exit")
-    for orphan in list(_orphans):
+    for orphan, records_left in list(_orphans.items()):
         orphan.join(max(0.0, deadline - time.monotonic()))
         if orphan.is_alive():
-            log.warning("%s was given up with records that were not delivered", orphan.name)
+            log.warning(
+                "%s was given up with %d records that were not delivered: its producer was forgotten without close()",
+                orphan.name, records_left(),
+            )  # fmt: skip
+    tell_at_exit()
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import warnings
 from collections.abc import Generator, Mapping
 from os import PathLike
 from types import TracebackType
@@ -210,9 +211,18 @@ class Producer(SendFace, BulkFace, TransactionFace):
         # Forgotten without close(): let the I/O thread finish by itself. At exit this has been done before.
         # No lock may be taken here: this can run in the middle of anything, on a thread that holds that very lock.
         if not getattr(self, "_forked", True) and not getattr(self, "_closed", True):
+            accumulator, name = self._parts.accumulator, repr(self)
+            left = accumulator.incomplete_records()
             self._closed = True
             self._parts.sender.initiate_close()
-            lifecycle.adopt(self._thread)
+            lifecycle.adopt(self._thread, accumulator.incomplete_records)
+            warnings.warn(
+                f"{name} was forgotten without close(): {left} records have no outcome yet. They are still sent, but "
+                "nobody waits for them. Call close(), or use the producer in a with statement.",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def after_fork_in_child(self) -> None:
         """Called in the child of a fork, which has a copy of the producer but not its thread."""
@@ -235,6 +245,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
                 "producer in a with statement.",
                 self, left,
             )  # fmt: skip
+            self._parts.sender.losses_told = True
         self.close(0)
         self._end_close()
 

@@ -92,6 +92,7 @@ class Sender:
         # Set by any thread, read by the I/O thread.
         self._running = True
         self._forced = False
+        self.losses_told = False  # somebody has said how many records are given up at the end
 
     # ------------------------------------------------------------------------------------- any thread
 
@@ -152,11 +153,22 @@ class Sender:
         self._accumulator.close()
         # Before the records are given up: nobody who waits for them may take their end for a success.
         self._gate.close(ProducerClosedError("the producer was closed before the coordinator answered"))
-        error = ProducerClosedError("the producer was closed before the record was acknowledged")
         if self._accumulator.has_incomplete():
-            self._accumulator.abort_all(error)
+            self._give_up()
         self._metadata.close()
         self._client.close()
+        self._accumulator.unseen.end()
+
+    def _give_up(self) -> None:
+        """Fail what has no outcome, and say how much that is: nobody may be left to look at it."""
+        error = ProducerClosedError("the producer was closed before the record was acknowledged")
+        lost = self._accumulator.abort_all(error)
+        if lost.records and not self.losses_told:
+            log.warning(
+                "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have "
+                "been written, the others were not. Without a time, close() waits until each record has its outcome.",
+                lost.records, "" if lost.records == 1 else "s", _some(lost.topics), lost.maybe_written,
+            )  # fmt: skip
 
     def run_once(self, now: float, *, may_rest: bool = False) -> None:
         """One turn: send what is ready, then wait for the network, no longer than something will be due.
@@ -172,7 +184,7 @@ class Sender:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
                 self._outcomes.fail(batch, error, now)
         delay = self._gate_requests.maybe_send(now, self._accumulator.has_undrained)
-        delay = min(delay, self._send_ready(now))
+        delay = min(delay, self._send_ready(now), self._accumulator.unseen.maybe_tell(now))
         self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 
     def _send_ready(self, now: float) -> float:
@@ -336,3 +348,10 @@ class Sender:
             self._let_go_on(batches)
         if response.error is None and response.body is not None:
             self._metrics.on_response(response.latency, response.body.throttle_ms, now)
+
+
+def _some(topics: set[str]) -> str:
+    named = sorted(topics)
+    if len(named) == 1:
+        return f"topic {named[0]}"
+    return f"{len(named)} topics ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing fails in silence: failed records that nobody asks about are counted in the log, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from producer.fakes_sender import LoopbackBroker, Rig
+from producer.fakes_txn import GateRig
+
+from penstock import Producer
+from penstock.errors import KafkaError, ProducerClosedError
+from penstock.records.python_rows import ManyRecords
+from penstock.types import ProducerRecord
+
+INVALID = 87  # INVALID_RECORD
+TOO_LARGE = 10  # MESSAGE_TOO_LARGE
+DENIED = 29  # TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The warnings of unseen failures so far."""
+    caplog.set_level(logging.WARNING, "penstock.producer")
+    return lambda: [line for line in caplog.messages if "nobody looked" in line]
+
+
+def a_rig(**options: Any) -> Rig:
+    rig = Rig(**({"linger_ms": 5} | options))
+    for topic in ("t", "u", "v", "w", "x"):
+        rig.know(topic)
+    return rig
+
+
+def refuse(rig: Rig, code: int = INVALID, **fields: Any) -> None:
+    """Let the waiting batches be refused, and take the turns in which what follows is told."""
+    rig.await_request()
+    rig.answer(error_code=code, **fields)
+    rig.settle(3)
+
+
+# ------------------------------------------------------------------------------------------------ single records
+
+
+def test_dropped_deliveries_of_a_failed_batch_are_counted_with_topic_and_error(told):
+    rig = a_rig()
+    for _ in range(7):
+        rig.send("t", b"v")
+    refuse(rig, error_message="no thanks")
+    (line,) = told()
+    assert line.startswith("7 records for topic 't' failed, and nobody looked")
+    assert "InvalidRecordError: t-0: no thanks" in line
+    assert "on_delivery" in line
+
+
+def test_a_delivery_that_is_dropped_later_is_counted_then(told):
+    rig = a_rig()
+    kept = rig.send("t", b"v")
+    refuse(rig)
+    assert kept.done()
+    assert told() == []
+    del kept
+    rig.settle(1)
+    assert told()[0].startswith("1 record for topic 't' failed")
+
+
+def look_at_result(delivery: Any) -> None:
+    with pytest.raises(KafkaError):
+        delivery.result(0)
+
+
+LOOKS: dict[str, Callable[[Any], object]] = {
+    "result": look_at_result,
+    "exception": lambda delivery: delivery.exception(0),
+    "done callback": lambda delivery: delivery.add_done_callback(lambda _: None),
+    "repr": repr,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_who_has_looked_is_not_told_again(told, look):
+    rig = a_rig()
+    deliveries = [rig.send("t", b"v") for _ in range(3)]
+    refuse(rig)
+    LOOKS[look](deliveries[1])
+    del deliveries
+    gc.collect()  # a traceback holds the frames that it went through
+    rig.settle(1)
+    assert told()[0].startswith("2 records for topic 't' failed")
+
+
+def test_a_callback_is_told_and_so_is_one_that_was_added_before_the_end(told):
+    rig = a_rig()
+    outcomes: list[Any] = []
+    rig.send("t", b"v", on_delivery=lambda _, error: outcomes.append(error))
+    rig.send("t", b"v").add_done_callback(outcomes.append)
+    refuse(rig)
+    assert len(outcomes) == 2
+    del outcomes[:]
+    rig.settle(1)
+    assert told() == []
+
+
+def test_done_alone_tells_nothing(told):
+    rig = a_rig()
+    delivery = rig.send("t", b"v")
+    refuse(rig)
+    assert delivery.done()
+    del delivery
+    rig.settle(1)
+    assert len(told()) == 1
+
+
+def test_who_awaits_has_looked_and_who_gives_that_up_has_not(told):
+    rig = a_rig()
+
+    async def wait() -> None:
+        awaited = rig.send("t", b"v")
+        waiting = asyncio.ensure_future(_await(rig.send("t", b"v")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        refuse(rig)
+        with pytest.raises(KafkaError):
+            await awaited
+
+    asyncio.run(wait())
+    gc.collect()
+    rig.settle(1)
+    assert [line.split(" failed")[0] for line in told()] == ["1 record for topic 't'"]
+
+
+async def _await(delivery: Any) -> None:
+    await delivery
+
+
+def test_records_that_were_written_are_not_watched(told):
+    rig = a_rig()
+    rig.acknowledge_all()
+    delivery = rig.send("t", b"v")
+    rig.run_until(delivery.done)
+    assert delivery.answered_by().unseen is None
+    del delivery
+    rig.settle(1)
+    assert told() == []
+
+
+def test_pieces_of_a_split_count_for_themselves(told):
+    rig = a_rig(batch_size=1000)
+    deliveries = [rig.send("t", b"v" * 300) for _ in range(3)]
+    rig.await_request()
+    rig.answer(error_code=TOO_LARGE)
+    while not all(delivery.done() for delivery in deliveries):
+        rig.await_request()
+        rig.answer(error_code=TOO_LARGE)
+    deliveries[2].exception(0)
+    del deliveries
+    rig.settle(1)
+    assert told()[0].startswith("2 records for topic 't' failed")
+    assert "MessageTooLargeError" in told()[0]
+
+
+def test_a_record_that_the_broker_named_is_told_with_its_own_error(told):
+    rig = a_rig()
+    kept = [rig.send("t", b"v") for _ in range(2)]
+    refuse(rig, record_errors=[{"batch_index": 1, "batch_index_error_message": "this one"}])
+    kept[0].exception(0)
+    del kept
+    rig.settle(1)
+    assert "this one" in told()[0]
+
+
+# -------------------------------------------------------------------------------------------- how often it is told
+
+
+def test_one_warning_per_cause_and_minute(told):
+    rig = a_rig()
+    started = rig.clock.now()
+    for topic in ("t", "u", "v", "w", "x"):
+        rig.send(topic, b"v")
+        refuse(rig)
+    rig.send("t", b"v")
+    refuse(rig, DENIED)  # another cause
+    assert [line.split(" failed")[0] for line in told()] == ["1 record for topic 't'"] * 2
+    rig.run_for(started + 59 - rig.clock.now())
+    assert len(told()) == 2
+    rig.run_for(2)  # by itself, without another failure
+    assert told()[2].startswith("4 records for topics 'u', 'v', 'w' and others failed")
+    rig.run_for(200)
+    assert len(told()) == 3
+
+
+def test_what_was_noted_is_told_when_the_producer_closes_and_what_comes_later_at_once(told):
+    rig = a_rig()
+    kept = [rig.send(topic, b"v") for topic in ("t", "u", "v")]
+    refuse(rig)
+    for _ in range(2):
+        kept.pop()
+        rig.settle(1)
+    assert len(told()) == 1
+    rig.parts.sender.initiate_close()
+    rig.run_to_end()
+    assert len(told()) == 2
+    kept.pop()
+    assert told()[2].startswith("1 record for topic 't'")
+
+
+def test_finalizers_take_no_lock(told):
+    """A Delivery can be dropped by the collector, in the middle of anything that holds any lock."""
+    rig = a_rig()
+    kept = [rig.send("t", b"v")]
+    refuse(rig)
+    accumulator = rig.parts.accumulator
+    with accumulator._lock, accumulator.pool._lock, rig.parts.metadata._lock:
+        done = threading.Thread(target=kept.clear)
+        done.start()
+        done.join(10)
+        assert not done.is_alive()
+    rig.settle(1)
+    assert len(told()) == 1
+
+
+def test_in_a_transaction_its_calls_tell(told):
+    rig = GateRig.transactional()
+    rig.begin()
+    rig.send("t", b"v", partition=0)
+    refuse(rig)
+    with pytest.raises(KafkaError, match="abort_transaction"):
+        rig.manager.commit()
+    assert told() == []
+
+
+# ------------------------------------------------------------------------------------------------- many at once
+
+
+def send_rows(rig: Rig, *values: bytes, topic: str = "t", skip: bool = False, **columns: Any) -> Any:
+    many = ManyRecords.of(topic, values, None, None, columns.get("partition"), None)
+    return rig.drive(rig.parts.columns.steps(topic, [many.rows(None)], skip=skip))
+
+
+def test_a_dropped_bulk_is_counted_whether_it_was_pending_or_had_been_asked_if_it_is_done(told):
+    rig = a_rig()
+    bulk = send_rows(rig, b"a", b"b", b"c")
+    refuse(rig)
+    assert bulk.done()  # which adds it up
+    assert told() == []
+    del bulk
+    rig.settle(1)
+    assert told()[0].startswith("3 records for topic 't' failed")
+    send_rows(rig, b"a", b"b", topic="u")
+    refuse(rig)
+    rig.run_for(61)
+    assert told()[1].startswith("2 records for topic 'u' failed")
+
+
+BULK_LOOKS: dict[str, Callable[[Any], object]] = LOOKS | {"errors": lambda bulk: bulk.errors}
+del BULK_LOOKS["repr"]  # it says how many, and not why
+
+
+@pytest.mark.parametrize("look", BULK_LOOKS)
+@pytest.mark.parametrize("row_by_row", [False, True])
+def test_a_bulk_that_somebody_looked_at_tells_nothing_more(told, look, row_by_row):
+    rig = a_rig()
+    if row_by_row:
+        bulk = rig.drive(rig.parts.columns.record_steps([ProducerRecord("t", b"v")] * 3))
+    else:
+        bulk = send_rows(rig, b"a", b"b", b"c")
+    refuse(rig)
+    BULK_LOOKS[look](bulk)
+    del bulk
+    gc.collect()
+    rig.settle(1)
+    assert told() == []
+
+
+def test_rows_that_were_skipped_are_counted_unless_somebody_asks(told):
+    rig = a_rig()
+    rig.acknowledge_all()
+    for ask in (True, False):
+        bulk = send_rows(rig, b"a", b"b", b"c", skip=True, partition=[0, 7, 8])
+        rig.run_until(bulk.done)
+        if ask:
+            assert len(bulk.errors) == 2
+        del bulk
+        rig.settle(1)
+    (line,) = told()
+    assert line.startswith("2 records for topic 't' failed")
+
+
+# ------------------------------------------------------------------------------------------------------- closing
+
+
+def test_records_that_are_given_up_at_the_close_are_counted(caplog):
+    with LoopbackBroker(t=1) as broker:
+        broker.hold = True
+        one_at_a_time = {"linger_ms": 0, "batch_size": 200, "max_in_flight_requests_per_connection": 1}
+        producer = Producer(bootstrap_servers=broker.address, enable_idempotence=False, **one_at_a_time)
+        deliveries = [producer.send("t", b"v" * 100, partition=0)]
+        assert broker.arrived.wait(10)
+        deliveries.append(producer.send("t", b"v" * 100, partition=0))
+        producer.close(0)
+    assert [type(delivery.exception(0)) for delivery in deliveries] == [ProducerClosedError] * 2
+    (line,) = [line for line in caplog.messages if "gave up" in line]
+    assert "gave up 2 records for topic t:" in line
+    assert "1 of them had been sent" in line
+
+
+def test_a_close_that_delivers_all_says_nothing(caplog):
+    with LoopbackBroker(t=1) as broker:
+        producer = Producer(bootstrap_servers=broker.address, enable_idempotence=False)
+        producer.send("t", b"v")
+        producer.close(10)
+        assert broker.values() == [b"v"]
+    assert [line for line in caplog.messages if "gave up" in line] == []
+
+
+def test_a_forgotten_producer_says_so_with_a_count():
+    with LoopbackBroker(t=1) as broker:
+        broker.hold = True
+        producer = Producer(bootstrap_servers=broker.address, linger_ms=0, enable_idempotence=False)
+        for _ in range(3):
+            producer.send("t", b"v")
+        ended, held = producer._ended, [producer]
+        del producer
+        with pytest.warns(ResourceWarning, match="forgotten without close.*: 3 records have no outcome"):
+            held.clear()
+        broker.release()
+        assert ended.wait(10)
+        assert broker.values() == [b"v"] * 3
+
+
+def test_a_producer_that_was_closed_is_not_forgotten(recwarn):
+    with LoopbackBroker(t=1) as broker, contextlib.closing(Producer(bootstrap_servers=broker.address)):
+        pass
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
