@@ -13,6 +13,7 @@ from producer.fakes_sender import Rig, produce_body
 from producer.fakes_txn import CUT, GateRig
 
 from penstock.errors import (
+    BrokerError,
     DeliveryTimeoutError,
     InvalidRecordError,
     KafkaError,
@@ -333,9 +334,42 @@ def test_a_queued_batch_expires_and_says_why_it_could_not_go():
     error = delivery.exception(0)
     assert isinstance(error, DeliveryTimeoutError)
     assert str(error).startswith("Expiring 1 record(s) for t-0: 10")
+    assert "It was never sent." in str(error)
     assert "cannot connect to broker 1 at b1:9092" in str(error)
     assert isinstance(error.__cause__, NetworkError)
     assert rig.available_memory == free
+
+
+def test_a_batch_that_expires_after_answers_names_the_last_one():
+    rig = Rig(**SHORT, retry_backoff_ms=600, retry_backoff_max_ms=600)
+    rig.know("t")
+    delivery = rig.send("t", b"a")
+    rig.await_request()
+    rig.answer(error_code=7)  # REQUEST_TIMED_OUT
+    rig.await_request()
+    rig.answer(error_code=19)  # NOT_ENOUGH_REPLICAS
+    rig.run_for(1.01)
+    error = delivery.exception(0)
+    assert isinstance(error, DeliveryTimeoutError)
+    assert "It was sent 2 times; the last attempt ended with: t-0:" in str(error)
+    assert "[NOT_ENOUGH_REPLICAS (19)]" in str(error)
+    assert isinstance(error.__cause__, BrokerError)
+    assert error.__cause__.code == 19
+
+
+def test_a_batch_that_expires_in_flight_names_the_answer_before_and_one_that_had_none_says_so():
+    rig = Rig(**(SHORT | {"batch_size": 100}), retry_backoff_ms=100, retry_backoff_max_ms=100)
+    rig.know("t")
+    retried, first = rig.send("t", b"a" * 50), rig.send("t", b"b" * 50)
+    rig.await_request(count=2)
+    rig.answer(error_code=19)
+    rig.await_request(count=2)
+    rig.parts.client._pool.get(0).in_flight.extend_deadlines(10)  # as where the broker throttles
+    rig.run_for(1.01)
+    text = str(retried.exception(0))
+    assert "It was sent 2 times; the last request has no answer, the one before ended with" in text
+    assert "NOT_ENOUGH_REPLICAS" in text
+    assert "It was sent, and no answer has come." in str(first.exception(0))
 
 
 def test_a_batch_that_expires_while_no_broker_can_be_reached_says_so():

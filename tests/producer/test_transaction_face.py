@@ -174,8 +174,12 @@ def test_a_block_whose_commit_has_no_answer_is_not_aborted(kafka: FakeKafka, mak
 def test_a_block_that_was_fenced_raises_that(kafka: FakeKafka, make: Make):
     older, newer = make(), make()
     newer.begin_transaction()
-    with pytest.raises(KafkaError), older.transaction():
+    with (
+        pytest.raises(ProducerFencedError, match=r"the transactional id 'x'.*Close it") as caught,
+        older.transaction(),
+    ):
         older.send("t", b"a", partition=0)
+    assert caught.value.fatal
     with pytest.raises(ProducerFencedError):
         older.abort_transaction()
     for call in ("begin_transaction", "commit_transaction", "init_transactions"):
@@ -186,6 +190,45 @@ def test_a_block_that_was_fenced_raises_that(kafka: FakeKafka, make: Make):
     newer.send("t", b"c", partition=0)
     newer.commit_transaction()
     assert values(kafka) == [b"c"]
+
+
+@pytest.mark.parametrize("release", ["2.4", "3.9", "4.3"])
+@pytest.mark.parametrize("look", [False, True], ids=["commit finds out", "the block looks"])
+def test_a_fence_is_named_wherever_it_shows_first(release: str, look: bool):
+    """The broker says that an epoch is old, the coordinator why: the block raises the reason."""
+    with FakeKafka(topics={"t": 1}, release=release) as kafka:
+        options = {"transactional_id": "x", "linger_ms": 0, "retry_backoff_ms": 10}
+        with (
+            Producer(bootstrap_servers=kafka.bootstrap_servers, **options) as older,
+            Producer(bootstrap_servers=kafka.bootstrap_servers, **options) as newer,
+        ):
+            older.init_transactions()
+            with older.transaction():
+                older.send("t", b"a", partition=0)
+
+            def work() -> None:
+                older.send("t", b"b", partition=0).result(10)
+                newer.init_transactions()
+                delivery = older.send("t", b"c", partition=0)
+                if look:
+                    delivery.result(10)
+
+            with pytest.raises(ProducerFencedError, match="'x'"), older.transaction():
+                work()
+        assert values(kafka) == [b"a"]
+
+
+def test_an_error_of_the_users_own_is_not_replaced_by_a_fence(kafka: FakeKafka, make: Make):
+    older = make()
+
+    def work() -> None:
+        older.send("t", b"a", partition=0).result(10)
+        make()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught, older.transaction():
+        work()
+    assert "taken over" in caught.value.__notes__[0]
 
 
 # ------------------------------------------------------------------------------------------ time, threads

@@ -837,7 +837,10 @@ def test_errors_after_which_the_producer_cannot_go_on(protocol, code):
     assert delivery.exception(0).code == code
     with pytest.raises(BrokerError) as caught:
         rig.finish(ticket)
-    assert repr(caught.value) == repr(delivery.exception(0))
+    if code == 90:  # the producer says more than the partition: by whom, and what to do
+        assert repr(caught.value.__cause__) == repr(delivery.exception(0))
+    else:
+        assert repr(caught.value) == repr(delivery.exception(0))
     assert rig.state is TxnState.FATAL_ERROR
     rig.answer(error_code=19)
     assert not rig.parts.accumulator.has_incomplete()  # nothing is tried again
@@ -1140,9 +1143,31 @@ def test_a_fence_says_once_what_it_is(code):
     rig.answer()
     with pytest.raises(ProducerFencedError) as caught:
         rig.finish(ticket)
-    assert str(caught.value) == "another producer uses the transactional id 'x' [PRODUCER_FENCED (90)]"
+    text = str(caught.value)
+    assert text.startswith(
+        "another producer has taken over the transactional id 'x' (this one is producer id 4000"
+    )
+    assert "transaction.timeout.ms (60000)" in text
+    assert "Close it" in text
+    assert text.count("PRODUCER_FENCED") == 1
     assert isinstance(caught.value.__cause__, BrokerError)
     assert caught.value.__cause__.code == code
+
+
+def test_a_fence_that_a_partition_tells_of_says_the_same():
+    rig = opened()
+    request = in_flight(rig)
+    rig.answer(request, error_code=90)
+    with pytest.raises(ProducerFencedError, match=r"taken over the transactional id 'x'.*Close it"):
+        rig.manager.commit()
+
+
+def test_an_old_epoch_says_how_to_find_out_why():
+    rig = opened()
+    request = in_flight(rig)
+    rig.answer(request, error_code=47)
+    with pytest.raises(InvalidProducerEpochError, match=r"call abort_transaction\(\), which tells whether"):
+        rig.manager.commit()
 
 
 def test_a_detached_transaction_may_be_empty():

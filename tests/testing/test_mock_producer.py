@@ -592,10 +592,23 @@ def test_a_fenced_producer_refuses_everything() -> None:
     ):
         with pytest.raises(ProducerFencedError):
             call()
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ProducerFencedError) as caught:
         producer.send("orders", b"2")
     assert isinstance(caught.value.__cause__, ProducerFencedError)
     assert producer.history() == []
+
+
+def test_a_block_that_was_fenced_raises_that() -> None:
+    producer = transactional(auto_complete=False)
+
+    def fail() -> None:
+        producer.send("orders", b"1")
+        producer.fence_producer()
+        raise KafkaError("what a record said of it")
+
+    with pytest.raises(ProducerFencedError) as caught:
+        in_transaction(producer, fail)
+    assert isinstance(caught.value.__cause__, KafkaError)
 
 
 def test_the_first_error_stays_when_the_abort_fails_as_well() -> None:

@@ -22,6 +22,7 @@ cdef class BatchFields:
     cdef public Py_ssize_t numbered_as
     cdef public object stamped
     cdef public bint renumbered
+    cdef public object last_error
     cdef public bint in_doubt
     cdef public bint is_piece
     cdef public object wire

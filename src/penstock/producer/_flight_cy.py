@@ -103,6 +103,7 @@ class BatchFields:
         self.numbered_as = 0  # the how-manieth of its partition it was, when it was numbered
         self.stamped: BatchIdentity = ANONYMOUS  # what the header of `wire` says
         self.renumbered = False  # its numbers changed since it was sent last
+        self.last_error: Any = None  # why it was queued again, the last time
         self.in_doubt = False  # a request for it ended without word of whether it was written
         self.is_piece = False  # made by a split
         self.wire: memoryview | None = None  # the sealed bytes

@@ -193,6 +193,7 @@ class Outcomes:
 
     def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
         self._retries.schedule(batch, now)
+        batch.last_error = _error(batch, answer)
         batch.move_to(BatchState.QUEUED)
         self._accumulator.requeue([batch])
         self._metrics.on_retry(batch, now)
@@ -200,7 +201,7 @@ class Outcomes:
             logging.WARNING if batch.attempts == 1 else logging.DEBUG,
             "a batch of %d records for %s is sent again (attempt %d of %d): %s",
             batch.record_count, batch.topic_partition, batch.attempts, self._retries.limit,
-            _error(batch, answer),
+            batch.last_error,
         )  # fmt: skip
 
     def fail(

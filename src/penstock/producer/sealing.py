@@ -97,6 +97,7 @@ class Sealer(Sealing):
         piece = Batch(batch.queue, writer, batch.created, [])
         piece.is_piece = True
         piece.attempts = batch.attempts
+        piece.last_error = batch.last_error
         piece.leader_epoch = batch.leader_epoch
         return piece
 

@@ -317,14 +317,13 @@ class Sender:
         tp = batch.topic_partition
         message = (
             f"Expiring {batch.record_count} record(s) for {tp}: {int(batch.age(now) * 1000)} ms has passed since "
-            "batch creation (delivery.timeout.ms). The request has not been sent, or no server response has been "
-            "received yet."
+            f"batch creation (delivery.timeout.ms). {_how_far(batch)}"
         )
-        cause = self._why_stuck(batch)
-        if cause is not None:
-            message += f" {cause}"
+        stuck = self._why_stuck(batch)
+        if stuck is not None and str(stuck) not in message:
+            message += f" {stuck}"
         error = DeliveryTimeoutError(message)
-        error.__cause__ = cause
+        error.__cause__ = batch.last_error or stuck
         self._gate.on_expired(batch, error)
         self._outcomes.fail(batch, error, now)
 
@@ -355,3 +354,15 @@ def _some(topics: set[str]) -> str:
     if len(named) == 1:
         return f"topic {named[0]}"
     return f"{len(named)} topics ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"
+
+
+def _how_far(batch: Batch) -> str:
+    """What became of a batch whose time is over, and what the last broker that answered said."""
+    if not batch.attempts:
+        if batch.request_pending:
+            return "It was sent, and no answer has come."
+        return "It was never sent."
+    sent = batch.attempts + batch.request_pending
+    times = "once" if sent == 1 else f"{sent} times"
+    last = "the last request has no answer, the one before" if batch.request_pending else "the last attempt"
+    return f"It was sent {times}; {last} ended with: {batch.last_error}."

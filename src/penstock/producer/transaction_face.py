@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from penstock._ticket import Ticket
 from penstock.consumer_groups import as_group, as_positions
-from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.client_metrics import add_nanoseconds
 from penstock.producer.delivery import forbid_on_io_thread
@@ -113,6 +113,10 @@ class TransactionFace:
 
         When the block raises, or a record was not delivered so that there is no commit, it is aborted and the error
         raised on. A commit that had no answer in time is not: call `commit_transaction` again.
+
+        Raises:
+            ProducerFencedError: another producer uses the transactional id; also where a record failed because of it
+                and the abort found out why.
         """
         self.begin_transaction()
         try:
@@ -123,13 +127,24 @@ class TransactionFace:
             raise
 
     def _abort_after(self, error: BaseException) -> None:
-        """Abort what is open; where that fails, too, the first error is the one to raise, with a note."""
+        """Abort what is open; where that fails, too, the first error is the one to raise, with a note.
+
+        Raises:
+            ProducerFencedError: that is why a record or call has failed, which said no more than that it did.
+        """
         manager = self._parts.transactions
-        if manager is None or not manager.is_open:
+        if manager is None:
             return
-        try:
-            self.abort_transaction()
-        except KafkaError as failure:
+        failure: KafkaError | None = None
+        if manager.is_open:
+            try:
+                self.abort_transaction()
+            except KafkaError as caught:
+                failure = caught
+        fence = manager.fence()
+        if fence is not None and isinstance(error, KafkaError) and not isinstance(error, ProducerFencedError):
+            raise fence from error
+        if failure is not None:
             error.add_note(f"the transaction could not be aborted either: {failure}")
 
     def detach_transaction(self) -> TransactionHandle:

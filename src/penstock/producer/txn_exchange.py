@@ -30,7 +30,7 @@ from penstock.producer.gate import GateRequest
 from penstock.producer.numbering import Numbering
 from penstock.producer.sequences import ProducerIdentity
 from penstock.producer.transactions import TransactionState, TxnState
-from penstock.producer.txn_parts import Surroundings, TransactionSettings, for_the_transaction
+from penstock.producer.txn_parts import Surroundings, TransactionSettings, fence_text, for_the_transaction
 from penstock.producer.txn_policy import Verdict
 from penstock.producer.txn_queue import RequestQueue
 from penstock.producer.txn_requests import (
@@ -234,9 +234,7 @@ class TransactionExchange(RequestQueue):
             self._state.move_to(TxnState.UNINITIALIZED)
             self._fail_unless_settled(error)
         elif verdict is Verdict.FENCED:
-            fenced = ProducerFencedError(f"another producer uses the transactional id {self._id!r}")
-            fenced.__cause__ = error
-            self._fatal(fenced)
+            self._fatal(self._fenced_by(error))
         else:
             self._fatal(error)
 
@@ -331,7 +329,14 @@ class TransactionExchange(RequestQueue):
         self._around.accept(False)
         self._fail_operation(error)
 
+    def _fenced_by(self, error: KafkaError) -> ProducerFencedError:
+        fenced = ProducerFencedError(fence_text(self._id, self.identity, self.timeout_ms))
+        fenced.__cause__ = error
+        return fenced
+
     def _fatal(self, error: KafkaError) -> None:
+        if isinstance(error, ProducerFencedError) and error.__cause__ is None:
+            error = self._fenced_by(error)  # as a broker said it, without what is to be done
         self._state.move_to(TxnState.FATAL_ERROR, error)
         self._queue.clear()
         self._around.accept(False)

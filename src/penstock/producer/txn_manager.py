@@ -23,6 +23,7 @@ from penstock._ticket import Ticket
 from penstock.errors import (
     IllegalStateError,
     KafkaError,
+    ProducerFencedError,
     TransactionAbortableError,
     TransactionAbortedError,
     UnknownProducerIdError,
@@ -222,6 +223,12 @@ class TransactionManager(TransactionExchange):
         """Whether there is a transaction to be aborted when the producer closes."""
         with self._lock:
             return self._state.current in (TxnState.IN_TRANSACTION, TxnState.ABORTABLE_ERROR)
+
+    def fence(self) -> ProducerFencedError | None:
+        """The error to raise because another producer has taken over; None when that is not known."""
+        with self._lock:
+            error = self._state.error
+        return error.twin() if isinstance(error, ProducerFencedError) else None
 
     @property
     def completing(self) -> bool:

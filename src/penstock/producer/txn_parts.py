@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.errors import KafkaError, TransactionAbortableError
+from penstock.producer.identity import ProducerIdentity
 from penstock.producer.txn_cluster import ClusterFacts
 
 _INVALID_TXN_STATE = 48
@@ -57,3 +58,16 @@ def for_the_transaction(error: KafkaError) -> KafkaError:
     wrapped = TransactionAbortableError(f"a record was not delivered: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+def fence_text(transactional_id: str, identity: ProducerIdentity, timeout_ms: int) -> str:
+    """What a fenced producer is told: by whom, and what to do."""
+    used = (
+        f" (this one is producer id {identity.producer_id}, epoch {identity.epoch})" if identity.valid else ""
+    )
+    return (
+        f"another producer has taken over the transactional id {transactional_id!r}{used}; or a transaction was open "
+        f"for longer than transaction.timeout.ms ({timeout_ms}), and was ended by its coordinator. What this one had "
+        "not committed is aborted. Close it: a newer one goes on, and where there is none, make one. Producers that "
+        "work at the same time need a transactional.id each"
+    )

@@ -104,7 +104,8 @@ class MockProducer(MockBulkFace):
             KafkaTimeoutError: the topic or the partition does not exist.
             SerializationError: key or value could not be turned into bytes.
             ProducerClosedError: the producer is closed.
-            KafkaError: it was fenced (the cause is a ProducerFencedError), or its transaction can only be aborted.
+            ProducerFencedError: it was fenced.
+            TransactionAbortableError: its transaction can only be aborted.
             IllegalStateError: it is transactional and no transaction is open.
             TypeError, ValueError: an argument is wrong.
         """
@@ -453,9 +454,13 @@ class MockProducer(MockBulkFace):
             raise ProducerClosedError("the producer is closed")
 
     def _abort_after(self, error: BaseException) -> None:
-        """Abort because of an error, which stays the one that is raised."""
+        """Abort because of an error, which stays the one that is raised, unless it comes from a fence."""
         try:
             self.abort_transaction()
+        except ProducerFencedError as fence:
+            if isinstance(error, KafkaError) and not isinstance(error, ProducerFencedError):
+                raise fence from error
+            error.add_note(f"abort_transaction() failed as well: {fence}")
         except KafkaError as second:
             error.add_note(f"abort_transaction() failed as well: {second}")
 

@@ -70,12 +70,12 @@ class MockTransactions:
         """Refuse a record that a broker would not take.
 
         Raises:
-            KafkaError: the producer is fenced; the cause is a ProducerFencedError.
+            ProducerFencedError: the producer is fenced; it has another one as its cause.
             TransactionAbortableError: an earlier record of the transaction failed; that error is the cause.
             IllegalStateError: the producer is transactional and no transaction is open.
         """
         if self.fenced:
-            raise KafkaError("send(): the producer cannot go on, it was fenced") from _fenced_error()
+            raise ProducerFencedError("send(): the producer cannot go on, it was fenced") from _fenced_error()
         self._check_no_error("send()")
         if self._transactional and not self.in_transaction:
             raise IllegalStateError("send(): a transactional producer sends inside a transaction; begin one")
@@ -167,4 +167,6 @@ class MockTransactions:
 
 
 def _fenced_error() -> ProducerFencedError:
-    return ProducerFencedError("a newer producer with the same transactional id has taken over")
+    return ProducerFencedError(
+        "a newer producer with the same transactional id has taken over: close this one, or give each its own id"
+    )
