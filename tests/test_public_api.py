@@ -6,12 +6,15 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 import penstock
+from penstock.producer.config_keys import KEYS
+from penstock.producer.config_types import Kind
 
 PROMISED = {
     "BulkDelivery",
@@ -22,6 +25,7 @@ PROMISED = {
     "OffsetAndMetadata",
     "Partitioner",
     "Producer",
+    "ProducerOptions",
     "ProducerRecord",
     "RecordMetadata",
     "Serializer",
@@ -126,3 +130,47 @@ def test_import_needs_no_optional_package() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == ""
+
+
+# ------------------------------------------------------------------------------------------------ types
+
+
+# What a value of a kind may be, as `config_typed` writes it.
+KIND_TYPES = {
+    Kind.BOOL: ("Flag",),
+    Kind.INT: ("Number",),
+    Kind.LONG: ("Number",),
+    Kind.STRING: ("str", "str | int", "str | None"),
+    Kind.LIST: ("Names",),
+    Kind.CLASS: ("SerializerOption", "PartitionerOption"),
+    Kind.CLASSES: ("InterceptorsOption",),
+}
+
+
+def test_the_typed_options_are_those_of_the_table() -> None:
+    annotations = penstock.ProducerOptions.__annotations__
+    expected = [name for key in KEYS.values() for name in dict.fromkeys((key.field_name, key.snake_name))]
+    assert list(annotations) == expected
+    for key in KEYS.values():
+        for name in (key.field_name, key.snake_name):
+            written = annotations[name].__forward_arg__
+            assert written in KIND_TYPES[key.kind], name
+            if key.kind is Kind.STRING:
+                assert ("None" in written) == (key.default is None), name
+
+
+@pytest.mark.parametrize("name", ["penstock", "penstock.testing", "penstock.spark", "penstock.sink"])
+def test_a_module_that_loads_names_later_lists_them(name: str) -> None:
+    # In a process of its own: in this one others have loaded them before.
+    code = f"import {name} as module; print(*sorted(set(module.__all__) - set(dir(module))))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == []
+
+
+def test_every_module_that_loads_names_later_is_tested_for_it() -> None:
+    package = Path(penstock.__file__).parent
+    lazy = [path for path in package.rglob("*.py") if "\ndef __getattr__(" in path.read_text("utf-8")]
+    assert all("\ndef __dir__(" in path.read_text("utf-8") for path in lazy)
+    assert {path.parent.name for path in lazy} == {"penstock", "testing", "spark", "sink"}

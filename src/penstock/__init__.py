@@ -30,6 +30,7 @@ if _typing.TYPE_CHECKING:
     from penstock.control.end_transaction import complete_transaction
     from penstock.producer._delivery_cy import Delivery
     from penstock.producer.bulk_delivery import BulkDelivery
+    from penstock.producer.config_typed import ProducerOptions
     from penstock.producer.interceptors import Interceptor
     from penstock.producer.producer import Producer
 
@@ -42,6 +43,7 @@ __all__ = [
     "OffsetAndMetadata",
     "Partitioner",
     "Producer",
+    "ProducerOptions",
     "ProducerRecord",
     "RecordMetadata",
     "Serializer",
@@ -59,6 +61,7 @@ _WHEN_ASKED_FOR = {
     "Delivery": "penstock.producer._delivery_cy",
     "Interceptor": "penstock.producer.interceptors",
     "Producer": "penstock.producer.producer",
+    "ProducerOptions": "penstock.producer.config_typed",
     "complete_transaction": "penstock.control.end_transaction",
 }
 

@@ -22,15 +22,16 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-if cython.compiled:
+# In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
+if not cython.compiled:
+    from penstock._primitives_cy import partition_for_key
+    from penstock.producer._delivery_cy import Delivery
+    from penstock.producer._queue_cy import PartitionQueue, TopicState
+else:
     from cython.cimports.penstock._primitives_cy import partition_for_key
     from cython.cimports.penstock.producer._delivery_cy import Delivery
     from cython.cimports.penstock.producer._queue_cy import PartitionQueue, TopicState
     from cython.cimports.penstock.producer._send_cy import TIME_UTC, timespec, timespec_get
-else:
-    from penstock._primitives_cy import partition_for_key
-    from penstock.producer._delivery_cy import Delivery
-    from penstock.producer._queue_cy import PartitionQueue, TopicState
 
 # C variables when compiled. The first is the most that the size check adds to key and value: batch header, record
 # overhead, header count, and two lengths of up to 5 bytes. Where that is too much, the general path counts to the byte.

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Generator, Mapping
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from penstock._ticket import Ticket
 from penstock.errors import (
@@ -33,6 +33,9 @@ from penstock.producer.delivery import forbid_on_io_thread, on_io_thread
 from penstock.producer.sender import Sender
 from penstock.producer.transaction_face import TransactionFace
 from penstock.types import OnDelivery, ProducerRecord
+
+if TYPE_CHECKING:
+    from penstock.producer.config_typed import ProducerOptions
 
 log = logging.getLogger("penstock.producer")
 
@@ -61,7 +64,10 @@ class Producer(SendFace, BulkFace, TransactionFace):
     """
 
     def __init__(
-        self, config: Mapping[str, Any] | str | PathLike[str] | None = None, /, **options: Any
+        self,
+        config: Mapping[str, Any] | str | PathLike[str] | None = None,
+        /,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         self._closed = True  # until all is built: a failed constructor leaves nothing to close
         self._forked = False

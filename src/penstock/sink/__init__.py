@@ -92,3 +92,7 @@ def __getattr__(name: str) -> object:
     found = getattr(_importlib.import_module(_WHEN_ASKED_FOR[name]), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHEN_ASKED_FOR})

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock._time import Clock, SystemClock
 from penstock.consumer_groups import as_group, as_positions
@@ -42,6 +42,9 @@ from penstock.types import (
     TopicPartition,
     as_headers,
 )
+
+if TYPE_CHECKING:
+    from penstock.producer.config_typed import ProducerOptions
 
 
 class MockProducer(MockBulkFace):
@@ -68,7 +71,7 @@ class MockProducer(MockBulkFace):
         auto_complete: bool = True,
         topics: Mapping[str, int] | None = None,
         clock: Clock | None = None,
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         self.options = merge_options(config, options)
         self.mock_metrics: dict[str, dict[str, Any]] = {}
