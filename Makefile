@@ -139,8 +139,9 @@ wheel: setup ## build the wheel and try it in a clean environment, away from the
 
 ##@ Measure and write
 
+# Instructions are counted without Java, a broker, Spark or other producers.
 .PHONY: bench
-bench: build need-java $(BENCH_STAMP) ## compare with other producers on a real Kafka, 30 minutes; ONLY=name,name for a part
+bench: build $(if $(filter-out instructions,$(or $(ONLY),all)),need-java $(BENCH_STAMP)) ## compare with other producers on a real Kafka, 30 minutes; ONLY=name,name for a part
 	@$(if $(and $(ONLY),$(if $(findstring spark,$(ONLY)),,other)),true,$(PY) -m bench.spark.environment) \
 	  || echo '==> going on without Spark' >&2
 	$(PY) -m bench $(if $(ONLY),--only $(ONLY)) $(BENCH_ARGS)

@@ -7,6 +7,7 @@ import argparse
 import compileall
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +44,10 @@ class _Choice:
     studies: list[Study]
     skipped: dict[str, str]
 
+    @property
+    def needs_broker(self) -> bool:
+        return bool(self.plan.groups()) or any(one.needs_broker for one in self.studies)
+
     def seconds(self, clock_seconds: float) -> float:
         plan = replace(self.plan, seconds=clock_seconds)
         groups = sum(group_seconds(plan, entries) for entries in plan.groups().values())
@@ -59,8 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         # As pip does when it installs a package: the others' bytecode is there, and start-up counts as CPU.
         compileall.compile_dir(Path(penstock.__file__).parent, quiet=2)
-        with DevCluster(heap_mb=BROKER_HEAP_MB, properties=BROKER_PROPERTIES) as cluster:
-            results = measure(choice, cluster, args, _say)
+        with _broker(choice) as broker:
+            results = measure(choice, broker, args, _say)
     except (BenchError, DevBrokerError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -73,7 +78,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if not results.failures and all(run.complete for run in results.runs) else 1
 
 
-def measure(choice: _Choice, cluster: DevCluster, args: argparse.Namespace, tell: Tell) -> Results:
+def _broker(choice: _Choice) -> AbstractContextManager[DevCluster | None]:
+    if choice.needs_broker:
+        return DevCluster(heap_mb=BROKER_HEAP_MB, properties=BROKER_PROPERTIES)
+    return nullcontext()
+
+
+def measure(choice: _Choice, broker: DevCluster | None, args: argparse.Namespace, tell: Tell) -> Results:
     """Make everything that was chosen, within the time there is."""
     started = time.monotonic()
     seconds = choose_seconds(choice.seconds, 0.9 * 60 * args.minutes)
@@ -82,8 +93,9 @@ def measure(choice: _Choice, cluster: DevCluster, args: argparse.Namespace, tell
     _announce(choice, plan, args.minutes, tell)
     deadline = started + 60 * args.minutes
     try:
-        run_groups(plan, cluster, results, tell, deadline)
-        _run_studies(choice.studies, Context(plan, cluster, results, tell, args.out, args.record), deadline)
+        if broker is not None:
+            run_groups(plan, broker, results, tell, deadline)
+        _run_studies(choice.studies, Context(plan, broker, results, tell, args.out, args.record), deadline)
     except KeyboardInterrupt:
         results.notes.append("INTERRUPTED: rounds and cases are missing")
     results.notes.append(f"all took {minutes(time.monotonic() - started)} minutes")
@@ -135,7 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="where results go")
     parser.add_argument(
-        "--record", action="store_true", help="keep the instruction counts to compare with later"
+        "--record",
+        metavar="WHY",
+        help="compare later instruction counts with these; WHY says what was paid for",
     )
     parser.add_argument("--list", action="store_true", help="list what can be named, and do nothing")
     return parser
@@ -149,6 +163,8 @@ def _choose(args: argparse.Namespace) -> _Choice:
     if wanted - known:
         unknown = ", ".join(sorted(wanted - known))
         raise BenchError(f"no case, contender or study of that name: {unknown} (--list shows them)")
+    if args.record is not None and not args.record.strip():
+        raise BenchError("--record wants the reason: what the instructions were paid for")
     if args.rounds < 1 or args.minutes <= 0 or (args.records is not None and args.records < 1):
         raise BenchError("rounds, records and minutes must be at least 1")
     chosen_cases = [case for case in cases if wanted & {case.name, case.group}]

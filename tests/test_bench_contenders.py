@@ -16,7 +16,7 @@ from fix_bench import CASES, CONTENDERS
 from bench.contenders import aiokafka_send, confluent, kafka_python
 from bench.model import BenchError, Job
 from bench.pacing import Latencies
-from bench.studies import endurance, instructions, memory
+from bench.studies import endurance, memory
 from bench.values import make_values
 from bench.worker import Answer, Task, clock_stopped, in_threads, percentiles_ms, work
 
@@ -183,29 +183,6 @@ def test_events_are_json_and_compress_as_events_do() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ studies
-
-
-def recorded(**per_record: float) -> dict[str, Any]:
-    return {**instructions._where(), "per_record": per_record}
-
-
-def test_instructions_that_grew_by_more_than_a_tenth_are_named() -> None:
-    found = {"send": 1111.0, "send-keys": 1090.0}
-    grown, same = instructions.compare_with_recorded(found, recorded(send=1000.0, **{"send-keys": 1000.0}))
-    assert "GREW" in grown
-    assert "+11.1 %" in grown
-    assert "GREW" not in same
-
-
-def test_instructions_are_compared_with_those_of_the_same_interpreter_only() -> None:
-    other = {**recorded(send=1.0), "python": "2.7"}
-    assert "nothing recorded" in instructions.compare_with_recorded({"send": 1000.0}, other)[0]
-    assert "nothing recorded" in instructions.compare_with_recorded({"send": 1000.0}, {})[0]
-
-
-def test_without_valgrind_instructions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert "valgrind" in (instructions.Instructions().missing() or "")
 
 
 def test_an_idle_interpreter_has_some_memory() -> None:

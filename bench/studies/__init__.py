@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.budget import Plan
-from bench.model import Results
+from bench.model import BenchError, Results
 from penstock.devbroker import DevCluster
 
 
@@ -19,18 +19,30 @@ class Context:
     """What a study needs.
 
     Attributes:
+        broker: the one that was started; None when nothing of what was chosen needs one.
         results: where its figures go.
         tell: called with lines of progress.
         out: where its own files go.
-        keep: whether what it found becomes what later measurements are compared with.
+        keep: why what it found becomes what later measurements are compared with; None: it does not.
     """
 
     plan: Plan
-    cluster: DevCluster
+    broker: DevCluster | None
     results: Results
     tell: Callable[[str], None]
     out: Path
-    keep: bool = False
+    keep: str | None = None
+
+    @property
+    def cluster(self) -> DevCluster:
+        """The broker, for a study that needs one.
+
+        Raises:
+            BenchError: there is none.
+        """
+        if self.broker is None:
+            raise BenchError("this study needs a broker, and none was started")
+        return self.broker
 
 
 class Study(Protocol):
@@ -38,11 +50,13 @@ class Study(Protocol):
 
     Attributes:
         only_by_name: whether it is left out unless somebody asks for it.
+        needs_broker: whether it uses the broker that is started for all.
     """
 
     name: str
     title: str
     only_by_name: bool
+    needs_broker: bool
 
     def missing(self) -> str | None:
         """Why it cannot be made here; None when it can."""

@@ -60,6 +60,7 @@ class Endurance:
     name = "endurance"
     title = "100 million records through one producer, in each round: rate and memory of each tenth (only when named)"
     only_by_name = True
+    needs_broker = True
 
     def missing(self) -> str | None:
         return (

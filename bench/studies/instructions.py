@@ -1,46 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many machine instructions one record takes, counted by valgrind's callgrind.
 
-Instructions depend little on how busy the machine is: counts of the same sources lay about 5 % apart where rates halve.
-Each program runs with N records and with 2 N; the difference, divided by N, has no start-up in it. What was found is
-kept in bench/instructions.json and compared with the next time.
+Each program (`bench.counted`) has the producer, its I/O and a broker in memory on one thread, so that the same things
+happen in the same order in every run: no broker, no socket, no second thread, a clock of its own. Besides, the order of
+sets and dicts is fixed (PYTHONHASHSEED, no address randomization) and the environment is. What is left is the system's
+time in the records' timestamps, a byte more or less. Only the records count, not the start of the program.
 
-This module is also the program that is counted; see `main`.
+What was found is compared with bench/instructions.json, by kind of interpreter; more than LIMIT times that fails.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from bench.budget import Plan
-from bench.counting import create_topic, delete_topics
+from bench.counted import CHUNKS, COUNTED_FUNCTION
 from bench.model import BenchError, Sample
 from bench.process import ROOT, run_measured
-from bench.runner import TOPIC_CONFIG, address
 from bench.studies import Context
 
 RECORDED = ROOT / "bench" / "instructions.json"
-GROWTH = 1.10  # more than this is said aloud
-RECORDS = {"send": 60_000, "send-keys": 60_000, "send-arrow": 600_000, "send-arrow-keys": 600_000}
-RUN_SECONDS = 20.0
-RUN_TIMEOUT_SECONDS = 240.0
-_TOPIC = "bench-instructions"
+LIMIT = 1.03  # times what was recorded
+RECORDS = {"send": 20_000, "send-keys": 20_000, "send-arrow": 90_000, "send-arrow-keys": 90_000}
+RUN_SECONDS = 15.0
+RUN_TIMEOUT_SECONDS = 600.0
+_AT_A_TIME = 2  # counts do not depend on what else runs
 _TOTALS = re.compile(r"^totals: (\d+)", re.MULTILINE)
-# Under valgrind everything is slow but the clock: records shall wait for their batch to be full as they do otherwise.
-_SETTINGS = {
-    "batch.size": str(16 * 1024),
-    "linger.ms": "2000",
-    "request.timeout.ms": "120000",
-    "delivery.timeout.ms": "240000",
+_ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others have threads of their own
+    "LANG": "C.UTF-8",
 }
+_KEPT_VARIABLES = ("PATH", "HOME", "PENSTOCK_PURE")
 
 
 class Instructions:
@@ -49,132 +52,117 @@ class Instructions:
     name = "instructions"
     title = "machine instructions per record, by callgrind, against bench/instructions.json"
     only_by_name = False
+    needs_broker = False
 
     def missing(self) -> str | None:
-        return None if shutil.which("valgrind") else "valgrind is not installed"
+        missing = [program for program in ("valgrind", "setarch") if not shutil.which(program)]
+        if not missing:
+            return None
+        packages = {"valgrind": "valgrind", "setarch": "util-linux"}
+        named = " and ".join(f"{program} (Debian package {packages[program]})" for program in missing)
+        return f"{named} is not installed"
 
     def seconds(self, plan: Plan) -> float:
         del plan  # once is enough: there is hardly a spread
-        return 2 * RUN_SECONDS * len(_programs())
+        return RUN_SECONDS * len(RECORDS) / _AT_A_TIME
 
     def run(self, context: Context) -> None:
-        create_topic(address(context.cluster), _TOPIC, 6, TOPIC_CONFIG)
+        programs = {program: context.plan.records or records for program, records in RECORDS.items()}
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            futures = {program: pool.submit(count, program, records) for program, records in programs.items()}
         found: dict[str, float] = {}
-        for program in _programs():
-            records = context.plan.records or RECORDS[program]
+        for program, future in futures.items():
+            case = f"instructions-{program}"
             try:
-                once, twice = (count(context, program, number) for number in (records, 2 * records))
+                found[program] = round(future.result(), 1)
             except BenchError as error:
-                context.results.failures[f"instructions-{program}", "penstock"] = str(error).splitlines()[-1]
+                context.results.failures[case, "penstock"] = str(error).splitlines()[-1]
                 context.tell(f"  {program:<16} FAILED: {error}")
                 continue
-            found[program] = round((twice - once) / records, 1)
-            case = f"instructions-{program}"
             context.results.samples.append(Sample(case, "penstock", 1, "instructions", found[program]))
-            context.tell(f"  {program:<16} {found[program]:,.0f} instructions per record")
-        delete_topics(address(context.cluster), [_TOPIC])
-        context.results.notes += compare_with_recorded(found, _read_recorded())
-        if context.keep:
-            RECORDED.write_text(
-                json.dumps({**_where(), "per_record": found}, indent=2) + "\n", encoding="utf-8"
-            )
+            context.tell(f"  {program:<16} {found[program]:,.1f} instructions per record")
+        recorded = read_recorded()
+        context.results.notes += compare_with_recorded(found, recorded)
+        if context.keep is not None:
+            recorded[kind()] = {"commit": _commit(), "why": context.keep, "per_record": found}
+            RECORDED.write_text(json.dumps(recorded, indent=2) + "\n", encoding="utf-8")
             context.tell(f"  recorded in {RECORDED.relative_to(ROOT)}")
+            return
+        for program in beyond_limit(found, recorded):
+            context.results.failures[f"instructions-{program}", "penstock"] = (
+                f"more than {100 * (LIMIT - 1):.0f} % above what was recorded"
+            )
 
 
 def compare_with_recorded(found: Mapping[str, float], recorded: Mapping[str, Any]) -> list[str]:
-    """Say for each program how many instructions it took, and whether that is more than was recorded."""
-    same_kind = {name: recorded.get(name) for name in _where()} == _where()
+    """Say for each program how many instructions it took, and how that compares with what was recorded."""
+    before = recorded.get(kind(), {}).get("per_record", {})
+    too_many = set(beyond_limit(found, recorded))
     lines = []
     for program, value in found.items():
-        before = recorded.get("per_record", {}).get(program) if same_kind else None
-        line = f"instructions per record, {program}: {value:,.0f}"
-        if before is None:
-            lines.append(f"{line} (nothing recorded for this kind of interpreter)")
-        else:
-            grown = value / before
-            word = "GREW" if grown > GROWTH else "recorded"
-            lines.append(f"{line} ({word}: {before:,.0f} before, {100 * (grown - 1):+.1f} %)")
+        line = f"instructions per record, {program}: {value:,.1f}"
+        if program not in before:
+            lines.append(f"{line} (NOT COMPARED: nothing is recorded for {kind()})")
+            continue
+        grown = 100 * (value / before[program] - 1)
+        word = f"GREW beyond {100 * (LIMIT - 1):.0f} %" if program in too_many else "within its limit"
+        lines.append(f"{line} ({word}: {before[program]:,.1f} recorded, {grown:+.2f} %)")
     return lines
 
 
-def count(context: Context, program: str, records: int) -> int:
-    """All instructions of one run.
+def beyond_limit(found: Mapping[str, float], recorded: Mapping[str, Any]) -> Iterable[str]:
+    """The programs that take more than they may."""
+    before = recorded.get(kind(), {}).get("per_record", {})
+    return [program for program, value in found.items() if value > LIMIT * before.get(program, float("inf"))]
+
+
+def count(program: str, records: int) -> float:
+    """Instructions per record of one program.
 
     Raises:
-        BenchError: it failed.
+        BenchError: it failed, or nothing was counted.
     """
-    settings = {**_SETTINGS, "bootstrap.servers": context.cluster.bootstrap_servers}
-    told = json.dumps({"settings": settings, "program": program, "records": records})
+    chunk = CHUNKS[program]
+    records = -(-records // chunk) * chunk
+    worker = [sys.executable, "-m", "bench.counted", program, str(records)]
+    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | _ENVIRONMENT
+    run_measured(worker, RUN_TIMEOUT_SECONDS, {"PYTHONDONTWRITEBYTECODE": ""})  # leaves bytecode behind
     with tempfile.TemporaryDirectory(prefix="penstock-callgrind-") as folder:
         out = Path(folder) / "callgrind.out"
-        command = ["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={out}"]
-        worker = [sys.executable, "-m", "bench.studies.instructions", told]
-        # Sets of strings are walked in the same order every time.
-        run_measured([*command, *worker], RUN_TIMEOUT_SECONDS, {"PYTHONHASHSEED": "0"})
+        command = ["valgrind", "--quiet", "--tool=callgrind", f"--toggle-collect={COUNTED_FUNCTION}"]
+        command = ["setarch", "--addr-no-randomize", *command, f"--callgrind-out-file={out}", *worker]
+        run_measured(
+            ["env", "-i", *(f"{name}={value}" for name, value in environment.items()), *command],
+            RUN_TIMEOUT_SECONDS,
+        )
         total = _TOTALS.search(out.read_text(encoding="utf-8", errors="replace")) if out.exists() else None
-    if total is None:
-        raise BenchError("callgrind wrote no totals")
-    return int(total[1])
+    if total is None or int(total[1]) == 0:
+        raise BenchError(
+            f"callgrind counted nothing: is {COUNTED_FUNCTION} in the symbols of {sys.executable}?"
+        )
+    return int(total[1]) / records
 
 
-def _programs() -> list[str]:
-    from penstock import Producer
-
-    with_arrow = hasattr(Producer, "send_arrow")
-    return [name for name in RECORDS if with_arrow or "arrow" not in name]
-
-
-def _where() -> dict[str, str]:
+def kind() -> str:
+    """What counts can be compared: interpreter, compiler, processor, and whether ours is compiled."""
     from penstock import _compiled
 
-    return {
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "machine": platform.machine(),
-        "penstock": _compiled.describe().partition(",")[0],  # compiled or pure, not which patch of Python
-    }
+    ours = _compiled.describe().partition(",")[0]
+    python = f"{platform.python_implementation()} {platform.python_version()} ({platform.python_compiler()})"
+    return f"{python}, {platform.machine()}, {ours}"
 
 
-def _read_recorded() -> dict[str, Any]:
+def read_recorded() -> dict[str, Any]:
+    """By kind of interpreter: commit, reason, and instructions per record of each program."""
     if not RECORDED.exists():
         return {}
     recorded: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
     return recorded
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Send the records, and see that all were acknowledged."""
-    from penstock import Producer
-
-    told = json.loads(arguments[0])
-    program, records = told["program"], told["records"]
-    value = bytes(100)
-    with Producer(told["settings"]) as producer:
-        if "arrow" in program:
-            _send_arrow(producer, records, keys=program.endswith("keys"))
-            return
-        keys = [b"%07d" % number if program.endswith("keys") else None for number in range(1000)]
-        deliveries = [producer.send(_TOPIC, value, keys[number % 1000]) for number in range(records)]
-        producer.flush()
-        if any(delivery.exception(0) is not None for delivery in deliveries):
-            raise BenchError("a record was not acknowledged")
-
-
-def _send_arrow(producer: Any, records: int, *, keys: bool) -> None:
-    import pyarrow as pa
-
-    rows = 60_000
-    columns = {"value": pa.array([bytes(100)] * rows, pa.binary())}
-    if keys:
-        columns["key"] = pa.array([b"%07d" % number for number in range(rows)], pa.binary())
-    table = pa.table(columns)
-    bulks = [
-        producer.send_arrow(_TOPIC, table.slice(0, min(rows, records - sent)))
-        for sent in range(0, records, rows)
-    ]
-    producer.flush()
-    if sum(bulk.result(0).records for bulk in bulks) != records:
-        raise BenchError("a record was not acknowledged")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

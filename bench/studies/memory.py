@@ -49,6 +49,7 @@ class Memory:
     name = "memory"
     title = "peak RSS above an idle interpreter, broker stopped, 1 kB and 10 B records, buffer.memory 32 MiB"
     only_by_name = False
+    needs_broker = True
 
     def missing(self) -> str | None:
         return None if peak_rss() is not None else "this system does not tell the peak memory of a process"

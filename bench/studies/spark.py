@@ -55,6 +55,7 @@ class Spark:
     name = "spark"
     title = f"rows from Spark {sinks.SPARK_VERSION} to Kafka, against its own connector"
     only_by_name = False
+    needs_broker = True
 
     def missing(self) -> str | None:
         return environment.missing()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program whose instructions are counted: `python -m bench.counted PROGRAM RECORDS`.
+
+It makes a producer, sends some records so that everything is as it stays, and then sends those that count, from inside
+of one C function that nobody calls otherwise: callgrind counts nothing but what happens in that function.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bench.in_memory import InlineProducer
+from penstock import Delivery
+
+COUNTED_FUNCTION = (
+    "PyObject_ASCII"  # of ascii(): has its name in every build of Python, and hardly anybody calls it
+)
+CHUNKS = {"send": 500, "send-keys": 500, "send-arrow": 15_000, "send-arrow-keys": 15_000}
+WARM_UP_CHUNKS = 4
+_LOOKED_AT_AFTER = 10  # chunks: by then every record of a chunk was sent, whatever its partition
+_TOPIC = "bench-instructions"
+_PARTITIONS = 6
+_VALUE = bytes(100)
+# No time passes that anybody could wait for: batches leave when they are full, and at the end.
+_SETTINGS = {"batch.size": str(16 * 1024), "linger.ms": "2000"}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Send the records, and see that all arrived and were acknowledged."""
+    program, records = arguments[0], int(arguments[1])
+    inline = InlineProducer(_SETTINGS, _TOPIC, _PARTITIONS)
+    maker = _arrow_sender if "arrow" in program else _sender
+    chunk = CHUNKS[program]
+    try:
+        send_chunks = maker(inline, chunk, program.endswith("keys"))
+        send_chunks(WARM_UP_CHUNKS)
+        ascii(_Counted(lambda: send_chunks(records // chunk)))  # see COUNTED_FUNCTION
+        sent = WARM_UP_CHUNKS * chunk + records
+        if inline.broker.records != sent:
+            raise RuntimeError(f"{inline.broker.records} of {sent} records arrived")
+    finally:
+        inline.close()
+
+
+class _Counted:
+    """Does its work when it is asked for its text, and so from inside of the function that is counted."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+
+    def __repr__(self) -> str:
+        self._work()
+        return ""
+
+
+def _sender(inline: InlineProducer, chunk: int, keys: bool) -> Callable[[int], None]:
+    """`send`, record by record; every Delivery is looked at some thousand records later."""
+    names = [b"%07d" % number if keys else None for number in range(chunk)]
+    send = inline.producer.send
+
+    def send_chunks(count: int) -> None:
+        waiting: deque[list[Delivery]] = deque()
+        for _ in range(count):
+            waiting.append([send(_TOPIC, _VALUE, name) for name in names])
+            inline.take_turns()
+            if len(waiting) > _LOOKED_AT_AFTER:
+                _check(waiting.popleft())
+        inline.flush()
+        for deliveries in waiting:
+            _check(deliveries)
+
+    return send_chunks
+
+
+def _check(deliveries: list[Delivery]) -> None:
+    if [delivery.exception(0) for delivery in deliveries].count(None) != len(deliveries):
+        raise RuntimeError("a record was not acknowledged")
+
+
+def _arrow_sender(inline: InlineProducer, chunk: int, keys: bool) -> Callable[[int], None]:
+    """`send_arrow`, table by table."""
+    import pyarrow as pa
+
+    columns = {"value": pa.array([_VALUE] * chunk, pa.binary())}
+    if keys:
+        columns["key"] = pa.array([b"%07d" % number for number in range(chunk)], pa.binary())
+    table = pa.table(columns)
+
+    def send_chunks(count: int) -> None:
+        bulks = []
+        for _ in range(count):
+            bulks.append(inline.producer.send_arrow(_TOPIC, table))
+            inline.take_turns()
+        inline.flush()
+        if sum(bulk.result(0).records for bulk in bulks) != count * chunk:
+            raise RuntimeError("a record was not acknowledged")
+
+    return send_chunks
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
