@@ -15,6 +15,7 @@ import pytest
 import penstock
 from penstock.producer.config_keys import KEYS
 from penstock.producer.config_types import Kind
+from penstock.testing import FakeKafka, MockProducer
 
 PROMISED = {
     "BulkDelivery",
@@ -58,6 +59,33 @@ SIGNATURES = {
     "Producer.detach_transaction": "",
     "complete_transaction": "handle, commit=, *, config, timeout=",
     "ProducerRecord": "topic, value=, key=, headers=, partition=, timestamp_ms=",
+}
+
+
+# All that can be asked of what users are given. A method that is for the package itself begins with an underscore.
+SURFACES = {
+    "Producer": """
+        abort_transaction begin_transaction close commit_transaction detach_transaction flush init_transactions
+        initialization_in_doubt metrics partitions_for send send_arrow send_many send_offsets_to_transaction
+        send_record transaction
+    """,
+    "Delivery": "add_done_callback done exception result",
+    "BulkDelivery": "accepted add_done_callback done errors exception result",
+    "ConsumerGroupMetadata": "count generation_id group_id group_instance_id has_member index member_id",
+    "Header": "count index key value",
+    "Interceptor": "close on_acknowledgement on_send",
+    "OffsetAndMetadata": "count index leader_epoch metadata offset",
+    "Partitioner": "close on_new_batch partition",
+    "ProducerRecord": "headers key partition timestamp_ms topic topic_partition value",
+    "RecordMetadata": """
+        count index offset partition serialized_key_size serialized_value_size timestamp topic topic_partition
+    """,
+    "Serializer": "close serialize",
+    "TopicPartition": "count index partition topic",
+    "TransactionHandle": """
+        empty end_txn_version from_json has_place offset partition producer_epoch producer_id record_count timeout_ms
+        to_json topic transactional_id
+    """,
 }
 
 
@@ -109,6 +137,38 @@ def test_public_names_are_documented(name: str) -> None:
 @pytest.mark.parametrize("path", sorted(SIGNATURES))
 def test_signatures_are_as_promised(path: str) -> None:
     assert shape(resolve(path)) == SIGNATURES[path]
+
+
+@pytest.mark.parametrize("name", sorted(SURFACES))
+def test_nothing_but_what_is_promised_can_be_asked(name: str) -> None:
+    cls = resolve(name)
+    assert sorted(each for each in dir(cls) if not each.startswith("_")) == sorted(SURFACES[name].split())
+
+
+def test_every_class_has_its_surface_listed() -> None:
+    classes = {name for name in PROMISED if inspect.isclass(resolve(name))}
+    assert classes - {"ProducerOptions"} == set(SURFACES)
+
+
+@pytest.mark.parametrize("name", ["Producer", "Delivery", "BulkDelivery"])
+def test_no_attribute_of_an_object_looks_public(name: str, kafka: FakeKafka) -> None:
+    with penstock.Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        made = {
+            "Producer": producer,
+            "Delivery": producer.send("t", b"v"),
+            "BulkDelivery": producer.send_many("t", [b"v"]),
+        }
+    visible = {each for each in dir(made[name]) if not each.startswith("_")}
+    assert visible == set(SURFACES[name].split())
+
+
+def test_a_stand_in_promises_no_more_than_the_real_one() -> None:
+    def visible(of: object) -> set[str]:
+        return {each for each in dir(of) if not each.startswith("_")}
+
+    producer = MockProducer()
+    assert visible(producer.send("t")) == visible(penstock.Delivery)
+    assert visible(producer.send_many("t", [b"v"])) == visible(penstock.BulkDelivery)
 
 
 @pytest.mark.parametrize("method", ["result", "exception", "done", "add_done_callback", "__await__"])

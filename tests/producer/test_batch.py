@@ -133,7 +133,7 @@ def test_single_records_may_have_errors_of_their_own():
     assert [repr(delivery.exception(0)) for delivery in deliveries(batch)] == list(
         map(repr, [ERROR, own, ERROR])
     )
-    metadata, _ = deliveries(batch)[1].outcome()
+    metadata, _ = deliveries(batch)[1]._outcome()
     assert metadata == RecordMetadata("orders", 2, -1, -1, -1, -1)
 
 

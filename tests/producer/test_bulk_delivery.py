@@ -19,9 +19,9 @@ LOST = NetworkError("lost")
 
 def bulk_of(*parts: Any, base_row: int = 0) -> BulkDelivery:
     bulk = BulkDelivery()
-    bulk.base_row = base_row
-    bulk.parts.extend(parts)
-    bulk.gather()
+    bulk._base_row = base_row
+    bulk._parts.extend(parts)
+    bulk._gather()
     return bulk
 
 
@@ -65,7 +65,7 @@ def test_failed_rows_are_named_over_all_chunks():
     bulk = bulk_of(
         (failed, 2, 4, 0, (10, 4, steps(0, 1, 5, 7))), (fine, 0, 2, 8, (12, 2, None)), base_row=1000
     )
-    bulk.refuse([(ValueError("bad"), 1000, (8, 2, None))])
+    bulk._refuse([(ValueError("bad"), 1000, (8, 2, None))])
     failed.settle(error=LOST)
     fine.settle(0)
     assert rows(bulk) == [(1008, 1009), (1010, 1011), (1015, 1015), (1017, 1017)]
@@ -79,7 +79,7 @@ def test_failed_rows_are_named_over_all_chunks():
 
 def test_skipped_rows_alone_are_no_failure():
     bulk = bulk_of()
-    bulk.refuse([(ValueError("bad"), 0, (3, 1, None))])
+    bulk._refuse([(ValueError("bad"), 0, (3, 1, None))])
     assert bulk.exception(0) is None
     assert [entry.first_row for entry in bulk.result(0).errors] == [3]
 
@@ -120,12 +120,12 @@ def test_a_split_is_followed_piece_by_piece():
 def test_what_has_its_outcome_is_forgotten_while_more_is_sent():
     bulk = BulkDelivery()
     stuck = BatchResult("t", 1)
-    bulk.parts.append((stuck, 0, 1, 1, (0, 1, None)))
+    bulk._parts.append((stuck, 0, 1, 1, (0, 1, None)))
     kept = []
     for number in range(2000):
         result = BatchResult("t", 0)
-        bulk.parts.append((result, 0, 1, 1, (number + 1, 1, None)))
-        bulk.gather()
+        bulk._parts.append((result, 0, 1, 1, (number + 1, 1, None)))
+        bulk._gather()
         result.settle(number)
         kept.append(len(bulk._pending))
     assert max(kept) < 600
@@ -140,8 +140,8 @@ def test_rows_that_failed_take_little_memory_until_somebody_asks(record_errors):
     try:
         for number in range(20):
             result = BatchResult("t", 0)
-            bulk.parts.append((result, 0, 1000, 0, (1000 * number, 1000, steps(*range(0, 2000, 2)))))
-            bulk.gather()
+            bulk._parts.append((result, 0, 1000, 0, (1000 * number, 1000, steps(*range(0, 2000, 2)))))
+            bulk._gather()
             result.settle(error=LOST, record_errors=record_errors)
             assert bulk.done()
         taken, _ = tracemalloc.get_traced_memory()

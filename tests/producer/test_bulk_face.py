@@ -262,7 +262,7 @@ def test_a_closed_producer_takes_nothing(make):
 
 def test_a_producer_from_before_a_fork_takes_nothing(make):
     producer = make()
-    producer.after_fork_in_child()
+    producer._after_fork_in_child()
     try:
         with pytest.raises(ForkedProducerError):
             producer.send_many("t", [b"a"])

@@ -40,7 +40,7 @@ def with_callbacks(result: BatchResult, deliveries: list[Delivery], told: list[A
     """Give every record an on_delivery that notes (index, offset, error)."""
     for delivery in deliveries:
         result.callbacks.append(
-            (delivery, lambda metadata, error, at=delivery.index: told.append((at, metadata.offset, error)))
+            (delivery, lambda metadata, error, at=delivery._index: told.append((at, metadata.offset, error)))
         )
 
 
@@ -137,7 +137,7 @@ def test_who_raises_the_error_of_a_record_is_not_held_by_it(ask, indexes):
         result = new_result()
         [delivery] = new_deliveries(result, 1)
         bulk = BulkDelivery()
-        bulk.note(delivery, 0)
+        bulk._note(delivery, 0)
         result.settle(
             error=KafkaError("refused"), record_errors={index: KafkaError("its own") for index in indexes}
         )
@@ -414,10 +414,10 @@ def test_done_callbacks_go_with_their_pieces():
     deliveries = new_deliveries(result, 4)
     seen: list[tuple[int, str]] = []
     for delivery in deliveries:
-        delivery.add_done_callback(lambda done: seen.append((done.index, "before")))
+        delivery.add_done_callback(lambda done: seen.append((done._index, "before")))
     first, second = split(result, 0, 2)
     for delivery in deliveries:
-        delivery.add_done_callback(lambda done: seen.append((done.index, "after")))
+        delivery.add_done_callback(lambda done: seen.append((done._index, "after")))
     second.settle(2)
     assert sorted(seen) == [(2, "after"), (2, "before"), (3, "after"), (3, "before")]
     first.settle(0)
@@ -447,7 +447,7 @@ def test_pieces_can_be_split_again():
     followed: list[int] = []
     with_callbacks(result, deliveries, told)
     for delivery in deliveries:
-        delivery.add_done_callback(lambda done: followed.append(done.index))
+        delivery.add_done_callback(lambda done: followed.append(done._index))
     first, middle, last = split(result, 0, 4, 7)
     one, two = split(middle, 0, 1)  # records 4, and 5 and 6
     two.settle(205)
@@ -461,7 +461,7 @@ def test_pieces_can_be_split_again():
         (0, 0), (1, 1), (2, 2), (3, 3), (4, 104), (5, 205), (6, 206), (7, -1), (8, -1), (9, -1),
     ]  # fmt: skip
     assert all(same(error, ERROR) for _, _, error in told[-3:])
-    assert [delivery.outcome()[0].offset for delivery in deliveries] == [
+    assert [delivery._outcome()[0].offset for delivery in deliveries] == [
         0,
         1,
         2,
@@ -482,7 +482,7 @@ def test_who_comes_between_two_splits_is_answered_too():
     _, middle, _ = split(result, 0, 4, 7)
     seen: list[int] = []
     for delivery in deliveries[4:7]:
-        delivery.add_done_callback(lambda done: seen.append(done.index))
+        delivery.add_done_callback(lambda done: seen.append(done._index))
     thread, outcome = waiting_in_thread(deliveries[5], middle)
     one, two, three = split(middle, 0, 1, 2)
     three.settle(30)
@@ -636,7 +636,7 @@ def test_whoever_comes_while_the_outcome_does_is_told_once():
         ) -> list[int]:
             start.wait()
             for delivery in deliveries:
-                delivery.add_done_callback(lambda done: told.append(done.index))
+                delivery.add_done_callback(lambda done: told.append(done._index))
             return [delivery.result(10).offset for delivery in deliveries]
 
         def settle(result: BatchResult = result, start: threading.Barrier = start) -> None:

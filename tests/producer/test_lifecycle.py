@@ -513,13 +513,13 @@ class Subject:
         self.forks = 0
         self.begun = False
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_child(self) -> None:
         self.forks += 1
 
-    def begin_exit(self) -> None:
+    def _begin_exit(self) -> None:
         self.begun = True
 
-    def end_exit(self, seconds: float) -> None:
+    def _end_exit(self, seconds: float) -> None:
         assert self.begun
         self.exits.append(seconds)
         if self.error is not None:

@@ -270,7 +270,7 @@ def sequence_of_partitions(core: Core, value: bytes, count: int, path: str) -> l
         delivery = core.fast(value, None) if path == "fast" else None
         if delivery is None:
             delivery = core.append(value, None)
-        found.append(delivery.answered_by().partition)
+        found.append(delivery._answered_by().partition)
     return found
 
 
@@ -347,7 +347,7 @@ def test_all_partitions_get_their_share_of_bytes():
     for _ in range(6000):
         value = bytes(rng.randrange(300))
         delivery = core.fast(value, None) or core.append(value, None)
-        bytes_of[delivery.answered_by().partition] += len(value)
+        bytes_of[delivery._answered_by().partition] += len(value)
     share = bytes_of.total() / 5
     assert all(0.8 * share < got < 1.2 * share for got in bytes_of.values())
 
@@ -359,7 +359,7 @@ def test_a_slow_broker_gets_fewer_records():
     got: Counter[int] = Counter()
     for turn in range(4000):
         delivery = core.fast(value, None) or core.append(value, None)
-        got[delivery.answered_by().partition] += 1
+        got[delivery._answered_by().partition] += 1
         if turn % 4 == 0:
             core.ready()
             for batch in core.drain(1, 2) if turn % 24 == 0 else core.drain(1):

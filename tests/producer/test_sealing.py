@@ -345,9 +345,9 @@ def test_deliveries_and_callbacks_follow_the_pieces():
     told: list[Any] = []
     batch, deliveries = in_flight(core, 40, told=told)
     followed: list[int] = []
-    deliveries[20].add_done_callback(lambda done: followed.append(done.index))
+    deliveries[20].add_done_callback(lambda done: followed.append(done._index))
     core.split(batch)
-    deliveries[21].add_done_callback(lambda done: followed.append(done.index))
+    deliveries[21].add_done_callback(lambda done: followed.append(done._index))
     offset = 500
     for piece in core.drain_all():
         core.acknowledge(piece, offset)
@@ -380,7 +380,7 @@ def test_pieces_can_be_split_again_until_each_record_is_alone():
         else:
             core.acknowledge(piece, offset)
     assert [at for at, _, _ in told] == list(range(40))
-    assert [delivery.outcome()[0].offset for delivery in deliveries] == [
+    assert [delivery._outcome()[0].offset for delivery in deliveries] == [
         -1 if offset == 7 else offset for offset in range(40)
     ]
     assert str(deliveries[7].exception(0)) == "a record too large"

@@ -56,7 +56,7 @@ def test_a_fresh_batch_is_queued_with_its_first_record():
     batch = q.batch()
     delivery = q.append(fresh=batch)
     assert isinstance(delivery, Delivery)
-    assert delivery.index == 0
+    assert delivery._index == 0
     assert q.queue.head() == (batch, False)
     assert q.active == {q.queue}
     assert q.incomplete == {batch}
@@ -67,7 +67,7 @@ def test_an_open_batch_is_filled_before_a_fresh_one_is_used():
     q = Queue()
     first, second = q.batch(), q.batch()
     q.append(fresh=first)
-    assert q.append(fresh=second).index == 1
+    assert q.append(fresh=second)._index == 1
     assert second.record_count == 0
     assert q.queue.depth() == 1
 
@@ -77,7 +77,7 @@ def test_a_batch_without_room_is_closed_and_the_fresh_one_follows():
     first, second = q.batch(limit=HEADER_SIZE + SIZE), q.batch()
     q.append(fresh=first)
     assert q.append() == NO_BATCH
-    assert q.append(fresh=second).index == 0
+    assert q.append(fresh=second)._index == 0
     assert q.queue.head() == (first, True)
     assert q.queue.depth() == 2
 
@@ -124,7 +124,7 @@ def test_a_compressed_batch_asks_for_segments_and_grows():
     q.append(fresh=batch)
     assert q.append() == NEEDS_SEGMENT
     spares = [bytearray(200)]
-    assert q.append(spares=spares).index == 1
+    assert q.append(spares=spares)._index == 1
     assert spares == []
     assert q.queue.depth() == 1
     assert len(batch.buffers) == 2

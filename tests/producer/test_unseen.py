@@ -145,7 +145,7 @@ def test_records_that_were_written_are_not_watched(told):
     rig.acknowledge_all()
     delivery = rig.send("t", b"v")
     rig.run_until(delivery.done)
-    assert delivery.answered_by().unseen is None
+    assert delivery._answered_by().unseen is None
     del delivery
     rig.settle(1)
     assert told() == []

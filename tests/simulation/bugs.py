@@ -62,7 +62,7 @@ def callback_called_twice() -> Patch:
         original(result, *args, **options)
         if result.error is not None and callbacks:
             delivery, callback = callbacks[0]
-            callback(*delivery.outcome())
+            callback(*delivery._outcome())
 
     return _around(BatchResult, "settle", settle)
 

@@ -32,9 +32,6 @@ from penstock.testing.mock_placement import MockPartitionInfo
 from penstock.testing.mock_producer import MockProducer
 from penstock.types import Header, ProducerRecord, RecordMetadata, TopicPartition
 
-# Called by the package itself, at a fork and when the program ends.
-_NOT_FOR_USERS = {"after_fork_in_child", "begin_exit", "end_exit"}
-
 ORDERS_0 = TopicPartition("orders", 0)
 
 
@@ -76,7 +73,7 @@ def public_methods(cls: type) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(public_methods(Producer)) - _NOT_FOR_USERS))
+@pytest.mark.parametrize("name", sorted(public_methods(Producer)))
 def test_every_call_of_the_producer_is_there_with_the_same_parameters(name: str) -> None:
     assert parameters(getattr(MockProducer, name)) == parameters(getattr(Producer, name))
 

@@ -1,7 +1,7 @@
 # C layout of a Delivery, and what makes one for the queue.
 cdef class Delivery:
     cdef object _batch
-    cdef readonly int index      # int where it is enough: many are kept, and 48 bytes are less than 64
+    cdef readonly int _index      # int where it is enough: many are kept, and 48 bytes are less than 64
     cdef int _key_size
     cdef int _value_size
     cdef long long _timestamp

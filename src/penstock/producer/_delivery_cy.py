@@ -46,7 +46,7 @@ class Delivery:
         self, batch: BatchResult, index: int, timestamp: int = -1, key_size: int = -1, value_size: int = -1
     ) -> None:
         self._batch = batch
-        self.index = index
+        self._index = index
         self._timestamp = timestamp
         self._key_size = key_size
         self._value_size = value_size
@@ -55,7 +55,7 @@ class Delivery:
         """Whether the outcome is known and its callback has run."""
         batch = self._batch
         if batch.pieces:
-            batch = self.answered_by()
+            batch = self._answered_by()
         return bool(batch.done)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
@@ -79,7 +79,7 @@ class Delivery:
         batch = self._batch
         if batch.done and batch.error is None:
             return None  # the ordinary case: all records of the batch were acknowledged
-        answer = batch.wait(self.index, timeout)
+        answer = batch.wait(self._index, timeout)
         if answer is None:
             raise self._out_of_time(timeout)
         error = answer[0].error_of(answer[1])
@@ -92,35 +92,35 @@ class Delivery:
         """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
 
         def call(delivery: Delivery) -> object:
-            batch, index = delivery.place_now()
+            batch, index = delivery._place_now()
             batch.look_at(index)
             return fn(delivery)
 
         follow(self, call)
 
-    def follow(self, fn: Callable[[Delivery], object]) -> None:
+    def _follow(self, fn: Callable[[Delivery], object]) -> None:
         """The same for somebody who will ask for the outcome later, or perhaps not."""
         follow(self, fn)
 
-    def place_in_batch(self) -> tuple[BatchResult, int]:
+    def _place_in_batch(self) -> tuple[BatchResult, int]:
         """The result of the batch that the record was accepted in, and its index there."""
-        return self._batch, self.index
+        return self._batch, self._index
 
-    def payload(self) -> int:
+    def _payload(self) -> int:
         """Bytes of key and value."""
         return max(0, self._key_size) + max(0, self._value_size)
 
-    def place_now(self) -> tuple[BatchResult, int]:
+    def _place_now(self) -> tuple[BatchResult, int]:
         """The result that answers for the record now, and its index there."""
-        return self._batch.resolve(self.index)
+        return self._batch.resolve(self._index)
 
-    def answered_by(self) -> BatchResult:
+    def _answered_by(self) -> BatchResult:
         """The result that answers for the record now: its batch's or, after a split, a piece's."""
-        return self._batch.resolve(self.index)[0]
+        return self._batch.resolve(self._index)[0]
 
-    def outcome(self) -> tuple[RecordMetadata, KafkaError | None]:
+    def _outcome(self) -> tuple[RecordMetadata, KafkaError | None]:
         """Metadata and error of a settled record, as callbacks get them."""
-        batch, index = self._batch.resolve(self.index)
+        batch, index = self._batch.resolve(self._index)
         error = batch.error_of(index)
         if error is not None:
             batch.look_at(index)
@@ -130,9 +130,9 @@ class Delivery:
         )
 
     def _wait(self, timeout: float | None) -> tuple[RecordMetadata, KafkaError | None]:
-        if self._batch.wait(self.index, timeout) is None:
+        if self._batch.wait(self._index, timeout) is None:
             raise self._out_of_time(timeout)
-        return self.outcome()
+        return self._outcome()
 
     def _out_of_time(self, timeout: float | None) -> KafkaTimeoutError:
         return KafkaTimeoutError(
@@ -144,10 +144,10 @@ class Delivery:
         return self.result(0)
 
     def __repr__(self) -> str:
-        batch, _ = self._batch.resolve(self.index)
+        batch, _ = self._batch.resolve(self._index)
         if not batch.done:
             return f"<Delivery {batch.topic_partition} pending>"
-        metadata, error = self.outcome()
+        metadata, error = self._outcome()
         return f"<Delivery {batch.topic_partition} {error!r}>" if error else f"<Delivery {metadata}>"
 
 
@@ -165,7 +165,7 @@ def new_delivery(
         return Delivery(batch, index, timestamp, key_size, value_size)
     delivery = Delivery.__new__(Delivery)
     delivery._batch = batch
-    delivery.index = index
+    delivery._index = index
     delivery._timestamp = timestamp
     delivery._key_size = key_size
     delivery._value_size = value_size

@@ -53,8 +53,8 @@ class BulkDelivery:
     def __init__(self, unseen: UnseenFailures | None = None) -> None:
         self._unseen = unseen
         self._is_followed = False  # a callback is told
-        self.parts: list[Part] = []  # appended to by the thread that sends
-        self.base_row = 0  # of the chunk that is being sent: spans count from there
+        self._parts: list[Part] = []  # appended to by the thread that sends
+        self._base_row = 0  # of the chunk that is being sent: spans count from there
         self._lock = threading.Lock()  # guards all that follows
         self._pending: list[tuple[int, Part]] = []  # with the number of the row from which the span counts
         self._records = 0
@@ -125,9 +125,9 @@ class BulkDelivery:
     def add_done_callback(self, fn: Callable[[BulkDelivery], object]) -> None:
         """Call `fn(bulk)` when it is done: on the I/O thread, or at once when it is done already."""
         self._is_followed = True
-        self.follow(fn)
+        self._follow(fn)
 
-    def follow(self, fn: Callable[[BulkDelivery], object]) -> None:
+    def _follow(self, fn: Callable[[BulkDelivery], object]) -> None:
         """The same for somebody who will ask for the outcome later, or perhaps not."""
 
         def call() -> None:
@@ -164,35 +164,35 @@ class BulkDelivery:
 
     # ------------------------------------------------------------------------------------------ for who sends
 
-    def note(self, delivery: Delivery, row: int) -> None:
-        """A single record was accepted; `row` counts from `base_row`."""
-        result, index = delivery.place_in_batch()
-        payload = delivery.payload()
-        if self.parts:
-            before, first, count, size, (start, _, _) = self.parts[-1]
+    def _note(self, delivery: Delivery, row: int) -> None:
+        """A single record was accepted; `row` counts from `_base_row`."""
+        result, index = delivery._place_in_batch()
+        payload = delivery._payload()
+        if self._parts:
+            before, first, count, size, (start, _, _) = self._parts[-1]
             if before is result and first + count == index and start + count == row:
-                self.parts[-1] = (result, first, count + 1, size + payload, (start, count + 1, None))
+                self._parts[-1] = (result, first, count + 1, size + payload, (start, count + 1, None))
                 return
-        self.parts.append((result, index, 1, payload, (row, 1, None)))
+        self._parts.append((result, index, 1, payload, (row, 1, None)))
 
-    def maybe_gather(self) -> None:
+    def _maybe_gather(self) -> None:
         """Gather once there is enough to be worth it."""
-        if len(self.parts) > _FEW_PARTS:
-            self.gather()
+        if len(self._parts) > _FEW_PARTS:
+            self._gather()
 
-    def gather(self) -> None:
-        """Take new parts over, and now and then add up what is done. After each window, before `base_row` changes."""
+    def _gather(self) -> None:
+        """Take new parts over, and now and then add up what is done. After each window, before `_base_row` changes."""
         self._take_over()
         if len(self._pending) > self._worth:
             self._add_up()
             self._worth = 2 * len(self._pending) + _FEW_PARTS
 
-    def refuse(self, lost: list[Lost]) -> None:
+    def _refuse(self, lost: list[Lost]) -> None:
         """Note rows that were not accepted; the call raises, and so tells of them."""
         with self._lock:
             self._refused += lost
 
-    def skip(self, lost: list[Lost], topic: str) -> None:
+    def _skip(self, lost: list[Lost], topic: str) -> None:
         """Note rows that were not accepted, while the call goes on without them."""
         with self._lock:
             self._refused += lost
@@ -218,13 +218,13 @@ class BulkDelivery:
         self._add_up()
 
     def _take_over(self) -> None:
-        if not self.parts:
+        if not self._parts:
             return
         with self._lock:
-            new = self.parts[:]
-            del self.parts[: len(new)]
+            new = self._parts[:]
+            del self._parts[: len(new)]
             self._accepted += sum(part[2] for part in new)
-            self._pending += [(self.base_row, part) for part in new]
+            self._pending += [(self._base_row, part) for part in new]
 
     def _add_up(self) -> None:
         """Add what is known to the sums, and forget the parts it is known of."""

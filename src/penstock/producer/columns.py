@@ -152,11 +152,11 @@ class ColumnSender:
                 raise
             except BaseException as error:
                 if isinstance(error, Exception):
-                    bulk.refuse([(error, 0, (row, len(records) - row, None))])
+                    bulk._refuse([(error, 0, (row, len(records) - row, None))])
                 _tell_accepted(error, bulk)
                 raise
-            bulk.note(delivery, row)
-            bulk.maybe_gather()
+            bulk._note(delivery, row)
+            bulk._maybe_gather()
             yield PROGRESS
         return bulk
 
@@ -202,14 +202,14 @@ class ColumnSender:
         base_row = 0
         streamed = not isinstance(chunks, deque)
         for rows in _each(chunks):
-            call.bulk.base_row = base_row
+            call.bulk._base_row = base_row
             for _ in call.windows(rows):
                 try:
                     yield from self._send_window(call)
                 except Exception as error:
-                    call.bulk.refuse(_rest(call, error))
+                    call.bulk._refuse(_rest(call, error))
                     raise
-                call.bulk.gather()
+                call.bulk._gather()
             base_row += rows.length
             if streamed:
                 call.wake.now()  # the source may take its time for the next chunk
@@ -221,12 +221,12 @@ class ColumnSender:
                 call.wake.now()  # to find a topic may take its time
             yield from self._place(call, self._send_path.hash_keys)
         if window.bad:
-            bad = _collect(window, call.bulk.base_row, call.bad)
+            bad = _collect(window, call.bulk._base_row, call.bad)
             if not call.skip:
                 # They were good when all were checked: a topic has fewer partitions since.
                 raise call.bad.error("of the rows that are left", "no more were sent")
             call.skipped = {row for lost in bad for row in span_rows(lost[2], 0)}
-            call.bulk.skip(bad, EACH_ROWS_OWN if call.topic is None else call.topic)
+            call.bulk._skip(bad, EACH_ROWS_OWN if call.topic is None else call.topic)
         if self.row_by_row:
             yield from self._send_rows(call)
             return
@@ -236,7 +236,7 @@ class ColumnSender:
                 self._accumulator.batch_size,
             )
         slots = [queue for queues in call.queues for queue in queues]
-        accumulator, parts, admit = self._accumulator, call.bulk.parts, self._admit(window)
+        accumulator, parts, admit = self._accumulator, call.bulk._parts, self._admit(window)
         for slot, first, last in window.sort():
             where = call.topics[0] if slot == STICKY else slots[slot]
             assert where is not None  # a topic that cannot be has no rows
@@ -270,7 +270,7 @@ class ColumnSender:
             value, key, headers, partition, timestamp = window.rows.record(row)
             record = ProducerRecord(call.topic_of(row), value, key, headers, partition, timestamp)
             delivery: Delivery = yield from self._send_path.steps(record, None, as_bytes=True)
-            bulk.note(delivery, row)
+            bulk._note(delivery, row)
             yield PROGRESS
 
 
@@ -287,8 +287,8 @@ def _collect(window: Window, base_row: int, bad: BadRows) -> list[Lost]:
 
 def _rest(call: _Call, error: Exception) -> list[Lost]:
     """The rows that were not accepted when an error came: of the window, and behind it as far as they are known."""
-    window, base_row = call.window, call.bulk.base_row
-    gone = call.skipped.union(*(span_rows(part[4], 0) for part in call.bulk.parts))
+    window, base_row = call.window, call.bulk._base_row
+    gone = call.skipped.union(*(span_rows(part[4], 0) for part in call.bulk._parts))
     steps = array("i", (row - window.first for row in range(window.first, window.last) if row not in gone))
     rest: list[Lost] = [(error, base_row, span_of(window.first, steps))] if steps else []
     end = base_row + window.rows.length if call.total is None else call.total

@@ -155,7 +155,7 @@ class BatchResult(ResultFields):
         callbacks, self.callbacks = self.callbacks, NOBODY
         for delivery, callback in callbacks:
             try:
-                callback(*delivery.outcome())
+                callback(*delivery._outcome())
             except BaseException:  # whatever it is: a callback has no say in whether the I/O thread goes on
                 log.exception("on_delivery callback for %s raised", self.topic_partition)
         self.done = True
@@ -168,7 +168,7 @@ class BatchResult(ResultFields):
         callbacks, self.callbacks = self.callbacks, NOBODY
         for delivery, callback in callbacks:
             # A Delivery counts from the batch it was made for, which this one may itself be a piece of.
-            delivery.answered_by().callbacks.append((delivery, callback))
+            delivery._answered_by().callbacks.append((delivery, callback))
         self._release()
 
     def wait(self, index: int, timeout: float | None) -> tuple[BatchResult, int] | None:
@@ -219,7 +219,7 @@ class BatchResult(ResultFields):
     def _pass_on(self, entry: _Follower) -> None:
         """Tell a follower that this result is done; after a split, let it follow the piece that answers for it."""
         if self.pieces and not isinstance(entry.delivery, _Whole):
-            entry.delivery.answered_by().add_follower(entry)
+            entry.delivery._answered_by().add_follower(entry)
         else:
             entry.call()
 
@@ -241,7 +241,7 @@ def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
 
     That is no look at its outcome yet: see `BatchResult.look_at`.
     """
-    delivery.answered_by().add_follower(_Follower(delivery, callback))
+    delivery._answered_by().add_follower(_Follower(delivery, callback))
 
 
 def until_done(delivery: Any) -> Generator[Any, None, None]:
@@ -255,7 +255,7 @@ def until_done(delivery: Any) -> Generator[Any, None, None]:
         if not done.done():
             done.set_result(None)
 
-    delivery.follow(lambda _: loop.call_soon_threadsafe(finish))
+    delivery._follow(lambda _: loop.call_soon_threadsafe(finish))
     yield from done
 
 
@@ -304,7 +304,7 @@ class _Whole:
     def __init__(self, result: BatchResult) -> None:
         self.result = result
 
-    def answered_by(self) -> BatchResult:
+    def _answered_by(self) -> BatchResult:
         return self.result
 
     def after(self, callback: Callable[[], None]) -> None:

@@ -27,15 +27,15 @@ EXIT_FLUSH_SECONDS = 10.0
 class Mortal(Protocol):
     """What a producer must be able to do at the edges."""
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_child(self) -> None:
         """Take note that this is a copy in a child process: no locks, no sockets, no threads."""
         ...
 
-    def begin_exit(self) -> None:
+    def _begin_exit(self) -> None:
         """Accept nothing more; deliver what was accepted."""
         ...
 
-    def end_exit(self, seconds: float) -> None:
+    def _end_exit(self, seconds: float) -> None:
         """Wait that long for the deliveries, and warn about what is left."""
         ...
 
@@ -70,7 +70,7 @@ def adopt(io_thread: threading.Thread, records_left: Callable[[], int]) -> None:
 def _after_fork_in_child() -> None:
     _orphans.clear()
     for producer in list(_living):
-        producer.after_fork_in_child()
+        producer._after_fork_in_child()
     _living.clear()
 
 
@@ -82,9 +82,9 @@ def _at_exit() -> None:
         for producer in living:
             try:
                 if ends:
-                    producer.end_exit(max(0.0, deadline - time.monotonic()))
+                    producer._end_exit(max(0.0, deadline - time.monotonic()))
                 else:
-                    producer.begin_exit()
+                    producer._begin_exit()
             except Exception:
                 log.exception("a producer could not be closed at exit")
     for orphan, records_left in list(_orphans.items()):

@@ -230,17 +230,17 @@ class Producer(SendFace, BulkFace, TransactionFace):
                 stacklevel=2,
             )
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_child(self) -> None:
         """Called in the child of a fork, which has a copy of the producer but not its thread."""
         self._forked = True
         self._parts.fast_path.enabled = False
 
-    def begin_exit(self) -> None:
+    def _begin_exit(self) -> None:
         """Called when the program ends without close(): accept nothing more, and let the I/O thread finish."""
         if not self._forked:
             self._begin_close()
 
-    def end_exit(self, seconds: float) -> None:
+    def _end_exit(self, seconds: float) -> None:
         """Wait that long for the I/O thread, then give the rest up, with a warning."""
         if self._forked:
             return

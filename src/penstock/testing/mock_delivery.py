@@ -23,10 +23,10 @@ class MockDelivery:
     are released.
     """
 
-    __slots__ = ("_done", "_error", "_followers", "_lock", "_metadata", "_settled_by", "topic_partition")
+    __slots__ = ("_done", "_error", "_followers", "_lock", "_metadata", "_settled_by", "_topic_partition")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
+        self._topic_partition = topic_partition
         # Set once, by the thread that settles.
         self._metadata = unknown_metadata(topic_partition)
         self._error: KafkaError | None = None
@@ -68,7 +68,7 @@ class MockDelivery:
                 return
         self._call(fn)
 
-    def settle(
+    def _settle(
         self, metadata: RecordMetadata, error: KafkaError | None, on_delivery: OnDelivery | None
     ) -> None:
         """Set the outcome and tell everybody. For the MockProducer, once."""
@@ -78,7 +78,7 @@ class MockDelivery:
             try:
                 on_delivery(metadata, error)
             except Exception:
-                log.exception("on_delivery callback for %s raised", self.topic_partition)
+                log.exception("on_delivery callback for %s raised", self._topic_partition)
         with self._lock:
             self._done.set()
             followers, self._followers = self._followers, []
@@ -90,7 +90,7 @@ class MockDelivery:
         if self._settled_by == threading.get_ident() or self._done.wait(timeout):
             return
         raise KafkaTimeoutError(
-            f"no outcome for a record of {self.topic_partition} within {timeout} s: complete it with complete_next(), "
+            f"no outcome for a record of {self._topic_partition} within {timeout} s: complete it with complete_next(), "
             "error_next() or flush()"
         )
 
@@ -117,9 +117,9 @@ class MockDelivery:
 
     def __repr__(self) -> str:
         if not self.done():
-            return f"<MockDelivery {self.topic_partition} pending>"
+            return f"<MockDelivery {self._topic_partition} pending>"
         return (
-            f"<MockDelivery {self.topic_partition} {self._error!r}>"
+            f"<MockDelivery {self._topic_partition} {self._error!r}>"
             if self._error
             else f"<MockDelivery {self._metadata}>"
         )

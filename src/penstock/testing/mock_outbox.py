@@ -50,7 +50,7 @@ class MockOutbox:
 
     def acknowledge(self, pending: PendingRecord) -> None:
         """Give a record the next offset of its partition. One that failed takes none."""
-        place = pending.delivery.topic_partition
+        place = pending.delivery._topic_partition
         with self._lock:
             offset = self._next_offsets.get(place, 0)
             self._next_offsets[place] = offset + 1
@@ -74,7 +74,7 @@ class MockOutbox:
         pending = self._try_take()
         if pending is not None:
             self._on_failure(error)
-            self._settle(pending, unknown_metadata(pending.delivery.topic_partition), error)
+            self._settle(pending, unknown_metadata(pending.delivery._topic_partition), error)
         return pending is not None
 
     def fail_all(self, error: KafkaError) -> None:
@@ -96,6 +96,6 @@ class MockOutbox:
         outer = self.in_callback()  # a callback may itself send, and thereby complete, a record
         self._callback.running = True
         try:
-            pending.delivery.settle(metadata, error, pending.on_delivery)
+            pending.delivery._settle(metadata, error, pending.on_delivery)
         finally:
             self._callback.running = outer
