@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import _compiled
+from penstock._redaction import shown_option
 from penstock.cli import first_look, lines, progress
 from penstock.cli.latency import LatencyHistogram, LatencySummary
 from penstock.cli.load import Load, Pacer, Stats, SystemPacer, send_all
@@ -194,7 +195,11 @@ def result_json(result: Result, config: dict[str, str]) -> str:
     figures = result._asdict() | {"latency_ms": result.latency._asdict()}
     del figures["latency"]
     # Only names that cannot hold a secret: options may carry passwords.
-    shown = {name: value for name, value in config.items() if not name.startswith(("sasl.", "ssl."))}
+    shown = {
+        name: shown_option(name, value)
+        for name, value in config.items()
+        if not name.startswith(("sasl.", "ssl."))
+    }
     return json.dumps({**figures, "implementation": _compiled.describe(), "config": shown}, indent=2)
 
 

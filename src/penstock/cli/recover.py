@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock._escaping import escaped
+from penstock._redaction import is_secret_name
 from penstock.cli.first_look import look, patience_of
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
 from penstock.control import ControlClient
@@ -215,7 +216,7 @@ def _command(args: argparse.Namespace) -> str:
     if args.config is not None:
         words += ["--config", str(args.config)]
     for name, value in args.producer_options:
-        if not name.startswith(("sasl", "ssl")):  # may be a secret, and this may be seen by others
+        if not name.startswith(("sasl", "ssl")) and not is_secret_name(name):  # this may be seen by others
             words += ["-X", f"{name}={value}"]
     if args.bootstrap_server is not None:
         words += ["-b", args.bootstrap_server]

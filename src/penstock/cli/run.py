@@ -156,12 +156,13 @@ def summary_lines(stats: RunStats) -> Iterator[str]:
 
     now = time.monotonic()
     batches = f", {batches_text(len(stats.batches))}" if stats.pipeline.source.streaming else ""
-    yield f"{stats.pipeline.name}: {stats.outcome} after {stats.seconds(now):.1f} s{batches}"
+    yield f"{stats.pipeline.title}: {stats.outcome} after {stats.seconds(now):.1f} s{batches}"
     yield f"  rows in        {count_text(stats.rows_in):>14}"
     yield f"  rows out       {count_text(stats.rows_out):>14}  to {destination(stats.pipeline)}"
     dead = stats.dead_letters + stats.bad_rows
-    if stats.pipeline.sink.dead_letter_topic is not None:
-        yield f"  dead letters   {count_text(dead):>14}  to {stats.pipeline.sink.dead_letter_topic}"
+    dead_letter_topic = stats.pipeline.sink.dead_letter_topic
+    if dead_letter_topic is not None:
+        yield f"  dead letters   {count_text(dead):>14}  to {stats.pipeline.hide(dead_letter_topic)}"
     if stats.dropped:
         yield f"  dropped        {count_text(stats.dropped):>14}"
     if stats.skipped_rows:
@@ -171,7 +172,7 @@ def summary_lines(stats: RunStats) -> Iterator[str]:
     yield f"  rate           {f'{stats.rate(now):,.0f}':>14}  rows/s"
     for expectation, count in stats.failed:
         then = failed_text(stats, expectation)
-        yield f"  expectation    {count_text(count):>14}  failed: {expectation.name} ({then})"
+        yield f"  expectation    {count_text(count):>14}  failed: {stats.pipeline.hide(expectation.name)} ({then})"
     for topic, number, facts in sorted_partitions(stats):
         offset = "" if facts.last_offset is None else f", last offset {facts.last_offset:,}"
         yield f"  {f'{topic}-{number}':<14} {count_text(facts.rows):>14}  rows{offset}"

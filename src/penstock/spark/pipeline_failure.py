@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
+from penstock._redaction import redacted
 from penstock.errors import ExpectationFailedError, PipelineError
 
 # Stands in the error that a row raises when it must not be there; found again in what Spark makes of it.
@@ -29,9 +31,14 @@ _CODE = re.compile(r"\s*SQLSTATE:\s*\w+\s*$")
 _LONGEST = 600  # characters of a cause that are shown
 
 
-def spark_words(error: BaseException) -> str:
-    """The cause in one line."""
-    text = str(error).strip()
+def spark_words(error: BaseException, hide: Callable[[str], str] = redacted) -> str:
+    """The cause in one line.
+
+    Args:
+        error: of Spark.
+        hide: takes secrets out of a text. It sees the whole text: what is cut off or joined is not recognised any more.
+    """
+    text = hide(str(error)).strip()
     broken = _try_expectation(text)
     if broken is not None:
         return broken[1]
@@ -87,16 +94,16 @@ def is_lost(error: BaseException) -> bool:
     )
 
 
-def pipeline_failure(error: BaseException, name: str) -> PipelineError:
-    """The error that the user of a pipeline gets for one of Spark."""
+def pipeline_failure(error: BaseException, name: str, hide: Callable[[str], str] = redacted) -> PipelineError:
+    """The error that the user of a pipeline gets for one of Spark; `hide` takes secrets out of a text."""
     broken = _try_expectation(str(error))
     if broken is not None:
         expectation, words = broken
-        return ExpectationFailedError(f"{name}: {words}", expectation)
+        return ExpectationFailedError(f"{name}: {hide(words)}", expectation)
     if is_lost(error):
         return PipelineError(
-            f"{name}: Spark's driver has ended ({spark_words(error)}). What was committed is in the topic; run the "
-            "pipeline again, and it goes on from there. Why it ended may stand in Spark's own log: `penstock run "
+            f"{name}: Spark's driver has ended ({spark_words(error, hide)}). What was committed is in the topic; run "
+            "the pipeline again, and it goes on from there. Why it ended may stand in Spark's own log: `penstock run "
             "--debug`, or spark.log.level in [spark.settings], shows it"
         )
-    return PipelineError(f"{name}: {spark_words(error)}")
+    return PipelineError(f"{name}: {spark_words(error, hide)}")

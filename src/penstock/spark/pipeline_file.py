@@ -14,17 +14,21 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from penstock.errors import PipelineDefinitionError
+from penstock._redaction import HIDDEN, Redactor, is_secret_name
+from penstock.errors import PipelineDefinitionError, PipelineError
 
 from .pipeline_lines import Path as KeyPath
 from .pipeline_lines import find_lines
 
 _VARIABLE = re.compile(r"\$?\$\{([^}]*)\}")
 _VARIABLE_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*")
+# A variable with the letters and digits that touch it.
+_RUN = re.compile(r"(?:\w|\$?\$\{[^}]*\})*\$\{[^}]*\}(?:\w|\$?\$\{[^}]*\})*")
+_OPTION_TABLES = ("options", "settings")
 _TOML_PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
 
 
@@ -32,10 +36,11 @@ _TOML_PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)
 class Definition:
     """The values of a definition, and where they stand."""
 
-    data: Mapping[str, Any]
+    data: Mapping[str, Any] = field(repr=False)  # may hold secrets
     file: str | None  # as the user named it; None for a dict
     folder: Path  # where modules of Python steps are looked for first
-    lines: Mapping[KeyPath, int]
+    lines: Mapping[KeyPath, int] = field(repr=False)
+    hide: Redactor = field(default_factory=Redactor, repr=False)  # makes a text one that may be printed
 
     def refuse(self, path: KeyPath, problem: str) -> NoReturn:
         """Say what is wrong with the value at the path, which begins with its table.
@@ -49,9 +54,15 @@ class Definition:
         """The same, to be raised with a cause."""
         return PipelineDefinitionError(self.describe(path, problem), name_of(path))
 
+    def cause(self, error: BaseException) -> BaseException:
+        """The error as the cause of another: one whose text has a secret is replaced by its redacted text."""
+        words = str(error)
+        shown = self.hide(words)
+        return error if shown == words else PipelineError(f"{type(error).__name__}: {shown}")
+
     def describe(self, path: KeyPath, problem: str) -> str:
-        """`orders.toml:12: [sink] topic: ` and the problem."""
-        return f"{self.place(path)}{name_of(path)}: {problem}"
+        """`orders.toml:12: [sink] topic: ` and the problem, without secrets."""
+        return f"{self.place(path)}{name_of(path)}: {self.hide(problem)}"
 
     def place(self, path: KeyPath) -> str:
         """`orders.toml:12: `, with the line of the nearest part of the path that has one."""
@@ -147,25 +158,64 @@ def _fill_in(raw: Definition, given: Mapping[str, str]) -> Definition:
             f"{where}: --var {unknown[0]}=...: nothing in it is called ${{{unknown[0]}}}"
             f"{nearest(unknown[0], {*values, *filler.used})}"
         )
-    return Definition(data=data, file=raw.file, folder=raw.folder, lines=raw.lines)
+    hide = Redactor(filler.secrets, filler.whole)
+    return Definition(data=data, file=raw.file, folder=raw.folder, lines=raw.lines, hide=hide)
 
 
 class _Filler:
-    """Puts values in the place of variables."""
+    """Puts values in the place of variables, and remembers which of them must not be shown.
+
+    Attributes:
+        used: the variables that stand somewhere.
+        secrets: values that must not be shown, and what is shown in their place.
+        whole: texts that hold such a value, and the same with the variables' names.
+    """
 
     def __init__(self, raw: Definition, values: Mapping[str, str]) -> None:
         self._raw = raw
         self._values = values
         self.used: set[str] = set()
+        self.secrets: dict[str, str] = {}
+        self.whole: dict[str, str] = {}
 
     def fill(self, path: KeyPath, value: Any) -> Any:
         if isinstance(value, str):
-            return _VARIABLE.sub(lambda found: self._replace(path, found), value)
+            return self._fill_text(path, value)
         if isinstance(value, Mapping):
             return {key: self.fill((*path, key), item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.fill((*path, position), item) for position, item in enumerate(value)]
         return value
+
+    def _fill_text(self, path: KeyPath, text: str) -> str:
+        filled = _VARIABLE.sub(lambda found: self._replace(path, found), text)
+        shown = _VARIABLE.sub(lambda found: self._shown(found, self._replace(path, found)), text)
+        if shown != filled:
+            self.whole[filled] = self.whole[filled.strip()] = shown
+            self._remember_runs(path, text)
+        if len(path) > 2 and path[1] in _OPTION_TABLES and is_secret_name(_dotted(path[2:])):
+            self.secrets.setdefault(filled, HIDDEN if shown == filled else shown)
+        return filled
+
+    def _shown(self, found: re.Match[str], value: str) -> str:
+        """What stands for a variable where it is printed."""
+        if found[0].startswith("$$"):
+            return value
+        is_secret = found[1].startswith("env:") or is_secret_name(found[1])
+        return found[0] if is_secret else value
+
+    def _remember_runs(self, path: KeyPath, text: str) -> None:
+        """Remember each secret value, and what it becomes where letters or digits stand directly beside it."""
+        for run in _RUN.findall(text):
+            filled = _VARIABLE.sub(lambda found: self._replace(path, found), run)
+            shown = _VARIABLE.sub(lambda found: self._shown(found, self._replace(path, found)), run)
+            if shown != filled:
+                self.secrets.setdefault(filled, shown)
+        for found in _VARIABLE.finditer(text):
+            value = self._replace(path, found)
+            shown = self._shown(found, value)
+            if shown != value:
+                self.secrets.setdefault(value, shown)
 
     def _replace(self, path: KeyPath, found: re.Match[str]) -> str:
         if found[0].startswith("$$"):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pipeline as it is meant: checked, complete, and without Spark.
 
-What a user writes becomes this in pipeline_check; what Spark does with it is decided in pipeline_plan.
+What a user writes becomes this in pipeline_check; what Spark does with it is decided in pipeline_plan. Any text of it
+may hold a secret that came from the environment, so nothing of it shows itself: `Pipeline.hide` makes a text fit to be
+printed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Encoding(enum.Enum):
     RAW = "raw"  # one column as text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Source:
     """Where rows come from: one of format, sql and table is there."""
 
@@ -46,7 +48,7 @@ class Source:
     options: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Step:
     """One transformation: SQL, or a Python function from DataFrame to DataFrame."""
 
@@ -55,7 +57,7 @@ class Step:
     python: str | None  # module:function
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Expectation:
     """A condition that every row should meet; null does not meet it."""
 
@@ -64,7 +66,7 @@ class Expectation:
     action: Action
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Topic:
     """The topic's name, or the SQL expression that gives each row's."""
 
@@ -72,7 +74,7 @@ class Topic:
     sql: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Value:
     """What a record's value is made from."""
 
@@ -82,7 +84,7 @@ class Value:
     schema_id: int | None  # of a schema registry; goes in front of binary values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RecordShape:
     """How a row becomes a record: SQL expressions over the columns of the last step."""
 
@@ -94,7 +96,7 @@ class RecordShape:
     partition: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sink:
     """Where records go, and with which guarantee."""
 
@@ -107,7 +109,7 @@ class Sink:
     options: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SparkSettings:
     """Which Spark: a master or a Connect server, and settings."""
 
@@ -116,7 +118,7 @@ class SparkSettings:
     settings: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pipeline:
     """A whole definition."""
 
@@ -127,3 +129,15 @@ class Pipeline:
     sink: Sink
     spark: SparkSettings
     definition: Definition  # for the lines of errors that only Spark can find
+
+    def hide(self, text: str) -> str:
+        """The text as it may be printed: without values of the environment, and without secrets."""
+        return self.definition.hide(text)
+
+    @property
+    def title(self) -> str:
+        """The name, as it may be printed."""
+        return self.hide(self.name)
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.title!r}>"

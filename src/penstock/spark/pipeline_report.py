@@ -61,7 +61,7 @@ def render_report(stats: RunStats, when: datetime | None = None) -> str:
     seconds = stats.seconds(stats.finished if stats.finished is not None else stats.started)
     kind = "Streaming" if pipeline.source.streaming else "Batch"
     written = (when or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
-    name = escape(pipeline.name)
+    name = escape(pipeline.title)
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -71,7 +71,7 @@ def render_report(stats: RunStats, when: datetime | None = None) -> str:
         _tiles(stats, seconds),
     ]
     if stats.error is not None:
-        parts.append(_section("What went wrong", f"<pre>{escape(stats.error)}</pre>", "error"))
+        parts.append(_section("What went wrong", f"<pre>{escape(pipeline.hide(stats.error))}</pre>", "error"))
     parts.append(_section("Rows per second", rate_chart(stats.batches, seconds)))
     parts.append(_section("Where rows went", flow_chart(stats.rows_in, shares(stats))))
     if pipeline.expectations:
@@ -92,7 +92,7 @@ def shares(stats: RunStats) -> list[Share]:
     filtered = max(0, (stats.rows_in or 0) - after_steps)
     return [
         Share(destination(pipeline), stats.rows_out, "good"),
-        Share(f"dead letters: {pipeline.sink.dead_letter_topic}", stats.dead_letters, "dead"),
+        Share(pipeline.hide(f"dead letters: {pipeline.sink.dead_letter_topic}"), stats.dead_letters, "dead"),
         Share("in the topics already", stats.skipped_rows, "dim"),
         Share("dropped by expectations", stats.dropped, "gone"),
         Share("left out or joined by steps", filtered, "dim"),
@@ -138,8 +138,8 @@ def _expectations(stats: RunStats) -> str:
     consequence = {Action.FAIL: "the run fails", Action.DROP: "dropped", Action.DEAD_LETTER: "dead letter"}
     rows = [
         (
-            escape(expectation.name),
-            f"<code>{escape(expectation.condition)}</code>",
+            escape(stats.pipeline.hide(expectation.name)),
+            f"<code>{escape(stats.pipeline.hide(expectation.condition))}</code>",
             "0" if count == 0 else f'<span class="hit">{_failed_count(stats, expectation, count)}</span>',
             consequence[expectation.action],
         )

@@ -128,13 +128,14 @@ class PipelineRun:
             if self._stop.wanted and write.is_running():
                 self._bring_to_stop(write, lines)
             write.finish()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # raised again, in words
             if not is_lost(error):
                 self._look(write, lines)
             if self._stop.wanted:  # what a stop breaks off is no failure
                 self.stats.outcome = "stopped"
                 return
-            raise pipeline_failure(error, self.pipeline.name) from error
+            cause = self.pipeline.definition.cause(error)
+            raise pipeline_failure(error, self.pipeline.title, self.pipeline.hide) from cause
         self._look(write, lines)
         self.stats.outcome = "stopped" if self._stop.wanted else "done"
 
@@ -143,7 +144,7 @@ class PipelineRun:
         write.look(now)
         if lines is not None:
             lines.read(self.stats)
-        self._view.update(self.stats, now, write.words())
+        self._view.update(self.stats, now, self.pipeline.hide(write.words()))
 
     def _bring_to_stop(self, write: _StreamWrite | _BatchWrite, lines: SinkLines | None) -> None:
         """Let the batch in hand finish, unless asked again or it takes too long; its rows come again otherwise."""

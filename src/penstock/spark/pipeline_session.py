@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 # PySpark writes every error in a query to these, as a long line of JSON, before it raises it.
 _QUERY_ERROR_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+_HIDDEN_SETTINGS = (
+    "(?i)secret|passw|passphrase|token|credential|jaas"
+    "|(access|account|api|private|shared)[._-]?key|[._-]sas([._-]|$)"
+)
 _INSTALL = "PySpark is not installed: pip install 'penstock[spark]'"
 
 
@@ -91,8 +95,9 @@ def _open_session(pipeline: Pipeline, *, verbose: bool) -> tuple[SparkSession, b
         if active is None and asked.remote is None and not _submitted():
             _start_context(pipeline, settings)
         session: SparkSession = builder.getOrCreate()
-    except Exception as error:
-        raise PipelineError(f"cannot start Spark: {spark_words(error)}") from error
+    except Exception as error:  # noqa: BLE001  # raised again, in words
+        words = spark_words(error, pipeline.hide)
+        raise PipelineError(f"cannot start Spark: {words}") from pipeline.definition.cause(error)
     return session, active is None
 
 
@@ -138,4 +143,6 @@ def _settings(wanted: Mapping[str, str], *, remote: bool, verbose: bool) -> dict
     # attempt of every task; and that they were stopped when a dry run stops its query, as if something had failed.
     settings.setdefault("spark.log.level", "WARN" if verbose else "OFF")
     settings.setdefault("spark.ui.showConsoleProgress", "false")
+    # What Spark hides by itself, in its log and on its page, and more names of secrets.
+    settings.setdefault("spark.redaction.regex", _HIDDEN_SETTINGS)
     return settings

@@ -57,7 +57,9 @@ def check_sink(pipeline: Pipeline, *, from_here: bool) -> None:
         check_cluster(options, dead_letter_topic=pipeline.sink.dead_letter_topic)
     except KafkaError as error:
         where = _place_of_trouble(pipeline, str(error))
-        raise PipelineError(pipeline.definition.describe(where, str(error))) from error
+        raise PipelineError(pipeline.definition.describe(where, str(error))) from pipeline.definition.cause(
+            error
+        )
 
 
 def _place_of_trouble(pipeline: Pipeline, words: str) -> KeyPath:

@@ -39,8 +39,9 @@ def checked(definition: Definition, path: KeyPath, make: Callable[[], DataFrame]
         _ = frame.schema
     except PipelineDefinitionError:
         raise
-    except Exception as error:
-        raise definition.refusal(path, spark_words(error)) from error
+    except Exception as error:  # noqa: BLE001  # raised again, in words
+        words = spark_words(error, definition.hide)
+        raise definition.refusal(path, words) from definition.cause(error)
     return frame
 
 
@@ -108,9 +109,11 @@ class Steps:
             sys.path.insert(0, folder)
         try:
             module = importlib.import_module(module_name)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # raised again, in words
             problem = f"cannot import {module_name!r} ({type(error).__name__}: {error}); it is looked for in"
-            raise self._definition.refusal(path, f"{problem} {folder} and on Python's path") from error
+            raise self._definition.refusal(
+                path, f"{problem} {folder} and on Python's path"
+            ) from self._definition.cause(error)
         found = getattr(module, function_name, None)
         if not callable(found):
             self._definition.refuse(path, f"the module {module_name!r} has no function {function_name!r}")
@@ -121,9 +124,9 @@ class Steps:
     def _called(self, path: KeyPath, function: Callable[[DataFrame], Any], rows: DataFrame) -> DataFrame:
         try:
             after = function(rows)
-        except Exception as error:
-            problem = f"raised {type(error).__name__}: {spark_words(error)}"
-            raise self._definition.refusal((*path, "python"), problem) from error
+        except Exception as error:  # noqa: BLE001  # raised again, in words
+            problem = f"raised {type(error).__name__}: {spark_words(error, self._definition.hide)}"
+            raise self._definition.refusal((*path, "python"), problem) from self._definition.cause(error)
         if not (hasattr(after, "schema") and hasattr(after, "createOrReplaceTempView")):
             self._definition.refuse(
                 (*path, "python"), f"gave {type(after).__name__}; a step takes a DataFrame and returns one"
@@ -156,7 +159,7 @@ def read_source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
         path = _path_key(pipeline)
         if path is None or error.__cause__ is None or _NO_SUCH_PATH not in str(error):
             raise
-        words = f"{spark_words(error.__cause__)} {_RELATIVE}"
+        words = f"{spark_words(error.__cause__, pipeline.hide)} {_RELATIVE}"
         raise pipeline.definition.refusal(path, words) from error.__cause__
     if rows.isStreaming != source.streaming:
         is_now = "is a stream" if rows.isStreaming else "is no stream"

@@ -65,14 +65,16 @@ class RunStats:
     finished: float | None = None
     outcome: str = "running"
     error: str | None = None
-    stopped_by: str | None = None  # the expectation that a row failed whose action is `fail`
+    stopped_by: str | None = field(
+        default=None, repr=False
+    )  # the expectation that a row failed whose action is `fail`
     batches: list[BatchFacts] = field(default_factory=list)
     bytes: int | None = None  # None: the sink has not said
     skipped_rows: int = 0  # of batches that were there already
     # Spark may tell of them before the sink does, or after.
     skipped_batches: set[int] = field(default_factory=set)
     bad_rows: int = 0  # sent to the dead-letter topic by the sink itself
-    partitions: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict, repr=False)
 
     def seconds(self, now: float) -> float:
         """How long it has run, or ran."""
@@ -293,11 +295,13 @@ def bytes_text(size: int | None) -> str:
 
 
 def sorted_partitions(stats: RunStats) -> Sequence[tuple[str, int, PartitionFacts]]:
-    """All partitions that got rows, by topic and number."""
-    return [(topic, number, facts) for (topic, number), facts in sorted(stats.partitions.items())]
+    """All partitions that got rows, by topic and number; topics as they may be printed."""
+    hide = stats.pipeline.hide
+    return [(hide(topic), number, facts) for (topic, number), facts in sorted(stats.partitions.items())]
 
 
 def destination(pipeline: Pipeline) -> str:
     """Where good rows go, in a few words."""
     topic = pipeline.sink.record.topic
-    return topic.name if topic.name is not None else f"topic by {topic.sql}"
+    hide = pipeline.hide
+    return hide(topic.name) if topic.name is not None else f"topic by {hide(str(topic.sql))}"

@@ -71,7 +71,9 @@ class LineView:
         """Say what begins."""
         pipeline = stats.pipeline
         kind = "streaming" if pipeline.source.streaming else "batch"
-        self._write(f"{pipeline.name}: started ({kind}, {pipeline.sink.delivery}) -> {destination(pipeline)}")
+        self._write(
+            f"{pipeline.title}: started ({kind}, {pipeline.sink.delivery}) -> {destination(pipeline)}"
+        )
 
     def update(self, stats: RunStats, now: float, words: str) -> None:
         """A line, if there is news and the last one is old enough."""
@@ -158,7 +160,7 @@ def draw(stats: RunStats, now: float, words: str) -> Any:
     number = f"batch {stats.batches[-1].number}, " if stats.batches else ""
     return Panel(
         Group(*parts),
-        title=f"{stats.pipeline.name} -> {destination(stats.pipeline)}",
+        title=f"{stats.pipeline.title} -> {destination(stats.pipeline)}",
         subtitle=f"{number}{stats.seconds(now):.0f} s  {words}"[:70],
         expand=False,
     )
@@ -174,7 +176,7 @@ def _expectations(stats: RunStats) -> Any:
     for expectation, count in stats.failed:
         style = "green" if count == 0 else "yellow"
         then = failed_text(stats, expectation)
-        table.add_row(escape(expectation.name), count_text(count), then, style=style)
+        table.add_row(escape(stats.pipeline.hide(expectation.name)), count_text(count), then, style=style)
     return table
 
 

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Secrets are recognised by name, by value, and inside texts."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from penstock._redaction import HIDDEN, Redactor, is_secret_name, redacted, shown_option
+
+SECRET = [
+    "password",
+    "kafka.ssl.key.password",
+    "ssl.keystore.key",
+    "sasl.jaas.config",
+    "credentials",
+    "fs.azure.account.key.acc",
+    "accountKey",
+    "apiKey",
+    "api-key",
+    "API_KEY",
+    "fs.s3a.secret.key",
+    "fs.s3a.access.key",
+    "fs.s3a.session.token",
+    "sasToken",
+    "fs.azure.sas.box.acc",
+    "PAT",
+    "basic.auth.user.info",
+    "client_secret",
+    "dbPwd",
+    "passphrase",
+    "AWS_SECRET_ACCESS_KEY",
+    "enc_key",
+    "webhookSignature",
+    "bearer",
+]
+HARMLESS = [
+    "key",
+    "kafka.key.serializer",
+    "value.serializer",
+    "primaryKey",
+    "partition_key",
+    "partitioner.ignore.keys",
+    "ssl.keystore.location",
+    "linger.ms",
+    "url",
+    "dbtable",
+    "user",
+    "topic",
+    "monkey",
+    "keystore",
+    "acks",
+    "path",
+]
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+    assert shown_option(name, "hunter2") == HIDDEN
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_other_names(name: str) -> None:
+    assert not is_secret_name(name)
+    assert shown_option(name, "value") == "value"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "jdbc:postgresql://db/x?user=u&password=s3cr&ssl=true",
+            "jdbc:postgresql://db/x?user=u&password=(hidden)&ssl=true",
+        ),
+        ("mongodb://u:s3cr@h/db", "mongodb://u:(hidden)@h/db"),
+        ("mongodb://u:${env:P}@h/db", "mongodb://u:${env:P}@h/db"),
+        ("https://acc.blob.core/?sv=1&sig=s3cr%2F", "https://acc.blob.core/?sv=1&sig=(hidden)"),
+        ("AccountName=a;AccountKey=s3cr==;Suffix=x", "AccountName=a;AccountKey=(hidden);Suffix=x"),
+        (
+            "CREATE TABLE t USING jdbc OPTIONS (url 'jdbc:x?password=s3cr', password 's3cr', dbtable 't')",
+            "CREATE TABLE t USING jdbc OPTIONS (url 'jdbc:x?password=(hidden)', password '(hidden)', dbtable 't')",
+        ),
+        ('required username="u" password="s3cr;x";', 'required username="u" password="(hidden)";'),
+        ('{"password": "s3cr", "a": 1}', '{"password": "(hidden)", "a": 1}'),
+        ("SET my.password = s3cr", "SET my.password = (hidden)"),
+        ("password=${env:P}", "password=${env:P}"),
+        ("token 'it\\'s s3cr' x", "token '(hidden)' x"),
+        ("an open quote: password='s3cr", "an open quote: password='(hidden)'"),
+        ("SELECT * FROM a JOIN b ON a.service_key = b.service_key", None),
+        ("orders.toml:12: [sink] key: the column `x` cannot be resolved", None),
+        ("[source] password: must be a string, but is a table", None),
+    ],
+)
+def test_pairs_inside_of_texts(text: str, shown: str | None) -> None:
+    assert redacted(text) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    "value", ["hunter2", "p@ss w'ord/ü", 'quo"ted\\', "two words", "-----BEGIN-----\nMIIEabcdef\n"]
+)
+def test_a_known_value_is_hidden_however_it_is_written(value: str) -> None:
+    hide = Redactor({value: "${env:P}"})
+    forms = [
+        value,
+        quote(value),
+        quote(value, safe=""),
+        json.dumps(value),
+        repr(value),
+        " ".join(value.split()),
+    ]
+    for form in forms:
+        shown = hide(f"cannot connect with {form}: refused")
+        assert shown.startswith("cannot connect with ")
+        assert "${env:P}" in shown
+        assert max(value.split(), key=len) not in shown
+
+
+def test_a_short_value_is_hidden_as_a_word_only() -> None:
+    hide = Redactor({"s3": "${env:S}", "orders": "${env:T}", "true": "${env:B}", "": "${env:E}"})
+    assert hide("s3 is not ls3x; orders-2 is true") == "${env:S} is not ls3x; ${env:T}-2 is true"
+
+
+def test_of_two_values_the_longer_one_counts() -> None:
+    assert Redactor({"abcdef": "1", "abcdefghij": "2"})("abcdefghij abcdef") == "2 1"
+
+
+def test_a_text_that_is_known_as_a_whole_is_shown_as_it_was_written() -> None:
+    hide = Redactor({}, {"x1y": "x${env:A}y"})
+    assert hide("x1y") == "x${env:A}y"
+    assert hide("1") == "1"
