@@ -53,10 +53,10 @@ SIGNATURES = {
     "Producer.init_transactions": "transactional_id=",
     "Producer.begin_transaction": "",
     "Producer.send_offsets_to_transaction": "offsets, group",
-    "Producer.commit_transaction": "",
+    "Producer.commit_transaction": "*, incomplete=",
     "Producer.abort_transaction": "",
-    "Producer.transaction": "",
-    "Producer.detach_transaction": "",
+    "Producer.transaction": "*, incomplete=",
+    "Producer.detach_transaction": "*, incomplete=",
     "complete_transaction": "handle, commit=, *, config, timeout=",
     "ProducerRecord": "topic, value=, key=, headers=, partition=, timestamp_ms=",
 }

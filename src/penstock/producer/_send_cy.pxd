@@ -35,3 +35,4 @@ cdef class FastPath:
 
 cdef class SendFace:
     cdef public FastPath _fast_path
+    cdef public bint _notes_refusals

@@ -33,6 +33,9 @@ else:
     from cython.cimports.penstock.producer._queue_cy import PartitionQueue, TopicState
     from cython.cimports.penstock.producer._send_cy import TIME_UTC, timespec, timespec_get
 
+# By this name compiled code does not look at the type before the body does, which tells the transaction of a refusal.
+TopicName = str
+
 # C variables when compiled. The first is the most that the size check adds to key and value: batch header, record
 # overhead, header count, and two lengths of up to 5 bytes. Where that is too much, the general path counts to the byte.
 _OVERHEAD = cython.declare(cython.Py_ssize_t, 61 + 21 + 1 + 2 * 5)
@@ -247,7 +250,7 @@ class SendFace:
 
     def send(
         self,
-        topic: str,
+        topic: TopicName,
         value: Any = None,
         key: Any = None,
         *,
@@ -279,24 +282,52 @@ class SendFace:
             ProducerClosedError: the producer is closed.
             TypeError, ValueError: an argument is wrong.
         """
-        if callback is not None:
-            raise TypeError(NO_CALLBACK)
-        fast: FastPath | None = self._fast_path
-        if fast is None:
-            raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
-        delivery: Delivery | None = fast.try_send(
-            topic, value, key, headers, partition, timestamp_ms, on_delivery
-        )
-        if delivery is None:
-            record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
-            return self.send_record(record, on_delivery)
-        return delivery
+        if not self._notes_refusals:
+            return _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+        try:
+            return _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+        except BaseException as error:
+            self._note_refused(error)
+            raise
 
     def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
         """Send a record that was made as a value; see `send`."""
         raise NotImplementedError
 
+    def _note_refused(self, error: BaseException) -> None:
+        """Tell the open transaction that a call has raised."""
+        raise NotImplementedError
+
+
+@cython.cfunc
+@cython.inline
+def _send(
+    face: SendFace,
+    topic: Any,
+    value: Any,
+    key: Any,
+    headers: Any,
+    partition: Any,
+    timestamp_ms: Any,
+    on_delivery: Any,
+    callback: Any,
+) -> Delivery:
+    """Send a record by the fast path, or else by the general one."""
+    if callback is not None:
+        raise TypeError(NO_CALLBACK)
+    fast: FastPath | None = face._fast_path
+    if fast is None:
+        raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
+    delivery: Delivery | None = fast.try_send(
+        topic, value, key, headers, partition, timestamp_ms, on_delivery
+    )
+    if delivery is None:
+        record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
+        return face.send_record(record, on_delivery)
+    return delivery
+
 
 if not cython.compiled:
     # A C field begins as None by itself.
     SendFace._fast_path = None
+    SendFace._notes_refusals = False

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any, Literal, TypeVar
 
+from penstock._refusals import noting_refusals
 from penstock._ticket import Ticket
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.bulk_delivery import BulkDelivery
@@ -25,9 +26,13 @@ class BulkFace:
     def _check_process(self) -> None:
         raise NotImplementedError
 
+    def _note_refused(self, error: BaseException) -> None:
+        raise NotImplementedError
+
     def _run_sending(self, steps: Generator[Ticket[Any] | str, Any, R], call: str) -> R:
         raise NotImplementedError
 
+    @noting_refusals
     def send_many(
         self,
         topic: str,
@@ -62,6 +67,7 @@ class BulkFace:
         many = ManyRecords.of(topic, values, keys, headers, partition, timestamps_ms)
         return self._run_sending(_many_steps(self._parts, many), "send_many()")
 
+    @noting_refusals
     def send_arrow(
         self,
         topic: str | None,

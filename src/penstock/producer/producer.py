@@ -12,6 +12,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from penstock._refusals import noting_refusals
 from penstock._ticket import Ticket
 from penstock.errors import (
     BufferExhaustedError,
@@ -82,6 +83,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
         self._parts = parts
         self._clock = parts.clock
         self._fast_path = parts.fast_path
+        self._notes_refusals = parts.transactions is not None
         self._owner = parts.accumulator.owner
         self._max_block = parts.config.max_block_ms / 1000
         self._lock = threading.Lock()  # guards _closed against two threads that close at once
@@ -104,6 +106,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
 
     # ------------------------------------------------------------------------------------------ sending
 
+    @noting_refusals
     def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
         """Send a record that was made as a value; see `send`."""
         if not isinstance(record, ProducerRecord):
@@ -288,6 +291,11 @@ class Producer(SendFace, BulkFace, TransactionFace):
         metrics = self._parts.client_metrics
         metadata = ticket.what.startswith("metadata")
         add_nanoseconds(metrics.metadata_wait_ns if metadata else metrics.buffer_wait_ns, seconds)
+
+    def _note_refused(self, error: BaseException) -> None:
+        transactions = self._parts.transactions
+        if transactions is not None and not self._forked:  # whose lock may never be free in a forked child
+            transactions.note_refused(error)
 
     def _note_send_error(self, error: Exception) -> None:
         now = self._clock.now()

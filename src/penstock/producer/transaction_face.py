@@ -91,16 +91,20 @@ class TransactionFace:
             return
         self._finish(manager, manager.send_offsets(positions, member), "send_offsets_to_transaction")
 
-    def commit_transaction(self) -> None:
+    def commit_transaction(self, *, incomplete: bool = False) -> None:
         """Send what is left, and commit.
 
+        Args:
+            incomplete: commit although a `send` in this transaction was refused, whose record is then not part of it.
+
         Raises:
+            TransactionAbortableError: a `send` in this transaction raised, and the program went on; or a record failed.
             KafkaTimeoutError: no answer within max.block.ms; call it again, nothing else.
             KafkaError: a record failed; abort the transaction.
             ProducerFencedError: another producer uses the transactional id; close this one.
         """
         manager = self._transactions("commit_transaction", waits=True)
-        self._finish(manager, manager.commit(), "commit_transaction")
+        self._finish(manager, manager.commit(incomplete=bool(incomplete)), "commit_transaction")
 
     def abort_transaction(self) -> None:
         """Drop what was not sent, and abort."""
@@ -108,11 +112,14 @@ class TransactionFace:
         self._finish(manager, manager.abort(), "abort_transaction")
 
     @contextmanager
-    def transaction(self) -> Generator[None, None, None]:
+    def transaction(self, *, incomplete: bool = False) -> Generator[None, None, None]:
         """Begin a transaction, and commit it at the end of the block.
 
         When the block raises, or a record was not delivered so that there is no commit, it is aborted and the error
         raised on. A commit that had no answer in time is not: call `commit_transaction` again.
+
+        Args:
+            incomplete: commit also when a `send` in the block was refused, and the block caught that.
 
         Raises:
             ProducerFencedError: another producer uses the transactional id; also where a record failed because of it
@@ -121,7 +128,7 @@ class TransactionFace:
         self.begin_transaction()
         try:
             yield
-            self.commit_transaction()
+            self.commit_transaction(incomplete=incomplete)
         except BaseException as error:
             self._abort_after(error)
             raise
@@ -147,15 +154,18 @@ class TransactionFace:
         if failure is not None:
             error.add_note(f"the transaction could not be aborted either: {failure}")
 
-    def detach_transaction(self) -> TransactionHandle:
+    def detach_transaction(self, *, incomplete: bool = False) -> TransactionHandle:
         """Hand the open transaction over, to be ended from anywhere with `complete_transaction`.
 
         All records are delivered first. The producer is uninitialized afterwards: `init_transactions` with another id
         goes on with the same memory and connections.
+
+        Args:
+            incomplete: as for `commit_transaction`.
         """
         manager = self._transactions("detach_transaction")
         self.flush(self._max_block)
-        return manager.detach()
+        return manager.detach(incomplete=bool(incomplete))
 
     def _transactions(self, call: str, *, waits: bool = False) -> TransactionManager:
         """The manager; `waits`: the call blocks, so that the I/O thread must not make it, nor begin it."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
+from penstock._refusals import Refusals
 from penstock._ticket import Ticket
 from penstock.errors import (
     IllegalStateError,
@@ -58,6 +59,7 @@ class TransactionManager(TransactionExchange):
     def __init__(self, settings: TransactionSettings, around: Surroundings, rng: random.Random) -> None:
         super().__init__(settings, around, rng)
         self._first = FirstWrite()
+        self._refusals = Refusals()
         self._has_detached = False
 
     # ------------------------------------------------------------------------------- application threads
@@ -97,6 +99,7 @@ class TransactionManager(TransactionExchange):
             self._added.clear()
             self._started = False
             self._first = FirstWrite()
+            self._refusals.clear()
             self._around.accept(True)
 
     def check_send(self) -> None:
@@ -109,6 +112,12 @@ class TransactionManager(TransactionExchange):
                     f"the producer is {self._state.current.value}: with a transactional.id records are sent between "
                     "begin_transaction() and commit_transaction()"
                 )
+
+    def note_refused(self, error: BaseException) -> None:
+        """A call that sends has raised; if a transaction is open, it lacks a record now."""
+        with self._lock:
+            if self._state.current is TxnState.IN_TRANSACTION:
+                self._refusals.note(error)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -131,21 +140,27 @@ class TransactionManager(TransactionExchange):
             self._choose_group(group.group_id)
             return self._start(SEND_OFFSETS, about)
 
-    def commit(self) -> Ticket[None]:
-        """Commit: send what is left, then end the transaction."""
-        return self._end("commit_transaction", TxnState.COMMITTING, commit=True)
+    def commit(self, *, incomplete: bool = False) -> Ticket[None]:
+        """Commit: send what is left, then end the transaction.
+
+        Args:
+            incomplete: also if a send in it was refused.
+        """
+        return self._end("commit_transaction", TxnState.COMMITTING, commit=True, incomplete=incomplete)
 
     def abort(self) -> Ticket[None]:
         """Abort; the caller drops the batches that were not sent."""
         return self._end("abort_transaction", TxnState.ABORTING, commit=False)
 
-    def _end(self, call: str, target: TxnState, *, commit: bool) -> Ticket[None]:
+    def _end(self, call: str, target: TxnState, *, commit: bool, incomplete: bool = True) -> Ticket[None]:
         with self._lock:
-            ticket = self._end_locked(call, target, commit=commit)
+            ticket = self._end_locked(call, target, commit=commit, incomplete=incomplete)
         self._complete()
         return ticket
 
-    def _end_locked(self, call: str, target: TxnState, *, commit: bool) -> Ticket[None]:
+    def _end_locked(
+        self, call: str, target: TxnState, *, commit: bool, incomplete: bool = True
+    ) -> Ticket[None]:
         if not commit:
             self._give_up_offsets()
         again = self._same_operation(call)
@@ -156,6 +171,8 @@ class TransactionManager(TransactionExchange):
         self._check_initialized(call)
         if self._state.current is TxnState.READY:
             raise IllegalStateError(f"{call}() needs an open transaction: call begin_transaction() first")
+        if not incomplete:
+            self._refusals.check(call)
         self._state.move_to(target)
         self._around.accept(False)
         if not commit:
@@ -173,14 +190,20 @@ class TransactionManager(TransactionExchange):
             )
             self._operation = None
 
-    def detach(self) -> TransactionHandle:
-        """Hand the open transaction over, without ending it. All its batches have their outcome."""
+    def detach(self, *, incomplete: bool = False) -> TransactionHandle:
+        """Hand the open transaction over, without ending it. All its batches have their outcome.
+
+        Args:
+            incomplete: also if a send in it was refused.
+        """
         with self._lock:
             self._check_no_operation("detach_transaction")
             self._check_usable("detach_transaction")
             self._check_initialized("detach_transaction")
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("detach_transaction() needs an open transaction")
+            if not incomplete:
+                self._refusals.check("detach_transaction")
             self._shut_or_raise()
             first = self._first
             handle = TransactionHandle(

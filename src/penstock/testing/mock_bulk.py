@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from penstock._refusals import noting_refusals
 from penstock.errors import BadRowsError, BulkDeliveryError, KafkaError
 from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowSource
@@ -143,6 +144,9 @@ class MockBulkDelivery:
 class MockBulkFace:
     """What `MockProducer` offers for many records at once."""
 
+    def _note_refused(self, error: BaseException) -> None:
+        raise NotImplementedError
+
     def _check_sending(self, call: str) -> None:
         raise NotImplementedError
 
@@ -152,6 +156,7 @@ class MockBulkFace:
     def _accept(self, record: ProducerRecord, pending: PendingRecord) -> None:
         raise NotImplementedError
 
+    @noting_refusals
     def send_many(
         self,
         topic: str,
@@ -168,6 +173,7 @@ class MockBulkFace:
         prepared = [(row, record, self._prepare(record, None)) for row, record in enumerate(many.records())]
         return self._accept_all(prepared, [])
 
+    @noting_refusals
     def send_arrow(
         self,
         topic: str | None,

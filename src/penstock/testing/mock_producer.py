@@ -22,6 +22,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from penstock._refusals import noting_refusals
 from penstock._time import Clock, SystemClock
 from penstock.consumer_groups import as_group, as_positions
 from penstock.errors import IllegalStateError, KafkaError, ProducerClosedError, ProducerFencedError
@@ -89,6 +90,7 @@ class MockProducer(MockBulkFace):
 
     # ------------------------------------------------------------------------------------------ the producer's calls
 
+    @noting_refusals
     def send(
         self,
         topic: str,
@@ -117,6 +119,7 @@ class MockProducer(MockBulkFace):
         record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
         return self.send_record(record, on_delivery)
 
+    @noting_refusals
     def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> MockDelivery:
         """Accept a record that was made as a value; see `send`."""
         if not isinstance(record, ProducerRecord):
@@ -128,6 +131,10 @@ class MockProducer(MockBulkFace):
         pending = self._prepare(record, on_delivery)
         self._accept(record, pending)
         return pending.delivery
+
+    def _note_refused(self, error: BaseException) -> None:
+        with self._lock:
+            self._transactions.note_refused(error)
 
     def _check_sending(self, call: str) -> None:
         with self._lock:
@@ -246,15 +253,18 @@ class MockProducer(MockBulkFace):
             if checked:
                 self._transactions.add_offsets(checked, group_id)
 
-    def commit_transaction(self) -> None:
+    def commit_transaction(self, *, incomplete: bool = False) -> None:
         """Acknowledge what is pending and publish the transaction: its records become history.
 
+        Args:
+            incomplete: also if a send in it was refused.
+
         Raises:
-            TransactionAbortableError: a record of the transaction failed; it can only be aborted.
+            TransactionAbortableError: a record of the transaction failed, or a send in it was refused.
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
-        with self._nothing_pending("commit_transaction") as transactions:
+        with self._nothing_pending("commit_transaction", incomplete=incomplete) as transactions:
             self._history.extend(transactions.commit())
 
     def abort_transaction(self) -> None:
@@ -264,25 +274,35 @@ class MockProducer(MockBulkFace):
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
-        with self._nothing_pending("abort_transaction", may_have_failed=True) as transactions:
+        with self._nothing_pending(
+            "abort_transaction", may_have_failed=True, incomplete=True
+        ) as transactions:
             transactions.abort()
 
-    def detach_transaction(self) -> TransactionHandle:
+    def detach_transaction(self, *, incomplete: bool = False) -> TransactionHandle:
         """Acknowledge what is pending and hand the open transaction over; `detached_records(handle)` is what it held.
 
         A mock has no cluster in which `complete_transaction` could end it. As with the real one, the producer must be
         initialized again afterwards.
 
+        Args:
+            incomplete: also if a send in it was refused.
+
         Raises:
+            TransactionAbortableError: a record of the transaction failed, or a send in it was refused.
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
-        with self._nothing_pending("detach_transaction") as transactions:
+        with self._nothing_pending("detach_transaction", incomplete=incomplete) as transactions:
             return transactions.detach()
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Open a transaction; commit it at the end of the block, or abort it when the block raises."""
+    def transaction(self, *, incomplete: bool = False) -> Iterator[None]:
+        """Open a transaction; commit it at the end of the block, or abort it when the block raises.
+
+        Args:
+            incomplete: commit also when a send in the block was refused, and the block caught that.
+        """
         self.begin_transaction()
         try:
             yield
@@ -290,7 +310,7 @@ class MockProducer(MockBulkFace):
             self._abort_after(error)
             raise
         try:
-            self.commit_transaction()
+            self.commit_transaction(incomplete=incomplete)
         except KafkaError as error:
             if error.requires_abort:
                 self._abort_after(error)
@@ -435,11 +455,15 @@ class MockProducer(MockBulkFace):
         self._injected.maybe_raise(name)
 
     @contextmanager
-    def _nothing_pending(self, name: str, *, may_have_failed: bool = False) -> Iterator[MockTransactions]:
+    def _nothing_pending(
+        self, name: str, *, may_have_failed: bool = False, incomplete: bool = False
+    ) -> Iterator[MockTransactions]:
         """Acknowledge what is pending until nothing is, and hold the lock meanwhile over the open transaction."""
 
         def check(transactions: MockTransactions) -> None:
             transactions.check_open(f"{name}()", may_have_failed=may_have_failed)
+            if not incomplete:
+                transactions.refusals.check(name)
 
         self._check_call(name, check)
         while True:

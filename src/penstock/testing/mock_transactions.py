@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock._refusals import Refusals
 from penstock.errors import IllegalStateError, KafkaError, ProducerFencedError, TransactionAbortableError
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import ProducerRecord, TopicPartition
@@ -32,6 +33,7 @@ class MockTransactions:
         self.in_transaction = False
         self.fenced = False
         self.error: KafkaError | None = None  # why the open transaction can only be aborted
+        self.refusals = Refusals()  # sends of the open transaction that raised
         self.uncommitted: list[ProducerRecord] = []
         self.uncommitted_offsets: GroupOffsets = {}
         self.committed_offsets: list[GroupOffsets] = []  # one entry for each commit that had offsets
@@ -99,6 +101,11 @@ class MockTransactions:
         elif self.in_transaction and self.error is None:
             self.error = error
 
+    def note_refused(self, error: BaseException) -> None:
+        """Take note of a send that raised: its transaction lacks a record."""
+        if self.in_transaction and self.error is None:
+            self.refusals.note(error)
+
     def commit(self) -> list[ProducerRecord]:
         """End the transaction; its records, which are visible from now on."""
         published = self.uncommitted
@@ -140,6 +147,7 @@ class MockTransactions:
         self.committed_offsets = []
         self.commit_count = self.abort_count = 0
         self.error = None
+        self.refusals.clear()
 
     @property
     def _transactional(self) -> bool:
@@ -148,6 +156,7 @@ class MockTransactions:
     def _end(self) -> None:
         self.in_transaction = False
         self.error = None
+        self.refusals.clear()
         self.uncommitted, self.uncommitted_offsets = [], {}
 
     def _check_not_fenced(self) -> None:
