@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,11 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "java").chmod(0o755)
     jars = jar_folder(tmp_path / "home")
     jars.mkdir(parents=True)
-    for wanted in fetch.DEPENDENCIES:
-        (jars / f"{wanted.name}-{wanted.version}.jar").touch()
+    names = [f"{wanted.name}-{wanted.version}.jar" for wanted in fetch.DEPENDENCIES]
+    for name in names:
+        (jars / name).touch()
+    empty = dict.fromkeys(names, hashlib.sha256(b"").hexdigest())
+    monkeypatch.setattr(fetch, "KAFKA", replace(fetch.KAFKA, sha256=empty))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
     return folder

@@ -8,11 +8,12 @@ import io
 import sys
 import threading
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.devbroker import DevBrokerError, fetch
+from penstock.devbroker import DevBrokerError, cache_home, fetch
 
 NAMES = [f"{wanted.name}-{wanted.version}.jar" for wanted in fetch.DEPENDENCIES]
 
@@ -32,6 +33,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(fetch, "try_find_ivy", lambda: None)
+    empty = dict.fromkeys(NAMES, hashlib.sha256(b"").hexdigest())
+    monkeypatch.setattr(fetch, "KAFKA", replace(fetch.KAFKA, sha256=empty))
     return programs
 
 
@@ -180,3 +183,55 @@ def test_other_bytes_than_were_pinned_are_not_taken(machine: Path, tmp_path: Pat
     with pytest.raises(DevBrokerError, match=r"(?s)did not fetch Engine 1\.0.*other bytes.*engine-1\.0\.jar"):
         fetch.fetch_jars(wanted, home=tmp_path / "home", stream=io.StringIO())
     assert not (tmp_path / "home" / "engine-1.0").exists()
+
+
+def test_a_jar_that_nobody_pinned_is_not_taken(machine: Path, tmp_path: Path) -> None:
+    working_maven(machine, tmp_path / "log", [*NAMES, "backdoor-1.0.jar"])
+    with pytest.raises(DevBrokerError, match=r"backdoor-1\.0\.jar \(not one of the set\)"):
+        fetch.kafka_jars(home=tmp_path / "home", stream=io.StringIO())
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["fetch.lock"]
+
+
+def test_what_the_tool_kept_goes_when_it_is_not_what_was_pinned(machine: Path, tmp_path: Path) -> None:
+    """It would hand out the same bytes for ever."""
+    kept = tmp_path / "home" / "m2" / "engine-1.0.jar"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    working_maven(machine, tmp_path / "log", ["engine-1.0.jar"])
+    with pytest.raises(DevBrokerError, match="other bytes"):
+        fetch.fetch_jars(
+            pinned(hashlib.sha256(b"the real one").hexdigest()), home=tmp_path / "home", stream=io.StringIO()
+        )
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("change", ["other bytes", "another jar"])
+def test_a_cache_that_was_filled_before_is_compared_too(machine: Path, tmp_path: Path, change: str) -> None:
+    working_maven(machine, tmp_path / "log")
+    home = tmp_path / "home"
+    folder = fetch.kafka_jars(home=home, stream=io.StringIO())
+    victim = folder / (NAMES[0] if change != "another jar" else "backdoor.jar")
+    victim.write_bytes(b"evil")
+    with pytest.raises(
+        DevBrokerError, match=r"was changed after it was fetched; nothing of it was run"
+    ) as caught:
+        fetch.kafka_jars(home=home, stream=io.StringIO())
+    assert victim.name in str(caught.value)
+    assert not victim.exists()
+    assert fetch.kafka_jars(home=home, stream=io.StringIO()) == folder  # fetched anew, where it is missing
+    assert fetch.altered_jars(folder, fetch.KAFKA) == {}
+
+
+def test_every_jar_of_kafka_is_pinned() -> None:
+    assert set(NAMES) <= set(fetch.KAFKA.sha256)
+    for name, checksum in fetch.KAFKA.sha256.items():
+        assert name.endswith(".jar")
+        assert len(bytes.fromhex(checksum)) == 32
+
+
+def test_the_jars_of_this_machine_are_those() -> None:
+    """They are run by many other tests."""
+    folder = cache_home() / fetch.KAFKA.folder
+    if not fetch.is_complete(folder):
+        pytest.skip("no Kafka was fetched yet")
+    assert fetch.altered_jars(folder, fetch.KAFKA) == {}

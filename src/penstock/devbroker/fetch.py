@@ -5,6 +5,9 @@ No installer is needed: PySpark's package carries Apache Ivy, and where PySpark 
 Both know by themselves where jars are published. The jars are downloaded into a scratch folder that is
 renamed when it is complete, under a file lock, so that a reader never sees half a Kafka and two processes
 never fetch at once.
+
+The jars are programs that will be run, so they must be exactly the ones that were pinned: every one of them, and no
+other. They are compared after the download, and again whenever they are used: a cache can be written to by others.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from penstock.devbroker._errors import DevBrokerError, with_tail
+from penstock.devbroker.checksums import KAFKA_JARS
 from penstock.devbroker.java import find_java
 from penstock.devbroker.paths import KAFKA_VERSION, SCALA_VERSION, cache_home, jar_folder
 from penstock.devbroker.progress import ProgressLine, progress_text
@@ -67,16 +71,18 @@ class JarSet:
         title: what they are, with the version.
         folder: the name of their folder below the cache.
         dependencies: the modules they come from.
-        sha256: by file name, for jars that must be these very bytes.
+        sha256: by file name: all jars of the set, each of which must be these very bytes.
     """
 
     title: str
     folder: str
     dependencies: tuple[Dependency, ...]
-    sha256: Mapping[str, str] = field(default_factory=dict)
+    sha256: Mapping[str, str]
 
 
-KAFKA = JarSet(f"Apache Kafka {KAFKA_VERSION}", jar_folder(Path()).name, DEPENDENCIES)
+KAFKA = JarSet(
+    f"Apache Kafka {KAFKA_VERSION}", jar_folder(Path()).name, DEPENDENCIES, KAFKA_JARS[KAFKA_VERSION]
+)
 
 
 @dataclass(frozen=True)
@@ -106,32 +112,63 @@ def fetch_jars(wanted: JarSet, *, home: Path | None = None, stream: TextIO | Non
         stream: Where progress is shown; standard error when None.
 
     Raises:
-        DevBrokerError: Java or a download tool is missing, or the download failed.
+        DevBrokerError: Java or a download tool is missing, the download failed, or a jar is not the one that was
+            pinned.
     """
     root = cache_home() if home is None else home
     target = root / wanted.folder
     if is_complete(target, wanted):
+        _refuse_altered(target, wanted)
         return target
     java = find_java()
     with _fetch_lock(root):
         # Whoever held the lock before us has fetched it, most likely.
         if not is_complete(target, wanted):
             _fetch_into(target, wanted, java, root, ProgressLine(stream))
+        else:
+            _refuse_altered(target, wanted)
     return target
 
 
+def _refuse_altered(folder: Path, wanted: JarSet) -> None:
+    """Remove jars that are not the pinned ones, and say so: whoever put them there may have put others, too.
+
+    Raises:
+        DevBrokerError: there were such jars.
+    """
+    altered = altered_jars(folder, wanted)
+    if not altered:
+        return
+    for name in altered:
+        (folder / name).unlink(missing_ok=True)
+    raise DevBrokerError(
+        f"{wanted.title} in {folder} was changed after it was fetched; nothing of it was run. Removed: "
+        f"{', '.join(altered.values())}. Find out who may write to that folder, then run it again: what is missing is "
+        "fetched anew"
+    )
+
+
 def is_complete(folder: Path, wanted: JarSet | None = None) -> bool:
-    """Say whether ``folder`` holds the jars of every dependency; of Kafka's, when no other set is named."""
-    return all((folder / f"{one.name}-{one.version}.jar").is_file() for one in (wanted or KAFKA).dependencies)
+    """Say whether ``folder`` holds every jar; of Kafka's, when no other set is named."""
+    return all((folder / name).is_file() for name in (wanted or KAFKA).sha256)
 
 
-def altered_jars(folder: Path, wanted: JarSet) -> list[str]:
-    """Return the names of jars in ``folder`` that are not the bytes that were pinned."""
-    return [
-        name
-        for name, pinned in wanted.sha256.items()
-        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != pinned
-    ]
+def altered_jars(folder: Path, wanted: JarSet) -> dict[str, str]:
+    """Return the jars in ``folder`` that are not the pinned ones, by name, each with what is wrong with it."""
+    altered = {}
+    for path in sorted(folder.glob("*.jar")):
+        pinned = wanted.sha256.get(path.name)
+        found = _sha256(path)
+        if pinned is None:
+            altered[path.name] = f"{path.name} (not one of the set)"
+        elif found != pinned:
+            altered[path.name] = f"{path.name} (SHA-256 {found}, pinned {pinned})"
+    return altered
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def try_find_ivy() -> Path | None:
@@ -237,11 +274,15 @@ def _fetch_into(target: Path, wanted: JarSet, java: Path, home: Path, progress: 
             for path, text in tool.files:
                 path.write_text(text, encoding="utf-8")
             tail = run_with_progress(tool, jars, title, progress)
-            if tail is None and is_complete(jars, wanted):
-                altered = altered_jars(jars, wanted)
-                if not altered:
-                    break
-                tail = [f"other bytes than were pinned: {', '.join(altered)}"]
+            altered = altered_jars(jars, wanted) if tail is None else {}
+            if tail is None and not altered and is_complete(jars, wanted):
+                break
+            if altered:
+                tail = [f"other bytes than were pinned, which are removed: {', '.join(altered.values())}"]
+                shutil.rmtree(tool.cache, ignore_errors=True)  # it would give the same again
+            elif tail is None:
+                missing = [name for name in wanted.sha256 if not (jars / name).is_file()]
+                tail = [f"missing: {', '.join(missing)}"]
             failures.append(with_tail(f"{tool.name} did not fetch {wanted.title}", tail or ()))
             shutil.rmtree(jars)
         else:
