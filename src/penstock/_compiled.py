@@ -50,6 +50,7 @@ HOT_MODULES = (
     "penstock.protocol._produce_cy",
     "penstock.records._batch_cy",
     "penstock.records._columns_cy",
+    "penstock.records._row_hash_cy",
     "penstock.records._rows_cy",
     "penstock.records._window_cy",
 )

@@ -232,11 +232,11 @@ class DecidedDataLostError(SinkError):
 
 
 class RestoredCheckpointError(SinkError):
-    """A batch is older than the last one that was decided for its query: the checkpoint was set back."""
+    """A batch is older than the last one that was decided for its query, or has other rows: the checkpoint was set back."""
 
 
 class RunIdReusedError(SinkError):
-    """A run id that has written to one topic is used for another."""
+    """A run id that has written before is used for another topic, or for other rows."""
 
 
 class SinkAuthorizationError(SinkError):

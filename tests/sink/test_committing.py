@@ -79,7 +79,7 @@ def test_no_rows_no_decision(world: World) -> None:
     driver = world.driver()
     plan = driver.prepare()
     driver.seen.clear()
-    assert not driver.commit([driver.task(plan, 0, 0, []), None], 0).decided
+    assert not driver.commit([driver.task(plan, 0, 0, []), driver.task(plan, 0, 1, [])], 0).decided
     assert not driver.commit([], 0).decided
     assert driver.seen == []
 
@@ -290,8 +290,8 @@ def test_only_the_latest_queries_are_remembered(world: World, monkeypatch: pytes
     monkeypatch.setattr(log_records, "MAX_QUERIES", 16)
     driver = world.driver()
     for number in range(18):
-        driver.batch(number, {0: ["x"]}, query_id=f"q{number}")
-    driver.batch(18, {0: ["x"]}, query_id="q5")
+        driver.batch(0, {0: ["x"]}, query_id=f"q{number}")
+    driver.batch(1, {0: ["x"]}, query_id="q5")
     assert list(driver.prepare().last_decided) == [f"q{n}" for n in (*range(2, 5), *range(6, 18))] + ["q5"]
 
 

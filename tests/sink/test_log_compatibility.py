@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import json
+import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sink.support import QUERY, Crash, Driver, World, abort_from_elsewhere, content_in_order
 
 from penstock.control.producing import KeyValue
+from penstock.errors import RestoredCheckpointError
 from penstock.records.compression import GZIP, codec, decompress
-from penstock.sink import Content, DriverIdentity, Execution, TaskHandle
+from penstock.sink import Content, DriverIdentity, Execution, Message, TaskHandle, Written, inspect_sinks
 from penstock.sink import log_records as records
 from penstock.sink.content import IN_ORDER
 from penstock.sink.driver_identity import Jvm
+from penstock.sink.effects import AppendInTransaction, EndTransaction
 from penstock.sink.log_records import Claim, Decision, Key
 from penstock.transaction_handle import TransactionHandle
 
@@ -161,3 +166,120 @@ def test_the_json_of_a_transaction_is_read_and_written_as_before(name: str) -> N
     assert TransactionHandle.from_json(text) == handle
     ours = json.loads(handle.to_json())
     assert {field: ours[field] for field in json.loads(text)} == json.loads(text)
+
+
+# ---- an upgrade between decision and commit
+
+ROWS = {0: ["a", "b"], 1: ["c"]}
+ALL = ["a", "b", "c"]
+
+
+class FirstRelease(Driver):
+    """A driver whose decisions are those of release 0.1.0, record for record."""
+
+    def run(self, steps: Any, *args: Any, **stop: Any) -> Any:
+        return super().run(_in_first_release(steps), *args, **stop)
+
+    def task(self, *args: Any, **options: Any) -> Message:
+        message = super().task(*args, **options)
+        if not isinstance(message, Written):
+            return message
+        content = content_in_order(args[3])
+        handle = replace(message.handle, checksum=content.checksum, method=content.method)
+        return replace(message, handle=handle)
+
+
+def _in_first_release(steps: Any) -> Any:
+    outcome = None
+    while True:
+        try:
+            effect = steps.send(outcome)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, AppendInTransaction):
+            effect = effect._replace(records=tuple(map(_decided_in_first_release, effect.records)))
+        outcome = yield effect
+
+
+def _decided_in_first_release(record: KeyValue) -> KeyValue:
+    """The records of a decision as they were then; that of the owner must be one that this driver knows again."""
+    return as_first_release(record) if json.loads(record.key)["kind"] in ("decision", "chunk") else record
+
+
+def decide_with_first_release(world: World, query_id: str = QUERY) -> list[Message]:
+    """Batch 7 is decided, and the driver dies before the transactions are committed."""
+    driver = FirstRelease(world, world.settings())
+    plan = driver.prepare()
+    messages = [driver.task(plan, 7, number, values, query_id) for number, values in ROWS.items()]
+    with pytest.raises(Crash):
+        driver.commit(messages, 7, after=EndTransaction)
+    return messages
+
+
+def test_a_decision_of_the_first_release_is_finished_and_its_replay_skipped(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    decide_with_first_release(world)
+    assert world.visible() == []
+    driver = world.driver()
+    assert driver.batch(7, {0: ALL}).skipped
+    assert world.visible() == ALL
+    assert not caplog.records
+    (state,) = inspect_sinks(world.config)
+    assert not state.needs_roll_forward
+    driver.batch(8, {0: ["d"]})
+    assert world.visible() == [*ALL, "d"]
+
+
+@pytest.mark.parametrize("rewrites", [False, True])
+def test_its_replay_is_compared_by_the_number_of_rows(world: World, rewrites: bool) -> None:
+    decide_with_first_release(world)
+    driver = world.driver(on_restored_checkpoint="rewrite" if rewrites else "fail")
+    if rewrites:
+        assert driver.batch(
+            7, {0: ["a", "b", "C"]}
+        ).skipped  # as many: there is nothing else to tell them apart
+        assert driver.batch(7, {0: [*ALL, "d"]}).decided
+        assert world.visible() == sorted([*ALL, *ALL, "d"])
+        return
+    with pytest.raises(RestoredCheckpointError, match="with 3 rows, and comes again with 4 rows"):
+        driver.batch(7, {0: [*ALL, "d"]})
+    assert world.visible() == ALL
+
+
+@pytest.mark.parametrize("restored", ["fail", "rewrite"])
+def test_where_it_does_not_tell_the_rows_the_replay_is_skipped_with_one_warning(
+    world: World, caplog: pytest.LogCaptureFixture, restored: str
+) -> None:
+    decide_with_first_release(world)
+    first = FirstRelease(world, world.settings())
+    first.batch(0, {0: ["x"]}, "another query")
+    driver = world.driver(on_restored_checkpoint=restored)
+    assert driver.batch(7, {0: [*ALL, "d"]}).skipped
+    warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "made by an earlier release and does not tell its rows" in warnings[0]
+    assert world.visible() == [*ALL, "x"]
+
+
+@pytest.mark.parametrize("lost", [(0,), (0, 1)])
+def test_what_is_lost_of_it_is_repaired_by_the_checksum_of_then(world: World, lost: tuple[int, ...]) -> None:
+    messages = decide_with_first_release(world)
+    for number in lost:
+        abort_from_elsewhere(world, messages[number])
+    driver = world.driver(on_lost="repair")
+    assert driver.batch(7, ROWS).decided
+    assert world.visible() == ALL
+    assert driver.batch(7, ROWS).skipped
+    with pytest.raises(RestoredCheckpointError, match="with 3 rows, and comes again with 2 rows"):
+        driver.batch(7, {0: ["a", "b"]})
+
+
+def test_decisions_of_both_releases_may_follow_each_other(world: World) -> None:
+    world.driver().batch(7, ROWS)
+    (state,) = inspect_sinks(world.config)
+    assert state.decision is not None
+    first = FirstRelease(world, world.settings())
+    first.batch(8, {0: ["d"]})
+    assert world.driver().batch(8, {0: ["d"]}).skipped
+    assert world.visible() == [*ALL, "d"]

@@ -50,7 +50,24 @@ def test_a_restored_checkpoint_is_refused_or_rewritten() -> None:
     with pytest.raises(RestoredCheckpointError, match=r"batch 3 .* older than batch 5.*onRestoredCheckpoint"):
         admit(plan(last=5), "q", 3, Slots())
     assert admit(plan(last=5, restored="rewrite"), "q", 3, Slots()) is Admission.WRITE
-    assert admit(plan(last=5, restored="rewrite"), "q", 5, Slots()) is Admission.SKIP
+    assert (
+        admit(plan(last=5, restored="rewrite"), "q", 5, Slots()) is Admission.SKIP
+    )  # there is nothing to compare
+    compared = replace(plan(last=5, restored="rewrite"), compared=frozenset({"q"}))
+    assert admit(compared, "q", 5, Slots()) is Admission.COMPARE
+    assert admit(replace(compared, on_restored_checkpoint="fail"), "q", 5, Slots()) is Admission.SKIP
+
+
+def test_a_query_that_may_have_been_forgotten_is_refused_unless_it_begins() -> None:
+    after = replace(plan(last=5), forgotten=1)
+    assert admit(after, "another query", 0, Slots()) is Admission.WRITE
+    assert admit(after, "q", 6, Slots()) is Admission.WRITE
+    with pytest.raises(
+        RestoredCheckpointError, match=r"batch 1 of query another query .* not known any more"
+    ):
+        admit(after, "another query", 1, Slots())
+    rewriting = replace(after, on_restored_checkpoint="rewrite")
+    assert admit(rewriting, "another query", 1, Slots()) is Admission.WRITE
 
 
 def test_an_older_execution_is_refused() -> None:

@@ -44,14 +44,15 @@ def test_the_package_brings_what_is_asked_for_and_no_more() -> None:
 
 
 @pytest.mark.slow
-def test_the_checksum_of_a_batch_brings_nothing_more() -> None:
+@pytest.mark.parametrize("name", ["RowsChecksum", "RunningChecksum"])
+def test_the_checksum_of_a_batch_brings_nothing_more(name: str) -> None:
     # A batch as it comes from Spark. One made of Python's objects would bring it.
     code = (
         "import struct, sys, pyarrow as pa\n"
-        "from penstock.spark.checksum import RunningChecksum\n"
+        f"from penstock.spark.checksum import {name}\n"
         "buffers = [None, pa.py_buffer(struct.pack('=3i', 0, 1, 3)), pa.py_buffer(b'abb')]\n"
         "column = pa.Array.from_buffers(pa.binary(), 2, buffers)\n"
-        "RunningChecksum().add(pa.RecordBatch.from_arrays([column, column], ['key', 'value']))\n"
+        f"{name}().add(pa.RecordBatch.from_arrays([column, column], ['key', 'value']))\n"
         "sys.exit('pyarrow.compute' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

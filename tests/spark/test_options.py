@@ -95,6 +95,7 @@ def test_an_option_without_a_value_is_refused(name: str) -> None:
     [
         ({"delivery": "twice"}, "delivery must be exactly-once or at-least-once, not 'twice'"),
         ({"onLost": "ignore"}, "onLost must be fail or repair, not 'ignore'"),
+        ({"onChangedRows": "write"}, "onChangedRows must be fail or skip, not 'write'"),
         ({"onBadRow": "ignore"}, "onBadRow must be fail or dead-letter, not 'ignore'"),
         ({"ignoreExtraColumns": "yes"}, "ignoreExtraColumns must be true or false"),
         ({"includeHeaders": "maybe"}, "includeHeaders must be true or false"),
@@ -125,6 +126,7 @@ def test_what_cannot_be_is_refused_on_the_driver(option: dict[str, str], said: s
     [
         ("onRestoredCheckpoint", "rewrite"),
         ("onLost", "repair"),
+        ("onChangedRows", "skip"),
         ("recoveryTime", "1 min"),
         ("transactionTimeout", "10 min"),
         ("decisionTopic", "decisions"),
@@ -149,6 +151,9 @@ def test_a_batch_job_has_no_checkpoint_to_restore() -> None:
 def test_only_a_run_with_a_name_can_repair_what_it_lost() -> None:
     with pytest.raises(ConfigError, match="set the option runId"):
         parse(onLost="repair")
+    with pytest.raises(ConfigError, match="onChangedRows says what a repeated run does"):
+        parse(onChangedRows="skip")
+    assert parse(onChangedRows="skip", runId="7").on_changed_rows == "skip"
     assert parse(onLost="repair", runId="7").on_lost == "repair"
     assert parse(onLost="repair", sinkId="a", streaming=True).on_lost == "repair"
 

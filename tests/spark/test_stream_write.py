@@ -170,6 +170,27 @@ def test_a_checkpoint_that_was_set_back_is_refused(stream: Stream, read_back: Re
     assert len(read_back(stream.topic)) == 30
 
 
+def test_a_batch_that_is_planned_anew_with_more_rows_is_not_skipped(
+    stream: Stream, read_back: ReadBack
+) -> None:
+    for first in (0, 10):
+        stream.add(*range(first, first + 10))
+        stream.run()
+    # The checkpoint is one batch old: restored from a copy, or its last files were lost with the power.
+    for folder in ("offsets", "commits"):
+        for path in (stream.checkpoint / folder).glob("*1*"):
+            path.unlink()
+    stream.add(*range(20, 33))
+    with pytest.raises(Exception, match="RestoredCheckpointError") as caught:
+        stream.run()
+    assert "was written before with 10 rows, and comes again with" in str(caught.value)
+    assert len(read_back(stream.topic)) == 20
+    stream.run(onRestoredCheckpoint="rewrite")
+    found = Counter(record.value for record in read_back(stream.topic))
+    assert set(found) == {str(number).encode() for number in range(33)}
+    assert all(found[str(number).encode()] == 1 for number in (*range(10), *range(20, 33)))
+
+
 def test_options_that_do_not_fit_a_streaming_query_are_refused(stream: Stream) -> None:
     stream.add(1)
     with pytest.raises(Exception, match="runId is for batch jobs") as caught:

@@ -3,21 +3,31 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
-from penstock.errors import BadRowsError, KafkaError, SinkSupersededError
+from penstock.errors import (
+    BadRowsError,
+    KafkaError,
+    RestoredCheckpointError,
+    SinkError,
+    SinkSupersededError,
+)
 from penstock.protocol.messages import PRODUCE
 from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, prepare
 from penstock.spark import cluster_check, producer_cache
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.options import SinkOptions, parse_options
+from penstock.spark.partition_sender import PartitionSender
 from penstock.spark.sink_settings import sink_settings
 from penstock.spark.spark_task import SparkTask
 from penstock.spark.task_write import write_at_least_once, write_exactly_once
@@ -117,6 +127,138 @@ def test_a_batch_that_was_decided_is_only_counted(kafka: FakeKafka) -> None:
     assert visible(kafka) == [b"a"]
 
 
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def full_batch(**changed: Any) -> pa.RecordBatch:
+    """Rows with every column."""
+    columns = {
+        "key": pa.array(["k", None]),
+        "value": pa.array(["v", "w"]),
+        "headers": pa.array([[{"key": "h", "value": b"1"}], None], HEADERS),
+        "timestamp": pa.array([1_700_000_000_000_000, None], pa.timestamp("us", "UTC")),
+        "partition": pa.array([1, None], pa.int32()),
+    }
+    return pa.RecordBatch.from_pydict(columns | changed)
+
+
+@pytest.mark.parametrize("restored", ["fail", "rewrite"])
+def test_a_batch_planned_anew_with_more_rows_is_not_skipped(kafka: FakeKafka, restored: str) -> None:
+    settings = options(kafka, onRestoredCheckpoint=restored)
+    end(settings, write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")]))
+    again = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a"), batch("b")])
+    if restored == "rewrite":
+        end(settings, again)
+        assert visible(kafka) == [b"a", b"a", b"b"]
+        return
+    with pytest.raises(RestoredCheckpointError, match="with 1 row, and comes again with 2 rows"):
+        end(settings, again)
+    assert visible(kafka) == [b"a"]
+
+
+def test_a_replay_cut_into_other_tasks_is_the_same(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    whole = full_batch()
+    end(settings, write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [whole]))
+    before = plan(settings)
+    parts = [
+        write_exactly_once(settings, before, SparkTask(0, QUERY, 0), [whole.slice(1, 1)]),
+        write_exactly_once(settings, before, SparkTask(1, QUERY, 0), []),
+        write_exactly_once(settings, before, SparkTask(2, QUERY, 0), [whole.slice(0, 1)]),
+    ]
+    end(settings, *parts)
+    assert len(visible(kafka)) == 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"key": pa.array(["k", "l"])},
+        {"value": pa.array(["v", None])},
+        {"headers": pa.array([[{"key": "h", "value": b"2"}], None], HEADERS)},
+        {"timestamp": pa.array([1_700_000_000_000_000, 1_700_000_000_000_000], pa.timestamp("us", "UTC"))},
+        {"partition": pa.array([1, 1], pa.int32())},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_everything_that_a_row_sends_is_compared(kafka: FakeKafka, changed: dict[str, Any]) -> None:
+    settings = options(kafka)
+    end(settings, write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [full_batch()]))
+    again = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [full_batch(**changed)])
+    with pytest.raises(RestoredCheckpointError, match=r"as many rows \(2\) but others"):
+        end(settings, again)
+
+
+def test_a_dead_letter_counts_as_its_row(kafka: FakeKafka) -> None:
+    dead_letters = {"onBadRow": "dead-letter", "deadLetterTopic": "stock"}
+    settings = options(kafka, **dead_letters, **{"kafka.max.request.size": "2000"})
+    rows = [batch("a", "x" * 5000), batch("b")]
+    first = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), rows)
+    assert isinstance(first.outcome, Written)
+    assert (first.outcome.handle.rows, first.report.dead_letters) == (3, 1)
+    end(settings, first)
+    # By then the row may be a good one.
+    again = options(kafka, **dead_letters)
+    end(again, write_exactly_once(again, plan(again), SparkTask(0, QUERY, 0), rows))
+    assert visible(kafka) == [b"a", b"b"]
+
+
+def test_a_transaction_with_another_number_of_records_is_not_handed_over(
+    kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = options(kafka)
+    made = plan(settings)
+    send = PartitionSender.send
+
+    def send_one_more(self: PartitionSender, rows: pa.RecordBatch) -> None:
+        send(self, rows)
+        self._producer.send("orders", b"of another transaction")
+
+    monkeypatch.setattr(PartitionSender, "send", send_one_more)
+    with pytest.raises(SinkError, match="holds 2 records, but 1 rows were sent"):
+        write_exactly_once(settings, made, SparkTask(0, QUERY, 0), [batch("a")])
+    with kafka.locked() as cluster:
+        assert [entry for entry in cluster.transactions if entry.state is TxnState.ONGOING] == []
+    assert visible(kafka) == []
+    assert producer_cache._producers == {}
+
+
+@pytest.mark.parametrize("stray", [WriterCommitMessage(), None])
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_message_that_is_none_of_ours_is_refused(
+    kafka: FakeKafka, stray: WriterCommitMessage | None, delivery: str
+) -> None:
+    settings = options(kafka, delivery=delivery) if delivery == "at-least-once" else options(kafka)
+    write = Write(settings)
+    if delivery == "exactly-once":
+        message = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")])
+    else:
+        message = write_at_least_once(settings, SparkTask(0), [batch("a")])
+    with pytest.raises(SinkError, match=r"task 1 has handed over .*version of the driver.*not committed"):
+        write.commit([message, stray], 0)
+    assert visible(kafka) == ([] if delivery == "exactly-once" else [b"a"])
+    write.abort([message, stray], 0)
+    with kafka.locked() as cluster:
+        assert [entry for entry in cluster.transactions if entry.state is TxnState.ONGOING] == []
+
+
+def test_a_task_that_did_not_take_part_in_the_protocol_is_refused(kafka: FakeKafka) -> None:
+    settings = options(kafka)
+    message = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")])
+    with pytest.raises(SinkError, match="1 of the 2 tasks of batch 0 have no message"):
+        Write(settings).commit([message, TaskMessage()], 0)
+
+
+def test_a_rewritten_batch_that_is_the_same_is_told_as_skipped(kafka: FakeKafka, tmp_path: Path) -> None:
+    progress = tmp_path / "progress"
+    settings = options(kafka, onRestoredCheckpoint="rewrite", progressFile=str(progress))
+    for _ in range(2):
+        message = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")])
+        Write(settings).commit([message], 0)
+    assert [json.loads(line)["skipped"] for line in progress.read_text().splitlines()] == [False, True]
+    assert visible(kafka) == [b"a"]
+
+
 def test_an_older_execution_may_not_write(kafka: FakeKafka) -> None:
     settings = options(kafka)
     old = plan(settings)
@@ -200,7 +342,7 @@ def test_a_run_that_is_skipped_says_so_with_its_rows(
     kafka: FakeKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = options(kafka, streaming=False, runId="monday")
-    for rows in (batch("a"), batch("b", "c")):
+    for rows in (batch("a", "b"), batch("b", "a")):
         assert not caplog.records
         with caplog.at_level(logging.WARNING, "penstock.spark"):
             message = write_exactly_once(settings, plan(settings), SparkTask(0), [rows])
@@ -209,7 +351,7 @@ def test_a_run_that_is_skipped_says_so_with_its_rows(
     assert (
         "sink 'batch', run 'monday' was written before: 2 rows were read and none written" in record.message
     )
-    assert visible(kafka) == [b"a"]
+    assert visible(kafka) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize(

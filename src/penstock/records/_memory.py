@@ -37,6 +37,22 @@ def is_null(valid: memoryview, at: int) -> bool:
     return not (valid[at >> 3] >> (at & 7)) & 1
 
 
+def word_at(data: memoryview, at: int) -> int:
+    """Eight bytes as a number, the lowest first."""
+    return int.from_bytes(data[at : at + 8], "little")
+
+
+def half_at(data: memoryview, at: int) -> int:
+    """Four bytes likewise."""
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+def folded(one: int, other: int) -> int:
+    """The product of two numbers of 64 bits, its upper half over its lower one."""
+    product = one * other
+    return (product ^ product >> 64) & 0xFFFFFFFFFFFFFFFF
+
+
 def find_in(column: Any, row: int) -> int:
     """Set what a column of bytes has found to those of a row, and give their number; -1 for null."""
     size: int = column.find(row)

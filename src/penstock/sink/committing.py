@@ -23,6 +23,7 @@ from penstock.errors import (
     SinkSupersededError,
 )
 from penstock.sink.cleaning import abort_left_over, clean_up, find_left_over
+from penstock.sink.content import NO_CHECKSUM, Content
 from penstock.sink.effects import (
     AppendFacts,
     Describe,
@@ -44,6 +45,7 @@ from penstock.sink.log_view import SinkView
 from penstock.sink.messages import BatchMessages, Message, TaskHandle, sort_out
 from penstock.sink.plan import Execution, ExecutionStamp, ProducerIdentity
 from penstock.sink.repairing import check_repair, is_repair
+from penstock.sink.replaying import check_skipped, is_written_again
 from penstock.sink.reports import CommitReport
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
@@ -68,30 +70,31 @@ def commit_steps(
         DecisionInDoubtError: whether it was decided, or is all visible, is not known.
         DecidedDataLostError: it is decided, but some of it is lost.
         SinkSupersededError: another driver, or a later execution, has taken over.
+        RestoredCheckpointError: it was decided before with other rows.
+        RunIdReusedError: likewise, of a run.
+        SinkError: a message is none of ours.
     """
-    batch = sort_out(messages, settings.sink_key, batch_id)
-    batch = batch._replace(handles=tuple(each for each in batch.handles if not each.transaction.empty))
+    batch = _sort_out_all(messages, settings.sink_key, batch_id)
     if batch.stamp is None or not (batch.handles or batch.skipped):
-        if settings.on_lost == "repair":
-            # The replay of a batch that is lost as a whole may be cut short: without rows it would pass for done.
-            yield from _finish_undone(settings.sink_key, (yield ReadLog(settings.sink_key)))
-        if settings.one_off:
-            yield from forget(settings.sink_key)
-        return CommitReport(decided=False)
+        return (yield from _commit_nothing(settings, batch))
     view: SinkView = yield ReadLog(settings.sink_key)
     if batch.skipped and not batch.handles:
         yield from _finish_undone(settings.sink_key, view)
+        yield from check_skipped(settings, batch, view)
         return CommitReport(decided=False, skipped=True)
     if (yield from _is_decided(batch.stamp, batch, view)):
         yield from _finish_undone(settings.sink_key, view)
         return _report(batch, decided=False)
-    if is_repair(settings, batch, view.undone) and view.undone is not None:
-        yield from check_repair(batch, view.undone)
+    repairs = view.undone if is_repair(settings, batch, view.undone) else None
+    if repairs is not None:
+        yield from check_repair(settings, batch, repairs)
     elif batch.skipped or view.undone is not None:
         raise SinkError(
             f"some tasks of {_name(batch)} wrote although it was decided before, or another batch is not finished. "
             "Nothing was decided: run the batch again"
         )
+    elif not (yield from is_written_again(settings, batch, view)):
+        return CommitReport(decided=False, skipped=True)
     decision, left_over = yield from _decide(settings, batch.stamp, batch, view)
     yield Reached(Step.AFTER_DECISION, {"batch_id": batch_id})
     yield from finish(settings.sink_key, decision)
@@ -103,6 +106,34 @@ def commit_steps(
     if settings.one_off:
         yield from forget(settings.sink_key, decision.execution)
     return _report(batch, decided=True)
+
+
+def _sort_out_all(messages: Iterable[Message | None], sink_key: str, batch_id: int) -> BatchMessages:
+    """The messages of all tasks, without transactions in which nothing is.
+
+    Raises:
+        SinkError: they do not belong together, or a task has none: nobody knows what it wrote.
+    """
+    given = list(messages)
+    if any(message is None for message in given):
+        raise SinkError(
+            f"{given.count(None)} of the {len(given)} tasks of batch {batch_id} have no message for the driver, so "
+            "that what they wrote would be lost: do the executors have the version of the driver? Nothing was decided"
+        )
+    batch = sort_out(given, sink_key, batch_id)
+    return batch._replace(handles=tuple(each for each in batch.handles if not each.transaction.empty))
+
+
+def _commit_nothing(settings: SinkSettings, batch: BatchMessages) -> Effects[CommitReport]:
+    """No task had a row to write."""
+    if settings.on_lost == "repair":
+        # The replay of a batch that is lost as a whole may be cut short: without rows it would pass for done.
+        yield from _finish_undone(settings.sink_key, (yield ReadLog(settings.sink_key)))
+    if settings.on_restored_checkpoint == "rewrite":
+        yield from is_written_again(settings, batch, (yield ReadLog(settings.sink_key)))
+    if settings.one_off:
+        yield from forget(settings.sink_key)
+    return CommitReport(decided=False)
 
 
 def _finish_undone(sink_key: str, view: SinkView) -> Effects[None]:
@@ -166,7 +197,9 @@ def _decide(
         settings.topic,
         batch.handles,
         before,
+        _whole_content(batch, view),
     )
+    yield from _tell_of_forgotten(before, decision)
     decision, records = decision_records(key, decision, None if before is None else before.execution)
     if view.undone is not None:
         records = [*chunk_tombstones(key, view.undone), *records]
@@ -197,6 +230,24 @@ def _decide(
             "the next start either finishes it or writes it anew"
         ) from error
     return decision, left_over
+
+
+def _whole_content(batch: BatchMessages, view: SinkView) -> Content:
+    """What the batch is compared with when it comes again; of a repair, the whole batch and not only what was lost."""
+    undone = view.undone
+    before = None if undone is None else undone.contents.get(batch.query_id)
+    # What the first release wrote down of a repair was not the whole; the tasks of this one have counted all rows.
+    return before if before is not None and before.method != NO_CHECKSUM else batch.content
+
+
+def _tell_of_forgotten(before: Decision | None, decision: Decision) -> Effects[None]:
+    for query_id, batch_id in ({} if before is None else before.last_decided).items():
+        if query_id not in decision.last_decided:
+            yield Note(
+                f"the log of the sink remembers {len(decision.last_decided)} query ids and forgets the oldest one: "
+                f"{query_id!r}, whose last batch was {batch_id}. If that query comes back, nobody can tell whether its "
+                "next batch was written, and it will be refused: give each query a sinkId of its own"
+            )
 
 
 def _find_left_over(

@@ -11,6 +11,8 @@ import enum
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from penstock.sink.log_fields import as_list, as_number
+
 # The methods, as they are in the log: their numbers never get another meaning.
 NO_CHECKSUM: Final = 0
 IN_ORDER: Final = (
@@ -72,10 +74,9 @@ def content_from_json(values: Any) -> Content:
     Raises:
         ValueError: it is something else.
     """
-    if not isinstance(values, list) or len(values) < len(Content._fields):
-        raise ValueError(f"not the content of a batch: {values!r}")
-    rows, checksum, method = values[: len(Content._fields)]
-    for number in (rows, checksum, method):
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ValueError(f"not the content of a batch: {values!r}")
-    return Content(rows, checksum, method)
+    rows, checksum, method = as_list(values, "contents")[: len(Content._fields)]
+    return Content(
+        as_number(rows, "contents", 0),
+        as_number(checksum, "contents", 0, _CHECKSUM_MASK),
+        as_number(method, "contents", 0),
+    )

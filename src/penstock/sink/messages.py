@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.errors import SinkError
-from penstock.sink.content import IN_ORDER, Content
+from penstock.sink.content import IN_ORDER, NO_CHECKSUM, NO_ROWS, Content, added_up
 from penstock.sink.log_fields import Fields, as_list, as_number, as_text
 from penstock.sink.plan import ExecutionStamp
 from penstock.transaction_handle import TransactionHandle
@@ -104,12 +104,19 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The batch was decided before: the task counted its rows and wrote none."""
+    """The batch was decided before: the task counted its rows and wrote none; `method` is that of the checksum."""
 
     stamp: ExecutionStamp
     query_id: str
     batch_id: int
     rows: int = 0
+    checksum: int = 0
+    method: int = NO_CHECKSUM
+
+    @property
+    def content(self) -> Content:
+        """What is compared with the decision."""
+        return Content(self.rows, self.checksum, self.method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,8 @@ class BatchMessages(NamedTuple):
 
     Attributes:
         stamp: None when no task had anything to say.
+        skipped: how many tasks only counted their rows.
+        content: of all rows, those that were only counted included.
     """
 
     stamp: ExecutionStamp | None
@@ -136,6 +145,7 @@ class BatchMessages(NamedTuple):
     batch_id: int
     handles: tuple[TaskHandle, ...]
     skipped: int
+    content: Content = NO_ROWS
 
 
 def sort_out(messages: Iterable[Message | None], sink_key: str, batch_id: int) -> BatchMessages:
@@ -174,8 +184,9 @@ def sort_out(messages: Iterable[Message | None], sink_key: str, batch_id: int) -
             "nothing was decided"
         )
     handles = tuple(message.handle for message in given if isinstance(message, Written))
-    skipped = sum(isinstance(message, Skipped) for message in given)
-    return BatchMessages(first.stamp, first.query_id, batch_id, handles, skipped)
+    skipped = [message for message in given if isinstance(message, Skipped)]
+    content = added_up([*(handle.content for handle in handles), *(message.content for message in skipped)])
+    return BatchMessages(first.stamp, first.query_id, batch_id, handles, len(skipped), content)
 
 
 def _origin(message: Message) -> str:

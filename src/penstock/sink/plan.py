@@ -75,6 +75,8 @@ class BatchPlan:
 
     Attributes:
         last_decided: the last batch that was decided, for each of the latest query ids.
+        compared: the query ids for which the log tells the rows of that batch.
+        forgotten: how many query ids the log had to forget.
         transaction_timeout_ms: what the tasks' producers use as transaction.timeout.ms; the brokers allow it.
         topic: as in the settings.
         repair: a batch that is to be repaired before anything else is written.
@@ -88,6 +90,8 @@ class BatchPlan:
     topic: str | None
     cluster: str = ""
     repair: Repair | None = None
+    compared: frozenset[str] = frozenset()
+    forgotten: int = 0
 
     @property
     def sink_key(self) -> str:

@@ -124,6 +124,8 @@ def prepare_steps(
         topic=settings.topic,
         cluster=settings.cluster,
         repair=repair,
+        compared=frozenset() if view.decision is None else frozenset(view.decision.contents),
+        forgotten=0 if view.decision is None else view.decision.forgotten,
     )
 
 

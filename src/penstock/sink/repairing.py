@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 
 from penstock.control.pool import Completion
 from penstock.errors import DecisionRefusedError
-from penstock.sink.content import Content
-from penstock.sink.effects import Effects, EndAll
+from penstock.sink.content import NO_CHECKSUM, Comparison, Content, compared
+from penstock.sink.effects import Effects, EndAll, Note
 from penstock.sink.log_records import Decision
 from penstock.sink.messages import BatchMessages, TaskHandle
 from penstock.sink.plan import Repair
+from penstock.sink.replaying import changed_error
 from penstock.sink.settings import SinkSettings
 from penstock.sink.writing import complain_of, lost_error, lost_handles
 
@@ -44,11 +45,13 @@ def is_repair(settings: SinkSettings, batch: BatchMessages, undone: Decision | N
     return (undone.query_id, undone.batch_id) == (batch.query_id, batch.batch_id)
 
 
-def check_repair(batch: BatchMessages, undone: Decision) -> Effects[None]:
-    """Make sure that what was written is what is lost.
+def check_repair(settings: SinkSettings, batch: BatchMessages, undone: Decision) -> Effects[None]:
+    """Make sure that what was written is what is lost, and that the other tasks have the rows of the first time.
 
     Raises:
         DecisionRefusedError: it is something else.
+        RestoredCheckpointError: the whole batch has other rows.
+        RunIdReusedError: likewise, of a run.
         DecisionInDoubtError: what is lost is not known.
     """
     handles = tuple(handle.transaction for handle in undone.handles)
@@ -62,6 +65,17 @@ def check_repair(batch: BatchMessages, undone: Decision) -> Effects[None]:
             "the number of partitions? Write the lost records by other means, then run `penstock recover "
             "--accept-loss` for this sink"
         )
+    before = undone.contents.get(batch.query_id)
+    if before is None or before.method == NO_CHECKSUM:
+        return  # what the first release wrote down of a repair was not the whole
+    comparison = compared(before, batch.content)
+    if comparison is Comparison.OTHER_ROWS and settings.on_changed_rows == "skip":
+        yield Note(
+            f"the tasks of batch {batch.batch_id} of query {batch.query_id!r} that lost nothing come again with other "
+            "rows: they are skipped, as onChangedRows=skip asks for"
+        )
+    elif comparison in (Comparison.OTHER_ROWS, Comparison.OTHER_NUMBER):
+        raise changed_error(settings, batch, before, comparison)
 
 
 def _by_task(handles: Iterable[TaskHandle]) -> dict[int, Content]:

@@ -18,6 +18,7 @@ BATCH_QUERY_ID: Final = "batch"  # a batch job is one query with one batch, numb
 
 OnRestoredCheckpoint = Literal["fail", "rewrite"]
 OnLost = Literal["fail", "repair"]
+OnChangedRows = Literal["fail", "skip"]
 
 _KEY_DIGITS = 16
 
@@ -34,7 +35,10 @@ class SinkSettings:
         topic: the only topic that is written to; None where each row names its own.
         recovery_time_ms: how long after a decision a new driver may take to finish it.
         transaction_timeout_ms: of the tasks' transactions; less where the brokers do not allow as much.
-        on_restored_checkpoint: what becomes of a batch when a later one of the same query was decided already.
+        on_restored_checkpoint: what becomes of a batch when a later one of the same query was decided already, or this
+            very one with other rows.
+        on_changed_rows: what becomes of a batch that was decided before, when it comes again with as many rows but
+            others. To stop can be mended and a loss cannot, so that only a user who knows why skips them.
         on_lost: what becomes of a decided batch of which transactions were aborted: everything stops; or the tasks
             concerned write again when the batch is replayed, provided that their rows are the same.
         log_topic: where decisions are written.
@@ -52,6 +56,7 @@ class SinkSettings:
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
     on_restored_checkpoint: OnRestoredCheckpoint = "fail"
     on_lost: OnLost = "fail"
+    on_changed_rows: OnChangedRows = "fail"
     log_topic: str = DEFAULT_LOG_TOPIC
 
     def __post_init__(self) -> None:
@@ -73,6 +78,10 @@ class SinkSettings:
             )
         if self.on_lost not in ("fail", "repair"):
             raise ConfigError(f"onLost must be fail or repair, not {self.on_lost!r}", "onLost")
+        if self.on_changed_rows not in ("fail", "skip"):
+            raise ConfigError(
+                f"onChangedRows must be fail or skip, not {self.on_changed_rows!r}", "onChangedRows"
+            )
         if self.recovery_time_ms < 0:
             raise ConfigError(
                 f"recoveryTime must not be negative: {self.recovery_time_ms} ms", "recoveryTime"

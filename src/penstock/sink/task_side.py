@@ -39,7 +39,8 @@ class Admission(enum.Enum):
     """What a task is to do with its rows."""
 
     WRITE = "write"
-    SKIP = "skip"
+    SKIP = "skip; the driver compares the rows with those that were decided"
+    COMPARE = "write, although the batch was decided; it is decided again only if the driver finds other rows"
     REPAIR = "write again what is lost of a decided batch; the driver compares rows and checksum before it is decided"
 
 
@@ -75,22 +76,34 @@ def admit(
     Raises:
         SinkSupersededError: a newer execution has been here.
         DecidedDataLostError: another batch is to be repaired first.
-        RestoredCheckpointError: a later batch of the query was decided already.
+        RestoredCheckpointError: a later batch of the query was decided already, or the log does not know any more.
     """
     (slots or process_slots()).note(plan)
     if plan.repair is not None:
         return _admit_to_repair(plan.repair, query_id, batch_id, task)
     last = plan.last_decided.get(query_id)
+    rewrites = plan.on_restored_checkpoint == "rewrite"
+    if last is None and plan.forgotten and batch_id > 0 and not rewrites:
+        raise _forgotten(plan, query_id, batch_id)
     if last is None or last < batch_id:
         return Admission.WRITE
     if last == batch_id:
-        return Admission.SKIP
-    if plan.on_restored_checkpoint == "rewrite":
+        return Admission.COMPARE if rewrites and query_id in plan.compared else Admission.SKIP
+    if rewrites:
         return Admission.WRITE
     raise RestoredCheckpointError(
         f"batch {batch_id} of query {query_id} is older than batch {last}, which is in the topic already: the "
         "checkpoint was set back. Nothing was written. Go on with the newer checkpoint; or set "
         "onRestoredCheckpoint=rewrite, and the batches from here on are written a second time"
+    )
+
+
+def _forgotten(plan: BatchPlan, query_id: str, batch_id: int) -> RestoredCheckpointError:
+    return RestoredCheckpointError(
+        f"whether batch {batch_id} of query {query_id} was written is not known any more: since then the sink was used "
+        f"by more query ids than its log remembers, and {plan.forgotten} were forgotten. Nothing was written. Look "
+        "into the topic: if the batch is there, start with a checkpoint behind it; if not, set "
+        "onRestoredCheckpoint=rewrite for one start. Give each query a sinkId of its own, and this cannot happen"
     )
 
 

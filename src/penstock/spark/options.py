@@ -23,6 +23,7 @@ Delivery = Literal["exactly-once", "at-least-once"]
 OnBadRow = Literal["fail", "dead-letter"]
 OnRestoredCheckpoint = Literal["fail", "rewrite"]
 OnLost = Literal["fail", "repair"]
+OnChangedRows = Literal["fail", "skip"]
 T = TypeVar("T", bound=str)
 
 KAFKA_PREFIX: Final = "kafka."
@@ -38,6 +39,7 @@ NAMES: Final = (
     "ignoreExtraColumns",
     "includeHeaders",
     "onRestoredCheckpoint",
+    "onChangedRows",
     "onLost",
     "recoveryTime",
     "transactionTimeout",
@@ -53,6 +55,7 @@ _SPELLING: Final = MappingProxyType({name.lower(): name for name in NAMES})
 # Those that say how decisions are made and kept. Not sinkId: a name does no harm where nobody asks for it.
 _EXACTLY_ONCE_ONLY: Final = (
     "onRestoredCheckpoint",
+    "onChangedRows",
     "onLost",
     "recoveryTime",
     "transactionTimeout",
@@ -101,6 +104,7 @@ class SinkOptions:
     dead_letter_topic: str | None = None
     ignore_extra_columns: bool = False
     on_restored_checkpoint: OnRestoredCheckpoint = "fail"
+    on_changed_rows: OnChangedRows = "fail"
     on_lost: OnLost = "fail"
     recovery_time_ms: int = 300_000
     transaction_timeout_ms: int = 900_000
@@ -151,6 +155,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         dead_letter_topic=_topic(text, "deadLetterTopic"),
         ignore_extra_columns=_switch(text, "ignoreExtraColumns"),
         on_restored_checkpoint=_choice(text, "onRestoredCheckpoint", get_args(OnRestoredCheckpoint), "fail"),
+        on_changed_rows=_choice(text, "onChangedRows", get_args(OnChangedRows), "fail"),
         on_lost=_choice(text, "onLost", get_args(OnLost), "fail"),
         recovery_time_ms=_duration_ms(text, "recoveryTime", 300_000),
         transaction_timeout_ms=_duration_ms(text, "transactionTimeout", 900_000),
@@ -183,7 +188,7 @@ def _unknown(name: str, streaming: bool) -> ConfigError:
     if nearest:
         return ConfigError(f"unknown option {name!r}; did you mean {_SPELLING[nearest[0]]!r}?", name)
     return ConfigError(
-        f"unknown option {name!r}; there are {', '.join(NAMES[:14])}, and kafka.<option of the producer>",
+        f"unknown option {name!r}; there are {', '.join(NAMES[:15])}, and kafka.<option of the producer>",
         name,
     )
 
@@ -241,11 +246,12 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
             "onRestoredCheckpoint is for streaming queries; a batch job has no checkpoint: leave it out",
             "onRestoredCheckpoint",
         )
-    if "onLost" in text and options.run_id is None:
-        raise ConfigError(
-            "onLost says what a repeated run does, and a run without a name cannot be repeated: set the option runId, "
-            "too, or leave onLost out"
-        )
+    for name in ("onLost", "onChangedRows"):
+        if name in text and options.run_id is None:
+            raise ConfigError(
+                f"{name} says what a repeated run does, and a run without a name cannot be repeated: set the option "
+                f"runId, too, or leave {name} out"
+            )
 
 
 def _check_producer(options: SinkOptions) -> None:

@@ -32,6 +32,7 @@ def sink_settings(options: SinkOptions) -> SinkSettings:
         recovery_time_ms=options.recovery_time_ms,
         transaction_timeout_ms=options.transaction_timeout_ms,
         on_restored_checkpoint=options.on_restored_checkpoint,
+        on_changed_rows=options.on_changed_rows,
         on_lost=options.on_lost,
         log_topic=options.decision_topic,
     )

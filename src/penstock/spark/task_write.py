@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from penstock.errors import KafkaError
+from penstock.errors import KafkaError, SinkError
 from penstock.sink import (
     Admission,
     BatchPlan,
@@ -30,6 +30,8 @@ from penstock.sink import (
     process_slots,
     reached,
 )
+from penstock.sink.content import SUMMED
+from penstock.spark.checksum import Checksum, checksum_by
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.options import SinkOptions, producer_config
 from penstock.spark.partition_sender import PartitionSender
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.producer.producer import Producer
+    from penstock.transaction_handle import TransactionHandle
 
 
 # How long a task that has failed waits for its transaction to be aborted. Spark waits with it.
@@ -81,20 +84,27 @@ def write_exactly_once(
     """
     place = (plan.stamp, task.query_id, task.batch_id)
     filled = _Filled(batches)
-    if admit(plan, task.query_id, task.batch_id, task=task.partition_id) is Admission.SKIP:
-        rows = sum(batch.num_rows for batch in filled)
-        return TaskMessage(TaskReport(rows=rows), Skipped(*place, rows), skipped=True)
+    admission = admit(plan, task.query_id, task.batch_id, task=task.partition_id)
+    checksum = _checksum(plan, task, admission)
+    if admission is Admission.SKIP:
+        rows = 0
+        for batch in filled:
+            checksum.add(batch)
+            rows += batch.num_rows
+        skipped = Skipped(*place, rows, checksum.value, checksum.method)
+        return TaskMessage(TaskReport(rows=rows), skipped, skipped=True)
     if not filled:
         return TaskMessage(outcome=Nothing(*place))
     config = producer_config(options) | {"transaction.timeout.ms": str(plan.transaction_timeout_ms)}
     producer = shared_producer(config)
-    sender = PartitionSender(producer, options, task.partition_id)
+    sender = PartitionSender(producer, options, task.partition_id, checksum)
     try:
         transactional_id = open_transaction(producer, plan)
         _tell(Step.TASK_FIRST_ROW, task)
         report = _send_all(sender, filled)
         _tell(Step.TASK_FLUSHED, task)
         transaction = producer.detach_transaction()
+        _check_count(transaction, report, task, options)
     except BaseException as error:
         _give_up(producer, error)
         raise
@@ -104,10 +114,37 @@ def write_exactly_once(
         transaction=transaction,
         task=task.partition_id,
         rows=report.rows,
-        checksum=sender.checksum.value,
+        checksum=checksum.value,
+        method=checksum.method,
         counts=_counts(report),
     )
     return TaskMessage(report, Written(*place, handle))
+
+
+def _checksum(plan: BatchPlan, task: SparkTask, admission: Admission) -> Checksum:
+    """A new checksum; for a repair by the method of what is lost, which it will be compared with."""
+    if admission is Admission.REPAIR and plan.repair is not None:
+        return checksum_by(plan.repair.tasks[task.partition_id].method)
+    return checksum_by(SUMMED)
+
+
+def _check_count(
+    transaction: TransactionHandle, report: TaskReport, task: SparkTask, options: SinkOptions
+) -> None:
+    """Make sure that what is handed over holds all rows, each as one record, and nothing else.
+
+    Raises:
+        SinkError: it does not.
+    """
+    if transaction.record_count != report.rows:
+        from penstock.control import complete_all
+
+        complete_all([transaction], commit=False, config=options.producer, timeout=_ABORT_SECONDS)
+        raise SinkError(
+            f"the transaction of partition {task.partition_id} of the DataFrame holds {transaction.record_count} "
+            f"records, but {report.rows} rows were sent: this is a mistake in Penstock. Nothing of it will be visible; "
+            "the task can be run again"
+        )
 
 
 class _Filled:

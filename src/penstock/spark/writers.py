@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, SinkError
 from penstock.sink import BatchPlan, DriverIdentity, Step, reached
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.lasting_objects import AFTER_FIRST_WORK, spare_lasting_objects
@@ -123,15 +123,14 @@ class Write:
         """Make the batch visible, on the driver."""
         with plain_errors():
             reached(Step.COMMITTING, batch_id=batch_id)
-            done = _task_messages(messages)
+            done = _all_task_messages(messages)
+            skipped = any(message.skipped for message in done)
             if self._settings is not None:
                 from penstock.sink import commit
 
-                commit(self._settings, [message.outcome for message in done], batch_id)
-            report, skipped = (
-                summed(message.report for message in done),
-                any(message.skipped for message in done),
-            )
+                outcomes = [message.outcome for message in done]
+                skipped = commit(self._settings, outcomes, batch_id).skipped or skipped
+            report = summed(message.report for message in done)
             if skipped and self._options.run_id is not None:
                 _logger.warning(
                     "%s was written before: %d rows were read and none written. Jobs without the option sinkId share "
@@ -199,6 +198,22 @@ class StreamRowWriter(DataSourceStreamWriter):
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """A task, or the commit, has failed; on the driver."""
         self._write.abort(messages, batchId)
+
+
+def _all_task_messages(messages: Messages) -> list[TaskMessage]:
+    """Those of all tasks.
+
+    Raises:
+        SinkError: one is none of ours, or missing: what its task wrote would be left out in silence.
+    """
+    for number, message in enumerate(messages):
+        if not isinstance(message, TaskMessage):
+            found = "no message" if message is None else f"a message of type {type(message).__qualname__}"
+            raise SinkError(
+                f"task {number} has handed over {found}, which is not what this version of Penstock writes: do the "
+                "executors have the version of the driver? The batch was not committed"
+            )
+    return _task_messages(messages)
 
 
 def _task_messages(messages: Messages) -> list[TaskMessage]:

@@ -14,7 +14,7 @@ from unittest import mock
 
 from penstock.control import reading
 from penstock.errors import KafkaError
-from penstock.sink import Admission, Written, carrying_out, cleaning
+from penstock.sink import Admission, Written, carrying_out, cleaning, committing
 from penstock.sink.effects import (
     AppendInTransaction,
     Describe,
@@ -120,8 +120,26 @@ def aborts_blindly() -> Patch:
 
 
 def skips_nothing() -> Patch:
-    """A batch that was decided is written again."""
-    return mock.patch.object(protocol, "admit", return_value=Admission.WRITE)
+    """A batch that was decided is written again, and decided again."""
+
+    def is_written_again(*_: Any) -> Effects[bool]:
+        return True
+        yield  # a generator, like the one that it stands for
+
+    stack = ExitStack()
+    stack.enter_context(mock.patch.object(protocol, "admit", return_value=Admission.WRITE))
+    stack.enter_context(mock.patch.object(committing, "is_written_again", is_written_again))
+    return stack
+
+
+def skips_by_number_alone() -> Patch:
+    """A batch that was decided is skipped, whatever rows it has."""
+
+    def check_skipped(*_: Any) -> Effects[None]:
+        return
+        yield
+
+    return mock.patch.object(committing, "check_skipped", check_skipped)
 
 
 def looks_once() -> Patch:
@@ -290,6 +308,7 @@ _BUGS = (
     Bug(decides_after_first_end, None, 1010),
     Bug(aborts_blindly, None, 1010),
     Bug(skips_nothing, None, 1000),
+    Bug(skips_by_number_alone, None, 1000),
     Bug(looks_once, None, 1022),
     Bug(reads_committed, Theme.HELD_LOG, 1010),
     Bug(describes_first, Theme.LONG_ABSENCE, 1015),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import KafkaError, SinkSupersededError
 from simulation.sink.actors import Actor, Killed, Process
+from simulation.sink.ledger import RowRange
 from simulation.sink.plan import SinkPlan
 from simulation.sink.tasks import JobFailed, Stage, Worker
 
@@ -39,12 +40,12 @@ class Checkpoint:
     """What a query knows after a restart. A batch job has one, too: what its caller knows.
 
     Attributes:
-        planned: rows of each batch that was begun; a replay gets the same.
+        planned: rows of each batch that was begun; a replay gets the same, unless they are lost.
         commits: batches that Spark took as committed.
     """
 
     query_id: str
-    planned: dict[int, int] = field(default_factory=dict)
+    planned: dict[int, RowRange] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
 
     @property
@@ -193,8 +194,7 @@ class Application:
     def _batch(self, number: int) -> None:
         sim, checkpoint = self.sim, self.checkpoint
         if number not in checkpoint.planned:
-            empty = self.rng.random() < _ROWS_OFTEN_NONE
-            checkpoint.planned[number] = 0 if empty else self.rng.randint(1, sim.plan.rows_at_most)
+            checkpoint.planned[number] = self._plan_rows(number)
         # Who wants old batches rewritten wants it of every driver that comes with an old checkpoint, also of one that
         # slept before it ever owned the sink.
         batch = sim.ledger.batch(
@@ -207,7 +207,7 @@ class Application:
         except JobFailed as failure:
             self._abort(failure.messages, number)
             raise
-        batch.offered = True
+        sim.on_offered(self, plan, batch)
         try:
             begun_at = sim.clock.time
             self._call(
@@ -219,8 +219,22 @@ class Application:
             raise
         sim.on_committed(self, batch, begun_at, messages)
         checkpoint.commits.add(number)
-        batch.taken = True
+        batch.entry.taken = batch.planned
         sim.note("%s: %s is committed", self.name, batch)
+
+    def _plan_rows(self, number: int) -> RowRange:
+        """What Spark puts into a batch: what the source has. If the checkpoint has lost the batch, that may be more."""
+        before = self.sim.ledger.try_last_plan(self.checkpoint.query_id, number)
+        if before is None:
+            empty = self.rng.random() < _ROWS_OFTEN_NONE
+            return RowRange(0, 0 if empty else self.rng.randint(1, self.sim.plan.rows_at_most))
+        first, count = before
+        again = self.rng.choice(
+            (RowRange(first, count + self.rng.randint(1, 3)), RowRange(first + 1, count),
+             RowRange(first, count // 2), before)
+        )  # fmt: skip
+        self.sim.note("batch %s is planned anew: %s instead of %s", number, again, before)
+        return again
 
     def _prepare(self) -> Any:
         sim = self.sim

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.records.reader import Record
 from penstock.sink import Execution
@@ -21,27 +21,56 @@ from penstock.testing.transaction_state import Transaction
 Key = tuple[str, int]  # query id and number of a batch
 
 
+class RowRange(NamedTuple):
+    """The rows that Spark has put into a batch, by their numbers in its source."""
+
+    first: int
+    count: int
+
+
 @dataclass
 class BatchEntry:
     """One batch of a query, whatever becomes of it.
 
     Attributes:
+        plans: the rows that it was planned with, latest last; more than one where a checkpoint had lost the first.
         offered: commit() was called for it, by anybody.
-        taken: commit() returned, and Spark wrote that down.
+        decided: the rows that were decided last.
+        taken: the rows for which commit() returned, and Spark wrote that down.
         lost: a driver said, loudly, that some of it is lost.
         may_repeat: it may be written more than once, because the user wants it so.
     """
 
     query_id: str
     number: int
-    rows: list[bytes]
+    plans: list[RowRange] = field(default_factory=list)
     offered: bool = False
-    taken: bool = False
+    decided: RowRange | None = None
+    taken: RowRange | None = None
     lost: bool = False
     may_repeat: bool = False
 
     def __str__(self) -> str:
         return f"batch {self.number} of {self.query_id}"
+
+    def rows_of(self, planned: RowRange) -> list[bytes]:
+        """The rows of one of its plans."""
+        name, (first, count) = self.query_id.encode(), planned
+        return [b"%s/%d/%d" % (name, self.number, index) for index in range(first, first + count)]
+
+
+class PlannedBatch:
+    """A batch, with the rows that one driver's checkpoint has for it."""
+
+    def __init__(self, entry: BatchEntry, planned: RowRange) -> None:
+        self.entry = entry
+        self.planned = planned
+        self.rows = entry.rows_of(planned)
+        self.query_id = entry.query_id
+        self.number = entry.number
+
+    def __str__(self) -> str:
+        return str(self.entry)
 
 
 @dataclass
@@ -63,16 +92,32 @@ class Ledger:
     # By the id of a sink's coordinator: when its last decision was made, and which drivers had it since when.
     decided_at: dict[str, float] = field(default_factory=dict)
     owners: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    # Likewise, with the execution: what commit() was called with.
+    offers: dict[tuple[str, Execution], PlannedBatch] = field(default_factory=dict)
     # Likewise: the executions that were planned, and when.
     executions: dict[str, list[tuple[Execution, float]]] = field(default_factory=dict)
 
-    def batch(self, query_id: str, number: int, count: int, *, may_repeat: bool) -> BatchEntry:
-        """The batch, with as many rows as when it was planned first."""
-        key = (query_id, number)
-        if key not in self.batches:
-            rows = [b"%s/%d/%d" % (query_id.encode(), number, index) for index in range(count)]
-            self.batches[key] = BatchEntry(query_id, number, rows, may_repeat=may_repeat)
-        return self.batches[key]
+    def batch(self, query_id: str, number: int, planned: RowRange, *, may_repeat: bool) -> PlannedBatch:
+        """The batch, with these rows."""
+        entry = self.batches.setdefault(
+            (query_id, number), BatchEntry(query_id, number, may_repeat=may_repeat)
+        )
+        if planned not in entry.plans:
+            entry.plans.append(planned)
+        return PlannedBatch(entry, planned)
+
+    def try_last_plan(self, query_id: str, number: int) -> RowRange | None:
+        """What the batch was planned with last, by anybody."""
+        entry = self.batches.get((query_id, number))
+        return None if entry is None else entry.plans[-1]
+
+    def try_visible_plan(self, entry: BatchEntry) -> RowRange | None:
+        """The plan of which all rows are committed, and none of another one."""
+        seen = self._seen(entry)
+        return next((plan for plan in entry.plans if seen and set(entry.rows_of(plan)) == seen), None)
+
+    def _seen(self, entry: BatchEntry) -> set[bytes]:
+        return {row for plan in entry.plans for row in entry.rows_of(plan) if self.committed[row]}
 
     def watch(self) -> None:
         """Look at every end of a transaction from now on."""
@@ -85,12 +130,24 @@ class Ledger:
                     if topic != self.log_topic:
                         self._on_committed(record.value or b"")
                     elif b'"decision"' in (record.key or b""):
-                        self.decided_at[txn.transactional_id] = now
+                        self._on_decision(txn.transactional_id, record.value, now)
                     elif b'"owner"' in (record.key or b"") and record.value is not None:
                         self._on_owner(txn.transactional_id, json.loads(record.value)["jvm"][1], now)
             prepare(txn, commit=commit, now=now)
 
         coordinator._prepare = watched  # type: ignore[method-assign]
+
+    def _on_decision(self, coordinator: str, head: bytes | None, now: float) -> None:
+        self.decided_at[coordinator] = now
+        if head is not None:
+            offer = self.offers.get((coordinator, Execution(*json.loads(head)["execution"])))
+            if offer is not None:
+                offer.entry.decided = offer.planned
+
+    def on_offered(self, coordinator: str, execution: Execution, batch: PlannedBatch) -> None:
+        """commit() is called for a batch."""
+        batch.entry.offered = True
+        self.offers[coordinator, execution] = batch
 
     def _on_owner(self, coordinator: str, driver: int, now: float) -> None:
         owners = self.owners.setdefault(coordinator, [])
@@ -154,9 +211,10 @@ class Ledger:
         for batch in self.batches.values():
             if not of(batch) or batch.lost or batch.may_repeat:
                 continue
-            seen = sum(self.committed[row] > 0 for row in batch.rows)
-            if seen not in (0, len(batch.rows)):
-                self.violate(f"{when}, {seen} of the {len(batch.rows)} rows of {batch} are visible")
+            seen = self._seen(batch)
+            if seen and self.try_visible_plan(batch) is None:
+                plans = " or ".join(str(plan.count) for plan in batch.plans)
+                self.violate(f"{when}, {len(seen)} of the {plans} rows of {batch} are visible")
 
     def check_end(self) -> None:
         """After everything has come to rest: by what a consumer reads."""
@@ -173,11 +231,11 @@ class Ledger:
             extra = (visible - self.committed) or (self.committed - visible)
             self.violate(f"readers do not see what the coordinator decided: {dict(extra)}")
         for batch in self.batches.values():
-            if batch.taken and not batch.lost:
-                missing = [row for row in batch.rows if not visible[row]]
+            if batch.taken is not None and not batch.lost:
+                missing = [row for row in batch.rows_of(batch.taken) if not visible[row]]
                 if missing:
                     self.violate(
-                        f"{batch} was taken as committed, and {len(missing)} of its {len(batch.rows)} rows are not "
+                        f"{batch} was taken as committed, and {len(missing)} of its {batch.taken.count} rows are not "
                         f"there, for example {missing[0]!r}"
                     )
         self.check_whole(lambda _: True, "at the end")

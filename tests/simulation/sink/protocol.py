@@ -33,6 +33,7 @@ from penstock.sink import (
 from penstock.sink.aborting import abort_steps
 from penstock.sink.carrying_out import Cluster, LogReaders
 from penstock.sink.committing import commit_steps
+from penstock.sink.content import SUMMED
 from penstock.sink.driver_identity import Jvm
 from penstock.sink.effects import Effect, Effects
 from penstock.sink.preparing import PlannerMemory, prepare_steps
@@ -193,15 +194,15 @@ class Task:
         self.is_skipped = admit(plan, query_id, batch_id, environment.slots, task=number) is Admission.SKIP
         self._producer = environment.producer(plan.transaction_timeout_ms)
 
-    def skipped(self, rows: int) -> Skipped:
-        return Skipped(*self._origin, rows)
+    def skipped(self, rows: list[bytes]) -> Skipped:
+        return Skipped(*self._origin, len(rows), sum(map(zlib.crc32, rows)), SUMMED)
 
     def write(self, topic: str, partition: int, row: bytes) -> None:
         if self._id is None:
             self._id = open_transaction(self._producer, self._plan, self._environment.slots)
             reached(Step.TASK_FIRST_ROW)
         self._producer.send(topic, partition, [row])
-        self._checksum = zlib.crc32(row, self._checksum)
+        self._checksum += zlib.crc32(row)
 
     def finish(self) -> Written | Nothing:
         if self._id is None:
@@ -213,7 +214,12 @@ class Task:
         reached(Step.TASK_DETACHED)
         rows = sum(count.records for count in counts)
         written = TaskHandle(
-            transaction=handle, task=self._number, rows=rows, checksum=self._checksum, counts=counts
+            transaction=handle,
+            task=self._number,
+            rows=rows,
+            checksum=self._checksum,
+            counts=counts,
+            method=SUMMED,
         )
         return Written(*self._origin, written)
 

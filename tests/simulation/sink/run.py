@@ -24,7 +24,7 @@ from penstock.testing.settings import ClusterSettings
 from simulation.sink.actors import Actor, Process, Stage, Stuck
 from simulation.sink.chaos import Chaos
 from simulation.sink.driver import Application, Checkpoint
-from simulation.sink.ledger import BatchEntry, Ledger, open_transactions
+from simulation.sink.ledger import Ledger, PlannedBatch, open_transactions
 from simulation.sink.plan import LOG_TOPIC, TOPIC, Plan, SinkPlan, Theme, make_plan
 from simulation.sink.protocol import Protocol
 from simulation.sink.supervision import Operator, SinkState
@@ -196,12 +196,17 @@ class SinkSimulation:
         if self.ledger.is_owner(self._coordinator(app), app.number):
             self.violate(f"{app.name} is refused, although nobody has taken over from it: {error}")
 
-    def on_committed(self, app: Application, batch: BatchEntry, begun_at: float, messages: list[Any]) -> None:
+    def on_offered(self, app: Application, plan: BatchPlan, batch: PlannedBatch) -> None:
+        self.ledger.on_offered(self._coordinator(app), plan.execution, batch)
+
+    def on_committed(
+        self, app: Application, batch: PlannedBatch, begun_at: float, messages: list[Any]
+    ) -> None:
         owner = self.ledger.replaced(self._coordinator(app), app.number, begun_at)
         if owner is not None and any(isinstance(message, Written) for message in messages):
             self.violate(f"{app.name} commits {batch}, although driver {owner} has taken over")
         missing = [row for row in batch.rows if not self.ledger.committed[row]]
-        if missing and not batch.lost:
+        if missing and not batch.entry.lost:
             self.violate(f"commit() of {batch} returned, and {len(missing)} of its rows are not committed")
 
     def _coordinator(self, app: Application) -> str:

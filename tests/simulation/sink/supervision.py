@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator of a job, or a cluster manager: starts drivers one after the other, also while the one before is there.
 
-Between two drivers it stays away for a while, deletes the checkpoint, or restores an older one.
+Between two drivers it stays away for a while, deletes the checkpoint, restores an older one, or one that has lost the
+last batch, so that this is planned anew.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.errors import KafkaError, RestoredCheckpointError
+from penstock.errors import DecisionRefusedError, KafkaError, RestoredCheckpointError
 from simulation.sink.actors import Process
 from simulation.sink.driver import Application, Checkpoint, Fate
 from simulation.sink.plan import SinkPlan, Theme
@@ -50,6 +51,13 @@ class SinkState:
     applications: list[Application] = field(default_factory=list)
     checkpoints: int = 1
     lost: bool = False
+
+
+def _asks_for_checkpoint(error: BaseException | None) -> bool:
+    """Whether an error says that the rows of a batch are not those that were decided."""
+    if isinstance(error, DecisionRefusedError):
+        return "cannot be repaired" in str(error)
+    return isinstance(error, RestoredCheckpointError)
 
 
 class Operator:
@@ -182,13 +190,24 @@ class Operator:
             kept = {number for number in old.commits if number < max(old.commits) - self.rng.randrange(2)}
             state.checkpoint = Checkpoint(old.query_id, dict(old.planned), kept)
             self.sim.note("an older checkpoint is restored, with the commits %s", sorted(kept))
+        elif choice < 0.34 and old.planned:
+            lost = max(old.planned)
+            planned = {number: rows for number, rows in old.planned.items() if number != lost}
+            state.checkpoint = Checkpoint(old.query_id, planned, old.commits - {lost})
+            self.sim.note("the checkpoint has lost batch %s: it will be planned anew", lost)
 
     def _maybe_repair_checkpoint(self, app: Application) -> None:
-        """What the error asks for: go on with the newest checkpoint."""
-        if app.error is None or not isinstance(app.error.__cause__, RestoredCheckpointError):
+        """What the error asks for: go on with the newest checkpoint, which has what was decided."""
+        if app.error is None or not any(
+            _asks_for_checkpoint(each) for each in (app.error, app.error.__cause__)
+        ):
             return
         checkpoint = self.state.checkpoint
         for batch in self.sim.ledger.batches.values():
-            if batch.taken and batch.query_id == checkpoint.query_id:
+            if batch.query_id != checkpoint.query_id:
+                continue
+            if batch.decided is not None:
+                checkpoint.planned[batch.number] = batch.decided
+            if batch.taken is not None or (batch.lost and batch.offered):
                 checkpoint.commits.add(batch.number)
         self.sim.note("the newest checkpoint is back, with the commits %s", sorted(checkpoint.commits))

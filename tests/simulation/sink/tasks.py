@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import KafkaError
 from simulation.sink.actors import Actor, Killed, Process
-from simulation.sink.ledger import BatchEntry
+from simulation.sink.ledger import PlannedBatch
 from simulation.sink.plan import TOPIC
 from simulation.sink.protocol import TaskEnvironment
 
@@ -72,7 +72,7 @@ class Stage:
         batch: the rows.
     """
 
-    def __init__(self, app: Application, plan: Any, batch: BatchEntry, rng: random.Random) -> None:
+    def __init__(self, app: Application, plan: Any, batch: PlannedBatch, rng: random.Random) -> None:
         self.app = app
         self.sim = app.sim
         self.plan = plan
@@ -191,7 +191,7 @@ class Stage:
         strikes_at = rng.randrange(len(rows) + 2)
         if task.is_skipped:
             sim.note("%s is skipped", batch)
-            return task.skipped(len(rows))
+            return task.skipped(rows)
         for index, row in enumerate(rows):
             if index == strikes_at:
                 self._strike(worker, trouble, rng)
