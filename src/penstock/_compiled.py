@@ -44,7 +44,7 @@ HOT_MODULES = (
     "penstock.producer._result_cy",
     "penstock.producer._send_cy",
     "penstock.producer._sender_stats_cy",
-    "penstock.producer._short_lock_cy",
+    "penstock._short_lock_cy",
     "penstock.protocol._frames_cy",
     "penstock.protocol._produce_answer_cy",
     "penstock.protocol._produce_cy",

@@ -5,15 +5,16 @@ Rules:
 1. No clock: whoever records or reads brings `now`, in monotonic seconds.
 2. A statistic belongs to the thread that records it, and takes no lock. Any thread may read it: a reader changes
    nothing, and at worst misses the record being made.
-3. Only the registry's list of names is locked, for the moment of a change or a copy.
+3. Only the registry's list of names is locked, for the moment of a change. Reading takes no lock, so that `metrics()`
+   can be called anywhere, also from a signal handler: a copy of a dictionary's values is made in one step.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from penstock._locks import new_lock
 from penstock._stats_cy import WindowedStat
 
 __all__ = ["Counter", "Measure", "Metric", "MetricsRegistry", "WindowedStat"]
@@ -66,8 +67,8 @@ class MetricsRegistry:
     def __init__(self, num_samples: int = 2, window_ms: float = 30_000) -> None:
         self._num_samples = num_samples
         self._window_ms = window_ms
-        self._lock = threading.Lock()
-        self._metrics: dict[_Key, dict[str, Metric]] = {}  # guarded by the lock
+        self._lock: Any = new_lock()
+        self._metrics: dict[_Key, dict[str, Metric]] = {}  # changed under the lock
         self.gauge("kafka-metrics-count", "count", "How many metrics there are", lambda _: len(self))
 
     def stat(self) -> WindowedStat:
@@ -131,12 +132,10 @@ class MetricsRegistry:
             self._metrics.pop(_key(group, tags), None)
 
     def __len__(self) -> int:
-        with self._lock:
-            return sum(len(metrics) for metrics in self._metrics.values())
+        return sum(len(metrics) for metrics in list(self._metrics.values()))
 
     def __iter__(self) -> Iterator[Metric]:
-        with self._lock:
-            return iter([metric for metrics in self._metrics.values() for metric in metrics.values()])
+        return iter([metric for metrics in list(self._metrics.values()) for metric in list(metrics.values())])
 
     def snapshot(self, now: float) -> dict[str, dict[str, Any]]:
         """All values: {group: {name: value}}, and for groups with tags {group: {tag values: {name: value}}}."""

@@ -13,9 +13,11 @@ Rules:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from penstock._latch import Latch
+from penstock._locks import new_lock
 
 T = TypeVar("T")
 
@@ -29,7 +31,7 @@ class Ticket(Generic[T]):
 
     def __init__(self, what: str) -> None:
         self.what = what  # for error messages and the simulator's trace: what is waited for
-        self._lock = threading.Lock()  # guards the four below
+        self._lock: Any = new_lock()  # guards the four below
         self._state = _PENDING
         self._result: T | None = None
         self._error: BaseException | None = None
@@ -81,9 +83,9 @@ class Ticket(Generic[T]):
         """Block the calling thread until it ends; whether it did. Ctrl-C interrupts. Not for the I/O thread."""
         if self.done:
             return True
-        ended = threading.Event()
+        ended = Latch()
         self.on_done(lambda _: ended.set())
-        return ended.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        return ended.wait(timeout)
 
     def _end(self, state: int, result: T | None, error: BaseException | None) -> bool:
         with self._lock:

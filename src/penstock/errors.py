@@ -165,6 +165,13 @@ class IllegalStateError(KafkaError, RuntimeError):
     """The call is not allowed in the producer's present state."""
 
 
+class ReentrantCallError(IllegalStateError):
+    """A finalizer or a signal handler made the call in the middle of another one on the same thread, and would wait for it.
+
+    Records that `send` gets in such a place are accepted; calls that wait are refused with this error.
+    """
+
+
 class ProducerClosedError(IllegalStateError):
     """The producer is closed, or was closed while the call waited."""
 

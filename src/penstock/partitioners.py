@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from penstock._locks import new_lock
 from penstock._primitives_cy import partition_for_key
 
 __all__ = ["ClusterView", "Partitioner", "RoundRobinPartitioner", "StickyPartitioner"]
@@ -87,7 +87,7 @@ class StickyPartitioner(Partitioner):
     def __init__(self, *, hash_keys: bool = True, rng: random.Random | None = None) -> None:
         self._hash_keys = hash_keys
         self._rng = rng or random.Random()
-        self._lock = threading.Lock()  # guards the choice, so that two full batches do not move on twice
+        self._lock: Any = new_lock()  # guards the choice, so that two full batches do not move on twice
         self._current: dict[str, int] = {}
 
     def partition(

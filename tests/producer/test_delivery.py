@@ -17,7 +17,7 @@ from producer.fakes_core import TIME
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer.bulk_delivery import BulkDelivery
-from penstock.producer.delivery import BatchResult, Countdown, forbid_on_io_thread, mark_io_thread
+from penstock.producer.delivery import BatchResult, Countdown, check_may_wait, mark_io_thread
 from penstock.types import RecordMetadata
 
 ERROR = KafkaError("refused")
@@ -371,8 +371,8 @@ def test_a_callback_may_ask_for_a_settled_delivery_but_not_wait():
 
 
 def test_blocking_calls_are_refused_on_an_io_thread_alone():
-    forbid_on_io_thread("flush()")
-    thread, outcome = in_thread(lambda: forbid_on_io_thread("flush()"), as_io=True)
+    check_may_wait("flush()")
+    thread, outcome = in_thread(lambda: check_may_wait("flush()"), as_io=True)
     thread.join(10)
     assert isinstance(outcome[0], IllegalStateError)
 

@@ -6,10 +6,10 @@ Once for every batch, on the thread that sends. `appending` has what waits, what
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock._locks import inside, new_lock
 from penstock.errors import ProducerClosedError
 from penstock.producer._queue_cy import NotAdmitted
 from penstock.producer.batch import Batch
@@ -81,7 +81,7 @@ class BatchOpener:
         self._wake = wake
         self._now = now
         # Guards the first choice of a topic's sticky partition, and what the accumulator says.
-        self._lock: Any = threading.Lock()
+        self._lock: Any = new_lock()
 
     def append_now(
         self,
@@ -92,14 +92,15 @@ class BatchOpener:
     ) -> Delivery | None:
         """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
 
-        More is waiting for memory or metadata, or memory for a batch larger than usual: see `append_steps`.
+        More is waiting for memory or metadata, or memory for a batch larger than usual: see `append_steps`. Also where
+        this call interrupts another one, which holds a lock: see `DeferredSends`.
 
         Args:
             record: as an EncodedRecord has it.
         """
         queue: PartitionQueue
         size: cython.Py_ssize_t = record[4]
-        if size > self.batch_size or not topic.known:
+        if size > self.batch_size or not topic.known or inside():
             return None
         try:
             while True:

@@ -1,6 +1,6 @@
 # C layout of queues and topics, so that the fast path reads their fields and appends without the interpreter.
 from penstock.producer._delivery_cy cimport Delivery
-from penstock.producer._short_lock_cy cimport ShortLock
+from penstock._short_lock_cy cimport ShortLock
 from penstock.records._batch_cy cimport BatchWriter
 
 cdef class TopicState:

@@ -6,17 +6,18 @@ The fast path of send() appends here, once per record. What runs once per batch 
 methods, because only hot modules can take the lock (in compiled code it is a ShortLock).
 
 Rules:
-1. A partition lock is innermost: nothing else is locked, waited for or called back under it.
+1. A partition lock is innermost: nothing else is locked, waited for or called back under it. A finalizer or a signal
+   handler that sends meanwhile does not wait for it, see `_locks`.
 2. The sticky fields of a topic are written only under the lock of the partition they name, and read again under it.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock._locks import OwnedLock
 from penstock.errors import IllegalStateError, ProducerClosedError
 from penstock.types import TopicPartition
 
@@ -28,11 +29,11 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer._delivery_cy import Delivery, new_delivery
-    from cython.cimports.penstock.producer._short_lock_cy import ShortLock
+    from cython.cimports.penstock._short_lock_cy import ShortLock
     from cython.cimports.penstock.records._batch_cy import BatchWriter
 else:
     from penstock.producer._delivery_cy import Delivery, new_delivery
-    from penstock.producer._short_lock_cy import ShortLock
+    from penstock._short_lock_cy import ShortLock
     from penstock.records._batch_cy import BatchWriter
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class PartitionQueue:
         self._writer: Any = None  # of the open batch
         self._result: Any = None
         self.batches = deque()
-        self._lock = ShortLock() if cython.compiled else threading.Lock()
+        self._lock: Any = ShortLock() if cython.compiled else OwnedLock()
 
     def append(
         self,

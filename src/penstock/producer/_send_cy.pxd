@@ -12,6 +12,7 @@ cdef extern from "<time.h>" nogil:
 cdef class FastPath:
     cdef dict topics
     cdef public bint enabled
+    cdef public bint detour
     cdef Py_ssize_t _max_record_size
     cdef bint _hash_keys
     cdef object _wall_ms

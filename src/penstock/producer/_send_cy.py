@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from penstock._locks import inside
 from penstock.errors import IllegalStateError
 from penstock.types import NO_CALLBACK, HeadersLike, OnDelivery, ProducerRecord, as_headers
 
@@ -93,6 +94,7 @@ class FastPath:
     ) -> None:
         self.topics = topics
         self.enabled = False
+        self.detour = False  # records wait that were sent before this one, see DeferredSends
         self._wake = wake
         self._append_now = append_now
         self._max_record_size = max_record_size
@@ -118,7 +120,7 @@ class FastPath:
         timestamp: cython.longlong
         full: cython.bint = False
         sticky: cython.bint = False
-        if not self.enabled:
+        if not self.enabled or self.detour:
             return None
         if on_delivery is not None and not callable(on_delivery):
             return None
@@ -160,15 +162,18 @@ class FastPath:
         else:
             timestamp = int(time.time() * 1000.0)
         if cython.compiled:
-            queue._lock.acquire()
+            if not queue._lock.take():
+                return None  # this call interrupts another one of the same thread, which holds a lock
             try:
                 delivery = self._append_locked(
                     queue, state if sticky else None, timestamp, key, value, headers, on_delivery
                 )
                 full = queue._news
             finally:
-                queue._lock.release()
+                queue._lock.let_go()
         else:
+            if inside():
+                return None
             with queue._lock:
                 delivery = self._append_locked(
                     queue, state if sticky else None, timestamp, key, value, headers, on_delivery

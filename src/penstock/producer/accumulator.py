@@ -23,6 +23,7 @@ from penstock.producer._requests_cy import take_memory
 from penstock.producer.appending import Appender
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
+from penstock.producer.deferring import DeferredSends
 from penstock.producer.delivery import Countdown
 from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
@@ -85,6 +86,7 @@ class RecordAccumulator(Appender):
         # Batches that have their outcome while a request still holds them. Written by the I/O thread; any thread may
         # ask whether there are any, which is one step.
         self._given_up: set[Batch] = set()
+        self.deferred = DeferredSends(self._active, wake, now, self.unseen)
 
     @property
     def owner(self) -> object:
@@ -147,7 +149,9 @@ class RecordAccumulator(Appender):
         with self._lock:
             self._flushes += 1
         ticket.on_done(self._flush_ended)
-        results = [batch.result for batch in list(self._incomplete)]
+        # Those put aside first: one that is appended meanwhile is found in its batch.
+        results = self.deferred.results()
+        results += [batch.result for batch in list(self._incomplete)]
         countdown = Countdown(len(results) + 1, lambda: ticket.complete(None))
         for result in results:
             result.when_settled(countdown.one_less)
@@ -162,7 +166,8 @@ class RecordAccumulator(Appender):
     def incomplete_records(self) -> int:
         """How many accepted records have no outcome yet."""
         # Batches of an answer are forgotten together: those that were told of it before the others count no more.
-        return sum(batch.record_count for batch in list(self._incomplete) if not batch.result.done)
+        queued = sum(batch.record_count for batch in list(self._incomplete) if not batch.result.done)
+        return queued + len(self.deferred)
 
     def close(self) -> None:
         """Accept nothing more; what is queued becomes sendable."""
@@ -199,6 +204,8 @@ class RecordAccumulator(Appender):
         Those who wait for a batch may come here before the I/O thread has forgotten it: its result counts. A batch that
         is given up is in both sets for a moment, so in this order of looking none is missed.
         """
+        if len(self.deferred):
+            return True
         pending = any(batch.request_pending or not batch.result.done for batch in list(self._incomplete))
         return pending or bool(self._given_up)
 

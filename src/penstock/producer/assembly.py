@@ -133,6 +133,10 @@ def _assemble(
         fast_path.enabled = records and fast_allowed and not send_path.closed
         accumulator.admit(records)
 
+    def close_fast_path(closed: bool) -> None:
+        fast_path.detour = closed
+
+    accumulator.deferred.on_waiting = close_fast_path
     columns = ColumnSender(
         accumulator, send_path, config.partitioner is not None or len(interceptors) > 0, clock
     )
@@ -141,8 +145,10 @@ def _assemble(
     if config.transactional_id is not None:
         cluster = ClusterFacts(client, metadata, clock.now)
         gate = transactions = _transactions(config, accumulator, client, cluster, accept, rng)
+        accumulator.deferred.on_failed = transactions.on_not_appended
         accept(False)  # until a transaction begins
         accumulator.watches_failures = False  # a record that failed is told by the transaction's calls
+        accumulator.deferred.watches_failures = False
     elif config.enable_idempotence:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         gate = IdempotentGate(config.retries, backoff, rng, accept)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from penstock._ticket import Ticket
 from penstock._time import Clock
 from penstock.producer.appending import PROGRESS, TimeIsUp
-from penstock.producer.delivery import forbid_on_io_thread
+from penstock.producer.delivery import check_may_wait
 
 R = TypeVar("R")
 
@@ -51,7 +51,7 @@ def run_steps(
             started = clock.now()
             try:
                 if not item.done:
-                    forbid_on_io_thread(call, owner)
+                    check_may_wait(call, owner)
                 ended = item.wait(min(max(0.0, budget - waited), threading.TIMEOUT_MAX))
                 spent = clock.now() - started
                 waited += spent

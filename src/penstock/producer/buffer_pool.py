@@ -13,10 +13,11 @@ Rules:
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
 
+from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError, ProducerClosedError
 
@@ -47,7 +48,7 @@ class BufferPool:
         self.total = total
         self.buffer_size = buffer_size
         self._new_buffer = new_buffer
-        self._lock = threading.Lock()  # guards all below; never taken with a partition lock held
+        self._lock: Any = new_lock()  # guards all below; never taken with a partition lock held
         self._free: list[bytearray] = []  # each of buffer_size
         self._unused = total  # bytes that exist neither as a free buffer nor outside
         self._waiting: deque[_Waiting] = deque()
@@ -155,9 +156,9 @@ class BufferPool:
         return memory, charge
 
     def available(self) -> int:
-        """Bytes that nobody holds."""
-        with self._lock:
-            return self._unused + len(self._free) * self.buffer_size
+        """Bytes that nobody holds; another thread may be about to change that."""
+        # No lock: a metric must not wait. At worst it misses a buffer that is changing hands.
+        return self._unused + len(self._free) * self.buffer_size
 
     def waiting(self) -> int:
         """How many Tickets wait."""

@@ -12,7 +12,6 @@ Rules:
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from penstock._locks import new_lock
 from penstock.errors import BulkDeliveryError, KafkaError, KafkaTimeoutError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer.delivery import BatchResult, Countdown, until_done
@@ -55,7 +55,7 @@ class BulkDelivery:
         self._is_followed = False  # a callback is told
         self._parts: list[Part] = []  # appended to by the thread that sends
         self._base_row = 0  # of the chunk that is being sent: spans count from there
-        self._lock = threading.Lock()  # guards all that follows
+        self._lock: Any = new_lock()  # guards all that follows
         self._pending: list[tuple[int, Part]] = []  # with the number of the row from which the span counts
         self._records = 0
         self._bytes = 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any, Literal, TypeVar
 
+from penstock._locks import forbid_reentry
 from penstock._refusals import noting_refusals
 from penstock._ticket import Ticket
 from penstock.producer.assembly import ProducerParts
@@ -64,6 +65,7 @@ class BulkFace:
             TypeError, ValueError: an argument is wrong.
         """
         self._check_process()
+        forbid_reentry("send_many()")
         many = ManyRecords.of(topic, values, keys, headers, partition, timestamps_ms)
         return self._run_sending(_many_steps(self._parts, many), "send_many()")
 
@@ -109,6 +111,7 @@ class BulkFace:
             TypeError, ValueError: an argument is wrong, or a column is missing or has a type that it cannot have.
         """
         self._check_process()
+        forbid_reentry("send_arrow()")
         if on_error not in ("fail", "skip"):
             raise ValueError(f'on_error must be "fail" or "skip", not {on_error!r}')
         if topic is not None:

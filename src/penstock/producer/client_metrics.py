@@ -7,9 +7,10 @@ brought up to date by `catch_up`, which the reader calls before it takes a snaps
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from typing import Any
 
+from penstock._locks import inside, new_lock
 from penstock._metrics import Counter, MetricsRegistry, WindowedStat
 from penstock.network.metrics import NetworkMetrics, NodeMetrics
 from penstock.producer import metric_names as names
@@ -32,7 +33,7 @@ class ClientMetrics:
         self._registry = registry
         self._network = network
         self._started_at = started_at
-        self._lock = threading.Lock()  # guards the windows below: several threads may ask for metrics
+        self._lock: Any = new_lock()  # guards the windows below: several threads may ask for metrics
         self._counted: list[tuple[WindowedStat, Callable[[], float]]] = []
         self._nodes: set[int] = set()
         self.buffer_wait_ns = registry.counter(*names.BUFFERPOOL_WAIT_TIME)
@@ -71,6 +72,8 @@ class ClientMetrics:
 
     def catch_up(self, now: float) -> None:
         """Bring the rates of counters kept elsewhere up to now. The I/O thread does it once a second while it works."""
+        if inside():
+            return  # a finalizer or a signal handler asks for metrics: these rates are as of a moment ago
         with self._lock:
             for node_id, counters in list(self._network.nodes.items()):
                 if node_id >= 0 and node_id not in self._nodes:

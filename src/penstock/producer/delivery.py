@@ -24,6 +24,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
+from penstock._latch import Latch
+from penstock._locks import forbid_reentry, new_lock
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError
 from penstock.producer._result_cy import NO_ERRORS, NOBODY, ResultFields, process
 from penstock.producer.unseen import UnseenRecords
@@ -48,17 +50,19 @@ def on_io_thread(owner: object = None) -> bool:
     return works_for is not None and (owner is None or works_for is owner or works_for is _EVERYBODY)
 
 
-def forbid_on_io_thread(call: str, owner: object = None) -> None:
-    """Raise where a blocking call is made from a callback of the same producer.
+def check_may_wait(call: str, owner: object = None) -> None:
+    """Raise where a blocking call would wait for the very thread that makes it.
 
     Raises:
-        IllegalStateError: always on that I/O thread.
+        IllegalStateError: on that I/O thread: in a delivery callback, or in a finalizer that runs there.
+        ReentrantCallError: in a finalizer or a signal handler that interrupted a call of this thread under a lock.
     """
     if on_io_thread(owner):
         raise IllegalStateError(
-            f"{call} was called from a delivery callback: it would wait for the very thread it runs on. "
-            "Hand the work to another thread."
+            f"{call} was called from a delivery callback, or from a finalizer that runs on the I/O thread: it would "
+            "wait for the very thread it runs on. Hand the work to another thread."
         )
+    forbid_reentry(call)
 
 
 class BatchResult(ResultFields):
@@ -75,7 +79,7 @@ class BatchResult(ResultFields):
         return self.interested.get("followers", [])
 
     @property
-    def waiters(self) -> list[threading.Event]:
+    def waiters(self) -> list[Latch]:
         """Who waits for the outcome."""
         return self.interested.get("waiters", [])
 
@@ -183,15 +187,15 @@ class BatchResult(ResultFields):
                     f"the outcome of a record of {self.topic_partition} goes to the process that sent it; this is a "
                     "child of it, forked before the outcome was known"
                 )
-            forbid_on_io_thread("Delivery.result()", result.owner)
+            check_may_wait("Delivery.result()", result.owner)
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return None
-            released = threading.Event()
+            released = Latch()
             result.interested.setdefault("waiters", []).append(released)  # in one step, whoever else does
             try:
                 if result.still_pending():
-                    released.wait(None if remaining is None else min(remaining, threading.TIMEOUT_MAX))
+                    released.wait(remaining)
             finally:
                 _take(result.waiters, released)  # who asks again and again leaves nothing behind
 
@@ -266,7 +270,7 @@ class Countdown:
 
     def __init__(self, count: int, callback: Callable[[], object]) -> None:
         self._callback = callback
-        self._lock = threading.Lock()  # guards _left
+        self._lock: Any = new_lock()  # guards _left
         self._left = count
 
     def one_less(self) -> None:

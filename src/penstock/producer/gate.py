@@ -47,6 +47,11 @@ class Gate(Protocol):
         ...
 
     @property
+    def transaction(self) -> object:
+        """What tells the present transaction from those before; None without transactions. From any thread."""
+        ...
+
+    @property
     def max_produce_version(self) -> int:
         """The highest version of Produce that may be used now."""
         ...
@@ -127,6 +132,7 @@ class OpenGate:
     """
 
     transactional_id: str | None = None
+    transaction: object = None
     max_produce_version = 13
     completing = False
     busy = False

@@ -43,6 +43,7 @@ class IdempotentGate(NumberedGate):
     """
 
     transactional_id: str | None = None
+    transaction: object = None
     max_produce_version = 13
     completing = False
     busy = False

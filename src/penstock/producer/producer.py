@@ -12,6 +12,8 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from penstock._latch import Latch
+from penstock._locks import forbid_reentry, inside, new_lock
 from penstock._refusals import noting_refusals
 from penstock._ticket import Ticket
 from penstock.errors import (
@@ -30,7 +32,7 @@ from penstock.producer.bulk_face import BulkFace
 from penstock.producer.client_metrics import add_nanoseconds
 from penstock.producer.cluster import PartitionInfo
 from penstock.producer.config import ProducerConfig
-from penstock.producer.delivery import forbid_on_io_thread, on_io_thread
+from penstock.producer.delivery import check_may_wait, on_io_thread
 from penstock.producer.sender import Sender
 from penstock.producer.transaction_face import TransactionFace
 from penstock.types import OnDelivery, ProducerRecord
@@ -43,6 +45,7 @@ log = logging.getLogger("penstock.producer")
 R = TypeVar("R")
 
 _AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits for records
+_EXIT_APPEND_SECONDS = 1.0  # what was put aside is appended at once, unless there is no memory for it
 _FORCED_END_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
 
 
@@ -86,10 +89,10 @@ class Producer(SendFace, BulkFace, TransactionFace):
         self._notes_refusals = parts.transactions is not None
         self._owner = parts.accumulator.owner
         self._max_block = parts.config.max_block_ms / 1000
-        self._lock = threading.Lock()  # guards _closed against two threads that close at once
+        self._lock: Any = new_lock()  # guards _closed against two threads that close at once
         # Set when the I/O thread has done its work. Thread.join() will not do: after Ctrl-C in it, Python 3.11 takes
         # a running thread for ended.
-        self._ended = threading.Event()
+        self._ended = Latch()
         self._thread = threading.Thread(
             target=_work,
             args=(parts.sender, self._ended),
@@ -114,7 +117,14 @@ class Producer(SendFace, BulkFace, TransactionFace):
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
         self._check_process()
+        if inside():
+            return self._put_aside(record, on_delivery)
         return self._run_sending(self._parts.send_path.steps(record, on_delivery), "send()")
+
+    def _put_aside(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> Delivery:
+        """Accept a record in the middle of another call of this thread, which may hold any lock."""
+        later = self._parts.send_path.later(record, on_delivery)
+        return self._parts.accumulator.deferred.put_aside(later, on_delivery, self._max_block)
 
     def _run_sending(self, steps: Generator[Ticket[Any] | str, Any, R], call: str) -> R:
         try:
@@ -127,6 +137,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
         """The partitions of a topic, asked from the cluster if need be; waits at most max.block.ms."""
         self._check_open()
         ProducerRecord(topic)  # refuses what is no topic
+        forbid_reentry("partitions_for()")
         steps = self._parts.send_path.await_topic(topic, None)
         snapshot = run_steps(
             steps, self._max_block, self._clock, "partitions_for()", self._note_wait, self._owner
@@ -140,7 +151,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
             KafkaTimeoutError: the time is up; the records go on.
         """
         self._check_open()
-        forbid_on_io_thread("flush()", self._parts.accumulator.owner)
+        check_may_wait("flush()", self._parts.accumulator.owner)
         started = self._clock.now()
         ticket = self._parts.accumulator.flush()
         try:
@@ -167,6 +178,11 @@ class Producer(SendFace, BulkFace, TransactionFace):
             raise ValueError(f"the time to close must not be negative: {timeout}")
         if self._forked or getattr(self, "_lock", None) is None:
             return
+        forbid_reentry("close()")
+        deadline = None if timeout is None else self._clock.now() + timeout
+        if not on_io_thread(self._parts.accumulator.owner):
+            # Records that finalizers and signal handlers sent in the middle of other calls were accepted, too.
+            self._parts.accumulator.deferred.all_appended().wait(_clamp(timeout))
         is_first = self._begin_close()
         if on_io_thread(self._parts.accumulator.owner):
             self._parts.sender.force_close()
@@ -175,7 +191,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
             return
         try:
             # Also when it was closed before, by another thread or a callback: whoever returns has waited.
-            self._ended.wait(_clamp(timeout))
+            self._ended.wait(None if deadline is None else _clamp(max(0.0, deadline - self._clock.now())))
         finally:
             # Also after Ctrl-C: what has no outcome by now fails, and the thread ends.
             try:
@@ -241,6 +257,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
     def _begin_exit(self) -> None:
         """Called when the program ends without close(): accept nothing more, and let the I/O thread finish."""
         if not self._forked:
+            self._parts.accumulator.deferred.all_appended().wait(_EXIT_APPEND_SECONDS)
             self._begin_close()
 
     def _end_exit(self, seconds: float) -> None:
@@ -305,7 +322,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
             self._parts.sender_metrics.send_errors.record(1, now)
 
 
-def _work(sender: Sender, ended: threading.Event) -> None:
+def _work(sender: Sender, ended: Latch) -> None:
     """The I/O thread. It must not hold the producer: a forgotten one could never be collected."""
     try:
         sender.run()

@@ -8,19 +8,25 @@ throws its error, or throws TimeIsUp; a yielded string is a checkpoint and wants
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from penstock._primitives_cy import partition_for_key
 from penstock._ticket import Ticket
 from penstock._time import Clock
-from penstock.errors import ProducerClosedError, RecordTooLargeError
+from penstock.errors import (
+    IllegalStateError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    TransactionAbortedError,
+)
 from penstock.partitioners import Partitioner
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer._queue_cy import TopicState
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.appending import EncodedRecord, Steps, TimeIsUp
 from penstock.producer.cluster import ClusterSnapshot
+from penstock.producer.deferring import LaterRecord
 from penstock.producer.gate import Gate, OpenGate
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.metadata import ProducerMetadata
@@ -31,6 +37,7 @@ from penstock.types import Header, OnDelivery, ProducerRecord, RecordMetadata
 _MAX_TIMESTAMP = 2**63 - 1
 _AS_THEY_ARE = (BytesSerializer(), BytesSerializer())
 _MAX_TOPIC_BYTES = 249  # on every cluster
+_CLOSED = "the producer is closed: it takes no more records"
 
 
 class Placement:
@@ -153,6 +160,55 @@ class SendPath:
             self._interceptors.on_send_error(record, reached.partition, error)
             raise
 
+    def later(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> LaterRecord:
+        """Look at a record that is sent in the middle of another call, to be appended later. Takes no lock.
+
+        Whatever is wrong with the record itself is raised at once, as by `steps`.
+        """
+        if len(self._interceptors):
+            record = self._interceptors.on_send(record)
+        try:
+            if self.closed:
+                raise ProducerClosedError(_CLOSED)
+            if not self._accumulator.admits_records():
+                raise IllegalStateError(
+                    "the producer takes no records now: no transaction is open, or one has failed"
+                )
+            check_topic_name(record.topic)
+            encoded = self._encode(record, *self.serialize(record))
+        except BaseException as error:
+            self._interceptors.on_send_error(record, None, error)
+            raise
+        transaction = self.gate.transaction
+
+        def admitted() -> None:
+            if self.gate.transaction is not transaction:
+                raise TransactionAbortedError("the transaction ended before the record could be appended")
+            self.check_open()
+
+        return LaterRecord(
+            record.topic, encoded, self._append_later(record, encoded, on_delivery, admitted), admitted
+        )
+
+    def _append_later(
+        self,
+        record: ProducerRecord,
+        encoded: EncodedRecord,
+        on_delivery: OnDelivery | None,
+        admitted: Callable[[], None],
+    ) -> Steps:
+        reached = _Reached()
+        try:
+            admitted()
+            cluster = yield from self.await_topic(record.topic, record.partition)
+            reached.partition = self._placement.choose(record, encoded.key, encoded.value, cluster)
+            return (yield from self._append(record, encoded, cluster, on_delivery, reached, admitted))
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._interceptors.on_send_error(record, reached.partition, error)
+            raise
+
     def await_topic(
         self, topic: str, partition: int | None
     ) -> Generator[Ticket[Any] | str, Any, ClusterSnapshot]:
@@ -193,7 +249,7 @@ class SendPath:
     def check_open(self) -> None:
         """Raise when no record can be accepted now."""
         if self.closed:
-            raise ProducerClosedError("the producer is closed: it takes no more records")
+            raise ProducerClosedError(_CLOSED)
         self.gate.check_send()
 
     def _accept(
@@ -202,20 +258,28 @@ class SendPath:
         self.check_open()
         cluster = yield from self.await_topic(record.topic, record.partition)
         key, value, frozen = self.serialize(record, as_bytes)
-        partition = reached.partition = self._placement.choose(record, key, value, cluster)
+        reached.partition = self._placement.choose(record, key, value, cluster)
         encoded = self._encode(record, key, value, frozen)
+        return (yield from self._append(record, encoded, cluster, on_delivery, reached, self.gate.check_send))
+
+    def _append(
+        self,
+        record: ProducerRecord,
+        encoded: EncodedRecord,
+        cluster: ClusterSnapshot,
+        on_delivery: OnDelivery | None,
+        reached: _Reached,
+        admitted: Callable[[], None],
+    ) -> Steps:
         topic = self._accumulator.topic(record.topic, cluster.partition_count(record.topic) or 1)
         topic.used = True
         if self._placement.wants_new_batches and record.partition is None:
             delivery = self._before_new_batch(record, topic, encoded, on_delivery, reached, cluster)
             if delivery is not None:
                 return delivery
-            partition = reached.partition
-        callback = self._acknowledger(frozen, on_delivery)
+        callback = self._acknowledger(encoded.headers or (), on_delivery)
         return (
-            yield from self._accumulator.append_steps(
-                topic, partition, encoded, callback, self.gate.check_send
-            )
+            yield from self._accumulator.append_steps(topic, reached.partition, encoded, callback, admitted)
         )
 
     def serialize(

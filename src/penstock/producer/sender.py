@@ -116,6 +116,7 @@ class Sender:
         try:
             while self._running:
                 self._turn()
+            self._accumulator.deferred.run(self._clock.now())
             # A producer that was forgotten without close() could not do this itself: a finalizer must take no lock.
             self._accumulator.close()
             while not self._forced and self._accumulator.has_incomplete():
@@ -153,6 +154,9 @@ class Sender:
         self._accumulator.close()
         # Before the records are given up: nobody who waits for them may take their end for a success.
         self._gate.close(ProducerClosedError("the producer was closed before the coordinator answered"))
+        self._accumulator.deferred.fail_all(
+            ProducerClosedError("the producer was closed before the record was acknowledged")
+        )
         if self._accumulator.has_incomplete():
             self._give_up()
         self._metadata.close()
@@ -179,11 +183,12 @@ class Sender:
                 such a turn only looks at the network: who takes turns by hand sees the request before time goes on.
         """
         self._metrics.on_turn(now)
+        delay = self._accumulator.deferred.run(now)
         error = self._gate.before_turn(now)
         if error is not None:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
                 self._outcomes.fail(batch, error, now)
-        delay = self._gate_requests.maybe_send(now, self._accumulator.has_undrained)
+        delay = min(delay, self._gate_requests.maybe_send(now, self._accumulator.has_undrained))
         delay = min(delay, self._send_ready(now), self._accumulator.unseen.maybe_tell(now))
         self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from penstock._locks import forbid_reentry
 from penstock._ticket import Ticket
 from penstock.consumer_groups import as_group, as_positions
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.client_metrics import add_nanoseconds
-from penstock.producer.delivery import forbid_on_io_thread
+from penstock.producer.delivery import check_may_wait
 from penstock.producer.txn_manager import TransactionManager
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import GroupLike, PositionsLike
@@ -104,6 +105,11 @@ class TransactionFace:
             ProducerFencedError: another producer uses the transactional id; close this one.
         """
         manager = self._transactions("commit_transaction", waits=True)
+        if not self._parts.accumulator.deferred.all_appended().wait(self._max_block):
+            raise KafkaTimeoutError(
+                "commit_transaction() waited for max.block.ms, and a record that a finalizer or a signal handler sent "
+                "has not been appended yet; call it again, or abort_transaction()"
+            )
         self._finish(manager, manager.commit(incomplete=bool(incomplete)), "commit_transaction")
 
     def abort_transaction(self) -> None:
@@ -171,7 +177,8 @@ class TransactionFace:
         """The manager; `waits`: the call blocks, so that the I/O thread must not make it, nor begin it."""
         self._check_open()
         if waits:
-            forbid_on_io_thread(f"{call}()", self._parts.accumulator.owner)
+            check_may_wait(f"{call}()", self._parts.accumulator.owner)
+        forbid_reentry(f"{call}()")
         manager = self._parts.transactions
         if manager is None:
             raise IllegalStateError(f"{call}() needs a transactional.id in the producer's configuration")

@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
+from penstock._locks import inside
 from penstock._refusals import Refusals
 from penstock._ticket import Ticket
 from penstock.errors import (
@@ -115,6 +116,11 @@ class TransactionManager(TransactionExchange):
 
     def note_refused(self, error: BaseException) -> None:
         """A call that sends has raised; if a transaction is open, it lacks a record now."""
+        if inside():
+            # A finalizer or a signal handler made it in the middle of another call: it must not wait for the lock.
+            if self._state.current is TxnState.IN_TRANSACTION:
+                self._refusals.note(error)
+            return
         with self._lock:
             if self._state.current is TxnState.IN_TRANSACTION:
                 self._refusals.note(error)
@@ -254,6 +260,11 @@ class TransactionManager(TransactionExchange):
         return error.twin() if isinstance(error, ProducerFencedError) else None
 
     @property
+    def transaction(self) -> object:
+        """Another object for each transaction."""
+        return self._first
+
+    @property
     def completing(self) -> bool:
         """Whether the transaction is being ended: batches need not wait for more records."""
         return self._state.current in (TxnState.COMMITTING, TxnState.ABORTING)
@@ -346,6 +357,15 @@ class TransactionManager(TransactionExchange):
                 elif is_numbered and batch.attempts < self._numbering.retries:
                     self._numbering.book.close_gap(batch)
                 self._abortable(error, wants_bump=is_numbered)
+        self._complete()
+
+    def on_not_appended(self, error: KafkaError) -> None:
+        """A record that was put aside came into no batch: the transaction it was sent in cannot be committed."""
+        with self._lock:
+            if self._state.current is TxnState.IN_TRANSACTION and not isinstance(
+                error, TransactionAbortedError
+            ):
+                self._abortable(error, wants_bump=False)
         self._complete()
 
     def on_expired(self, batch: Batch, error: KafkaError) -> None:

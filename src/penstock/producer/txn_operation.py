@@ -7,9 +7,10 @@ Tickets are completed outside it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from typing import Any
 
+from penstock._locks import new_nesting_lock
 from penstock._ticket import Ticket
 from penstock.errors import IllegalStateError, KafkaError
 
@@ -34,7 +35,8 @@ class OperationDesk:
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
-        self._lock = threading.RLock()  # the transaction lock; guards all below, and all of the manager
+        # The transaction lock; guards all below, and all of the manager.
+        self._lock: Any = new_nesting_lock()
         self._operation: _Operation | None = None
         self._done: list[Callable[[], object]] = []  # Tickets to be completed once the lock is free
 

@@ -7,11 +7,11 @@ Between calls a client does nothing. A connection that brokers have closed meanw
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from penstock._locks import new_lock
 from penstock.control.client import ControlClient
 
 # Clusters with a client that waits; a process has to do with one, rarely with two.
@@ -22,7 +22,7 @@ class IdleClients:
     """Clients of one process that nobody uses at the moment. Safe for several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock: Any = new_lock()
         # Guarded by the lock. A child made by a fork forgets its parent's, whose connections are not its own.
         self._pid = os.getpid()
         self._idle: dict[str, ControlClient] = {}

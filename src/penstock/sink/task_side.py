@@ -14,10 +14,10 @@ from __future__ import annotations
 import enum
 import os
 import secrets
-import threading
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from penstock._locks import new_lock
 from penstock.errors import (
     DecidedDataLostError,
     KafkaError,
@@ -133,7 +133,7 @@ class Slots:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock: Any = new_lock()
         self._pid = -1
         self._worker = ""
         # By cluster, as it was named, and sink; last used last. What is forgotten costs new ids, and no more: they are

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -94,19 +94,14 @@ class MockBulkDelivery:
         if not pending:
             self._call(fn)
             return
-        lock = threading.Lock()  # guards left: several threads may complete records
-        left = len(pending)
+        completed = itertools.count(1)  # counts in one step: several threads may complete records
 
-        def one_less(_: MockDelivery) -> None:
-            nonlocal left
-            with lock:
-                left -= 1
-                is_last = left == 0
-            if is_last:
+        def one_more(_: MockDelivery) -> None:
+            if next(completed) == len(pending):
                 self._call(fn)
 
         for delivery in pending:
-            delivery.add_done_callback(one_less)
+            delivery.add_done_callback(one_more)
 
     def _call(self, fn: Callable[[MockBulkDelivery], object]) -> None:
         try:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
+from penstock._latch import Latch
+from penstock._locks import forbid_reentry
 from penstock.errors import KafkaError, KafkaTimeoutError
 from penstock.types import RecordMetadata, TopicPartition
 
@@ -23,7 +25,7 @@ class MockDelivery:
     are released.
     """
 
-    __slots__ = ("_done", "_error", "_followers", "_lock", "_metadata", "_settled_by", "_topic_partition")
+    __slots__ = ("_done", "_error", "_followers", "_metadata", "_settled_by", "_topic_partition")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
@@ -31,9 +33,8 @@ class MockDelivery:
         self._metadata = unknown_metadata(topic_partition)
         self._error: KafkaError | None = None
         self._settled_by: int | None = None
-        self._done = threading.Event()
-        self._lock = threading.Lock()  # guards _followers against a delivery that gets done meanwhile
-        self._followers: list[Callable[[MockDelivery], object]] = []
+        self._done = Latch()
+        self._followers: list[tuple[Callable[[MockDelivery], object]]] = []
 
     def done(self) -> bool:
         """Whether the outcome is known and its callback has run."""
@@ -62,11 +63,15 @@ class MockDelivery:
 
     def add_done_callback(self, fn: Callable[[MockDelivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the thread that completes it, or at once when it is done already."""
-        with self._lock:
-            if not self._done.is_set():
-                self._followers.append(fn)
-                return
-        self._call(fn)
+        # No lock: whichever comes second, this or `settle`, sees the other, and each entry is taken once.
+        entry = (fn,)
+        self._followers.append(entry)
+        if self._done.is_set():
+            try:
+                self._followers.remove(entry)
+            except ValueError:
+                return  # `settle` has it
+            self._call(fn)
 
     def _settle(
         self, metadata: RecordMetadata, error: KafkaError | None, on_delivery: OnDelivery | None
@@ -79,15 +84,20 @@ class MockDelivery:
                 on_delivery(metadata, error)
             except Exception:
                 log.exception("on_delivery callback for %s raised", self._topic_partition)
-        with self._lock:
-            self._done.set()
-            followers, self._followers = self._followers, []
-        for follower in followers:
+        self._done.set()
+        while self._followers:
+            try:
+                (follower,) = self._followers.pop(0)
+            except IndexError:
+                return
             self._call(follower)
 
     def _wait(self, timeout: float | None) -> None:
         # Inside its own callback a delivery has an outcome and is not done: there it must not wait for itself.
-        if self._settled_by == threading.get_ident() or self._done.wait(timeout):
+        if self._settled_by == threading.get_ident() or self._done.is_set():
+            return
+        forbid_reentry("result()")
+        if self._done.wait(timeout):
             return
         raise KafkaTimeoutError(
             f"no outcome for a record of {self._topic_partition} within {timeout} s: complete it with complete_next(), "

@@ -7,9 +7,10 @@ partition at the same moment may run their callbacks in either order; the offset
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.errors import KafkaError
@@ -38,8 +39,7 @@ class MockOutbox:
         self._on_failure = on_failure
         self._callback = threading.local()  # .running: this thread is inside a delivery's callbacks
         self._pending: deque[PendingRecord] = deque()  # appending and popping are atomic
-        self._lock = threading.Lock()  # guards _next_offsets
-        self._next_offsets: dict[TopicPartition, int] = {}
+        self._next_offsets: dict[TopicPartition, Iterator[int]] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -51,9 +51,9 @@ class MockOutbox:
     def acknowledge(self, pending: PendingRecord) -> None:
         """Give a record the next offset of its partition. One that failed takes none."""
         place = pending.delivery._topic_partition
-        with self._lock:
-            offset = self._next_offsets.get(place, 0)
-            self._next_offsets[place] = offset + 1
+        offset = next(
+            self._next_offsets.setdefault(place, itertools.count())
+        )  # in one step, whoever else does
         metadata = RecordMetadata(*place, offset, pending.timestamp, pending.key_size, pending.value_size)
         self._settle(pending, metadata, None)
 

@@ -15,13 +15,13 @@ Rules:
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from penstock._locks import new_nesting_lock
 from penstock._refusals import noting_refusals
 from penstock._time import Clock, SystemClock
 from penstock.consumer_groups import as_group, as_positions
@@ -82,7 +82,8 @@ class MockProducer(MockBulkFace):
         self._plugins = MockPlugins(self.options)
         self._placement = MockPlacement(self._topics, self._plugins.partitioner)
         self._outbox = MockOutbox(self._on_failure)
-        self._lock = threading.Lock()  # guards all that follows
+        # Guards all that follows. A finalizer or a signal handler that interrupts a call may make another one.
+        self._lock: Any = new_nesting_lock()
         self._closed = False
         self._history: list[ProducerRecord] = []
         self._transactions = MockTransactions(self.options.get("transactional_id"))

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from penstock._locks import mark_serving_thread, new_nesting_lock
 from penstock.records.reader import Record
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.faults import Fault
@@ -66,7 +67,7 @@ class FakeKafka:
         self.cluster = FakeCluster(brokers, **options)
         for name, partitions in (topics or {}).items():
             self.cluster.create_topic(name, partitions)
-        self._lock = threading.RLock()
+        self._lock: Any = new_nesting_lock()
         self._selector = selectors.DefaultSelector()
         self._listeners: dict[int, socket.socket] = {}
         self._connections: set[_Connection] = set()
@@ -179,6 +180,7 @@ class FakeKafka:
     # ------------------------------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        mark_serving_thread()
         try:
             while self._turn():
                 pass

@@ -7,11 +7,12 @@ import threading
 
 import pytest
 
-from penstock.producer import _short_lock_cy
-from penstock.producer._short_lock_cy import ShortLock
+from penstock import _short_lock_cy
+from penstock._short_lock_cy import ShortLock, holds_any
+from penstock.errors import ReentrantCallError
 
 pytestmark = pytest.mark.skipif(
-    not _short_lock_cy.is_compiled(), reason="plain Python uses threading.Lock instead"
+    not _short_lock_cy.is_compiled(), reason="plain Python uses another class, see test_locks"
 )
 
 SECONDS = 20.0
@@ -75,3 +76,49 @@ def test_it_is_free_again_after_an_error_inside():
 
     lock.acquire()
     lock.release()
+
+
+def test_its_holder_is_refused_and_does_not_wait_for_himself():
+    lock, other = ShortLock(), ShortLock()
+
+    with lock:
+        with pytest.raises(ReentrantCallError, match="finalizer or a signal handler"):
+            lock.acquire()
+        with other:  # that is another one
+            assert holds_any()
+    assert not holds_any()
+
+
+def test_one_that_nests_is_free_when_it_was_let_go_as_often_as_taken():
+    lock = ShortLock(nests=True)
+    with lock, lock:
+        lock.acquire()
+        lock.release()
+        assert holds_any()
+    assert not holds_any()
+    thread = threading.Thread(target=lock.acquire)
+    thread.start()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    lock.release()
+
+
+def test_each_thread_knows_which_it_holds_in_whatever_order_they_are_let_go():
+    first, second, third = ShortLock(), ShortLock(), ShortLock()
+    seen: list[bool] = []
+
+    def look() -> None:
+        with third:
+            first.release()
+            seen.append(holds_any())
+        seen.append(holds_any())
+
+    first.acquire()
+    second.acquire()
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join(SECONDS)
+    assert seen == [True, False]
+    assert holds_any()
+    second.release()
+    assert not holds_any()

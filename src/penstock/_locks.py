@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks that do not wait for their own holder.
+
+While a thread holds a lock, the garbage collector may run a finalizer on it, and the interpreter a signal handler.
+Either may call the package again, for instance through a logging handler that sends records. A plain lock would then
+wait for ever for the thread that waits. These locks know their owner and raise ReentrantCallError.
+
+Rules:
+1. Every lock of the package is made here, so that `inside` knows of it.
+2. A public call that takes locks, or waits, begins with `forbid_reentry`, unless it finds another way. So no call that
+   interrupts another one waits for a lock, also not for one that another thread holds: that thread may in turn wait for
+   a lock that this one holds.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from _thread import RLock
+from typing import Any
+
+from penstock import _short_lock_cy
+from penstock._short_lock_cy import REENTERED, ShortLock
+from penstock.errors import ReentrantCallError
+
+_FEW = 16  # locks that are remembered before those that were let go are forgotten
+
+
+class NestingLock(RLock):  # type: ignore[misc]  # it can be subclassed, whatever the stubs say
+    """For plain Python: a lock that its holder can take again, and knows to be his."""
+
+    def is_mine(self) -> bool:
+        """Whether the calling thread holds it."""
+        return bool(self._is_owned())  # type: ignore[attr-defined]  # as threading.Condition asks
+
+
+class OwnedLock(NestingLock):  # type: ignore[misc]  # likewise
+    """For plain Python: a lock whose holder is refused when he comes again.
+
+    Only `__enter__` is a function of ours. Ctrl-C may come after any call in it, and is answered there; `__exit__` is
+    the interpreter's own, which Ctrl-C cannot interrupt.
+    """
+
+    def __enter__(self) -> bool:  # type: ignore[override]
+        if self.is_mine():
+            raise ReentrantCallError(REENTERED)
+        locks = _taken.locks
+        if len(locks) >= _FEW:
+            _taken.locks = locks = {lock for lock in locks if lock.is_mine()}
+        locks.add(self)
+        try:
+            return super().__enter__()
+        except BaseException:
+            if self.is_mine():
+                self.release()
+            raise
+
+
+class _Taken(threading.local):
+    """The locks that a thread has taken not long ago, among them those that it holds; and whether it serves others."""
+
+    def __init__(self) -> None:
+        self.locks: set[OwnedLock] = set()
+        self.serves = False
+
+
+_taken = _Taken()
+_nesting: weakref.WeakSet[NestingLock] = weakref.WeakSet()  # one for each producer with transactions
+
+
+def new_lock() -> Any:
+    """A lock for `with`; to take it again while it is held by the same thread raises ReentrantCallError."""
+    return ShortLock() if _short_lock_cy.is_compiled() else OwnedLock()
+
+
+def new_nesting_lock() -> Any:
+    """A lock for `with` that its holder can take again."""
+    if _short_lock_cy.is_compiled():
+        return ShortLock(nests=True)
+    lock = NestingLock()
+    _nesting.add(lock)
+    return lock
+
+
+def inside() -> bool:
+    """Whether the calling thread holds a lock of the package: it was interrupted by a finalizer or a signal handler."""
+    if _short_lock_cy.is_compiled():
+        return bool(_short_lock_cy.holds_any())
+    return any(lock.is_mine() for lock in (*_taken.locks, *_nesting))
+
+
+def mark_serving_thread() -> None:
+    """Say that others wait for what the calling thread does: it must not wait for them, see `forbid_reentry`."""
+    _taken.serves = True
+
+
+def forbid_reentry(call: str) -> None:
+    """Refuse a call that would have to wait for a lock which the calling thread may hold.
+
+    Raises:
+        ReentrantCallError: a finalizer or a signal handler makes the call in the middle of another one.
+    """
+    if _taken.serves:
+        raise ReentrantCallError(
+            f"{call} was called by a finalizer that runs on the thread of a FakeKafka: it would wait for that very "
+            "thread. Hand the work to another thread."
+        )
+    if inside():
+        raise ReentrantCallError(
+            f"{call} was called by a finalizer or a signal handler that interrupted another call of the producer on "
+            "the same thread: it would wait for that call, which cannot go on. Make the call later (a signal handler "
+            "can set a flag for the main loop), or from another thread."
+        )

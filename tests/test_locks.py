@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks that do not wait for their own holder, and a latch without a lock: in both forms."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from penstock import _locks
+from penstock._latch import Latch
+from penstock._locks import NestingLock, OwnedLock, forbid_reentry, inside, new_lock, new_nesting_lock
+from penstock.errors import ReentrantCallError
+
+SECONDS = 20.0
+
+
+def test_a_thread_inside_a_lock_is_refused_what_would_wait():
+    assert not inside()
+    forbid_reentry("flush()")
+    for lock in (new_lock(), new_nesting_lock()):
+        with lock:
+            assert inside()
+            with pytest.raises(ReentrantCallError, match=r"flush\(\) was called by a finalizer"):
+                forbid_reentry("flush()")
+        assert not inside()
+
+
+def test_another_thread_is_not_inside():
+    seen: list[bool] = []
+    with new_lock():
+        thread = threading.Thread(target=lambda: seen.append(inside()))
+        thread.start()
+        thread.join(SECONDS)
+    assert seen == [False]
+
+
+@pytest.mark.parametrize("make", [new_lock, OwnedLock])
+def test_to_take_it_twice_is_an_error_and_it_is_free_afterwards(make: Callable[[], Any]):
+    lock = make()
+    with pytest.raises(ReentrantCallError), lock, lock:
+        raise AssertionError("it was taken twice")
+    with lock:
+        pass
+
+
+@pytest.mark.parametrize("make", [new_nesting_lock, NestingLock])
+def test_one_that_nests_can_be_taken_twice(make: Callable[[], Any]):
+    lock = make()
+    with lock, lock:
+        pass
+    taken: list[bool] = []
+
+    def take() -> None:
+        with lock:
+            taken.append(True)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join(SECONDS)
+    assert taken == [True]
+
+
+def test_many_locks_are_not_remembered_for_ever():
+    for _ in range(100):
+        with OwnedLock():
+            pass
+    assert len(_locks._taken.locks) <= 17
+
+
+def interrupted_at(lock: OwnedLock, line: int) -> bool:
+    """Whether taking the lock has so many lines; Ctrl-C comes before that one."""
+    left = line
+
+    def interrupt(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code is not OwnedLock.__enter__.__code__:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with lock:
+            return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+
+
+def test_ctrl_c_at_any_line_leaves_the_lock_free():
+    """In plain Python Ctrl-C may come between any two steps of `__enter__`."""
+    line = 0
+    lock = OwnedLock()
+    while interrupted_at(lock, line):
+        assert not lock.is_mine(), f"before line {line}"
+        line += 1
+    assert line > 3
+    assert not lock.is_mine()
+
+
+def test_a_latch_lets_everybody_go_on():
+    latch = Latch()
+    assert not latch.wait(0)
+    assert not latch.wait(0.001)
+    threads = [threading.Thread(target=latch.wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    latch.set()
+    latch.set()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert not any(thread.is_alive() for thread in threads)
+    assert latch.is_set()
+    assert latch.wait()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_a_signal_handler_may_open_the_latch_that_its_thread_waits_at():
+    latch = Latch()
+    before = signal.signal(signal.SIGALRM, lambda *_: latch.set())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        assert latch.wait(SECONDS)
+    finally:
+        signal.signal(signal.SIGALRM, before)
