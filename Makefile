@@ -100,8 +100,10 @@ test-spark-faults: build need-java ## Spark jobs whose processes are killed, fro
 	PENSTOCK_SPARK_FAULTS=all PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/spark/faults $(DEMO_TESTS) $(PYTEST_ARGS)
 
 .PHONY: fuzz
-fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers, for longer than the tests do; FUZZ_SECONDS=60 of them guided by coverage
+fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers and lying Arrow tables, for longer than the tests do; FUZZ_SECONDS=60 of each
 	PENSTOCK_FUZZ_EFFORT=10 $(PY) -m pytest tests/fuzz tests/network/test_fuzz_responses.py --timeout 900 $(PYTEST_ARGS)
+	@echo '==> Arrow tables that lie, on modules compiled with the address sanitizer'
+	$(PY) tools/sanitized.py tests/fuzz/arrow_rounds.py --seconds $(or $(FUZZ_SECONDS),60)
 	@mkdir -p build/fuzz
 	PYTHONPATH=tests $(PY) tests/fuzz/atheris_responses.py -max_total_time=$(or $(FUZZ_SECONDS),60) -timeout=10 \
 	  -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/corpus

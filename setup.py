@@ -5,6 +5,7 @@ The modules are plain Python that Cython can compile, so the package works witho
 
     PENSTOCK_REQUIRE_EXT=1   a failure to build the extensions is an error (release builds, the compiled test run)
     PENSTOCK_DISABLE_EXT=1   do not build them
+    PENSTOCK_SANITIZE=1      build them with gcc's address sanitizer (tools/sanitized.py)
 """
 
 import os
@@ -25,6 +26,7 @@ def is_set(name):
 
 REQUIRED = is_set("PENSTOCK_REQUIRE_EXT")
 DISABLED = is_set("PENSTOCK_DISABLE_EXT")
+SANITIZED = is_set("PENSTOCK_SANITIZE")
 
 
 def hot_sources():
@@ -55,8 +57,15 @@ def extensions():
         say(f"no Cython ({error}): building without compiled modules; it works the same, but slower")
         return []
     optimise = [] if sys.platform == "win32" else ["-O3"]
+    link = []
+    if SANITIZED:
+        link = ["-fsanitize=address"]
+        optimise = ["-O1", "-g1", "-fno-omit-frame-pointer", *link]
     return cythonize(
-        [Extension(module_name(path), [str(path)], extra_compile_args=optimise) for path in hot_sources()],
+        [
+            Extension(module_name(path), [str(path)], extra_compile_args=optimise, extra_link_args=link)
+            for path in hot_sources()
+        ],
         build_dir=C_FOLDER,
         compiler_directives={"language_level": "3"},
     )

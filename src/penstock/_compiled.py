@@ -50,6 +50,8 @@ HOT_MODULES = (
     "penstock.protocol._produce_cy",
     "penstock.records._batch_cy",
     "penstock.records._columns_cy",
+    "penstock.records._headers_cy",
+    "penstock.records._numbers_cy",
     "penstock.records._row_hash_cy",
     "penstock.records._rows_cy",
     "penstock.records._window_cy",

@@ -12,6 +12,7 @@ The type tells the caller what to do:
     |- PipelineError                a pipeline on Spark did not come to its end
     |  `- ExpectationFailedError    a row did not meet an expectation that must be met
     |- BadRowsError                 rows of a bulk cannot be sent, and so none was
+    |- DamagedRowError              a row of an Arrow table contradicts itself
     |- BulkDeliveryError            records of a bulk were not delivered
     |- KafkaTimeoutError            the time given was not enough (retriable)
     |  |- BufferExhaustedError      no memory within max.block.ms
@@ -133,6 +134,10 @@ class BadRowsError(KafkaError, ValueError):
         super().__init__(message)
         self.errors = tuple(errors)
         self.count = count
+
+
+class DamagedRowError(KafkaError, ValueError):
+    """A row of an Arrow table says that its bytes are where the table has none: nothing of it can be believed."""
 
 
 class BulkDeliveryError(KafkaError):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import defaultdict
 from typing import Any
@@ -20,6 +21,7 @@ from penstock.errors import (
     BadRowsError,
     BufferExhaustedError,
     BulkDeliveryError,
+    DamagedRowError,
     KafkaTimeoutError,
     MessageTooLargeError,
     ProducerClosedError,
@@ -559,7 +561,7 @@ def test_what_is_done_is_not_kept():
     with mock.patch.object(columns, "WINDOW_ROWS", 500):
         bulk = send_arrow(rig, pa.table({"value": [b"v" * 90] * 5000}))
         deliver(rig)
-        bulk.gather()
+        bulk._gather()
     assert bulk.done()
     assert not bulk._pending
     assert bulk.result(0).records == 5000
@@ -629,3 +631,130 @@ def test_messages_too_large_for_the_broker_fail_alone():
     assert isinstance(error, BulkDeliveryError)
     assert isinstance(error.__cause__, MessageTooLargeError)
     assert [entry.first_row for entry in error.report.errors] == [0]
+
+
+# ------------------------------------------------------------------------------------------------ tables that lie
+
+
+def by_offsets(offsets: list[int], data: bytes, kind: Any = None) -> pa.Array:
+    """A column of bytes with these offsets, which Arrow does not look at."""
+    kind = kind or pa.binary()
+    large = kind in (pa.large_binary(), pa.large_string())
+    packed = struct.pack(f"={len(offsets)}{'q' if large else 'i'}", *offsets)
+    memory = bytearray(len(packed))
+    array = pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(memory), pa.py_buffer(data)])
+    memory[:] = packed  # Arrow has had its look
+    return array
+
+
+def by_views(*views: tuple[int, int, int], data: bytes) -> pa.Array:
+    packed = b"".join(struct.pack("=i4sii", size, b"pref", number, start) for size, number, start in views)
+    return pa.Array.from_buffers(
+        pa.binary_view(), len(views), [None, pa.py_buffer(packed), pa.py_buffer(data)]
+    )
+
+
+def by_list(offsets: list[int], pairs: pa.Array) -> pa.Array:
+    packed = pa.py_buffer(struct.pack(f"={len(offsets)}i", *offsets))
+    return pa.Array.from_buffers(pa.list_(pairs.type), len(offsets) - 1, [None, packed], children=[pairs])
+
+
+WORDS = pa.array([b"a", b"b"], pa.binary())
+ONE_PAIR = pa.StructArray.from_arrays([pa.array(["n"]), pa.array([b"v"])], names=["key", "value"])
+LYING_PAIR = pa.StructArray.from_arrays(
+    [pa.array(["n"] * 3), by_offsets([0, 60_000, 1, 2], b"vw")], names=["key", "value"]
+)
+LYING = {
+    "beyond the data": ("value", by_offsets([0, 1, 60_000, 5], b"12345"), [1, 2]),
+    "less than nothing": ("value", by_offsets([0, 1, 71, 2], b"12"), [1, 2]),
+    "before the data": ("value", by_offsets([0, -9, 1, 2], b"12"), [0, 1]),
+    "in 64 bits": ("key", by_offsets([0, 2**62, 1, 2], b"12", pa.large_binary()), [0, 1]),
+    "a string": ("key", by_offsets([0, 1, -1, 2], b"12", pa.string()), [1, 2]),
+    "a view": ("value", by_views((13, 0, 0), (13, 1, 0), (13, 0, 1), data=b"x" * 13), [1, 2]),
+    "a view of less than nothing": (
+        "value", by_views((13, 0, 0), (-2, 0, 0), (13, 0, -1), data=b"x" * 13), [1, 2]
+    ),
+    "a code": (
+        "value", pa.DictionaryArray.from_arrays(pa.array([0, 2, -1], pa.int8()), WORDS, safe=False), [1, 2]
+    ),
+    "a code like null": (
+        "key", pa.DictionaryArray.from_arrays(pa.array([0, 1, -(2**63)], pa.int64()), WORDS, safe=False), [2]
+    ),
+    "a list": ("headers", by_list([0, 1, 2, 1], ONE_PAIR), [1, 2]),
+    "a list before its entries": ("headers", by_list([0, 1, -1, 1], ONE_PAIR), [1, 2]),
+    "the value of a header": ("headers", by_list([0, 1, 2, 3], LYING_PAIR), [0, 1]),
+    "a topic": ("topic", by_offsets([0, 1, 9, 2], b"tt"), [1, 2]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LYING)
+@pytest.mark.parametrize("watched", [False, True], ids=["columns", "row by row"])
+def test_a_row_that_lies_is_a_bad_row(case, watched):
+    part, column, rows = LYING[case]
+    table = pa.table({"value": pa.array([b"v"] * 3)} | {part: column})
+    topic = None if part == "topic" else "t"
+    rig = make_rig(interceptors=[Watcher()] if watched else [])
+    with pytest.raises(BadRowsError, match=f"the table contradicts itself.*its {part}") as caught:
+        send_arrow(rig, table, topic)
+    assert told(caught.value.errors) == [(row, DamagedRowError) for row in rows]
+    assert deliver(rig) == {}
+    bulk = send_arrow(rig, table, topic, skip=True)
+    assert told(bulk.errors) == [(row, DamagedRowError) for row in rows]
+    assert sum(len(some) for some in deliver(rig).values()) == bulk.accepted == 3 - len(rows)
+
+
+def test_offsets_behind_a_null_mean_nothing():
+    offsets = pa.py_buffer(struct.pack("=4i", 0, 1, -70, 2))
+    column = pa.Array.from_buffers(pa.binary(), 3, [pa.py_buffer(b"\1"), offsets, pa.py_buffer(b"12")])
+    rig = make_rig()
+    send_arrow(rig, pa.table({"value": column, "partition": [0, 0, 0]}))
+    assert [record[0] for record in deliver(rig)["t", 0]] == [b"1", None, None]
+
+
+def test_a_table_with_less_data_than_its_last_offset_says_is_refused_as_a_whole():
+    memory = bytearray(8)
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(memory), pa.py_buffer(b"12345")])
+    damaged = pa.table({"value": column})
+    memory[:] = struct.pack("=2i", 0, 60_000)  # as in a file that is read without a look
+    with pytest.raises(ValueError, match=r"the table is damaged: .*larger than values array"):
+        send_arrow(make_rig(), damaged)
+    with pytest.raises(OSError, match="the table is damaged"):
+        send_arrow(make_rig(), damaged.to_reader())
+
+
+def test_a_table_that_is_changed_while_it_is_sent_is_an_error_that_tells_what_was_sent():
+    memory = bytearray(struct.pack("=5i", 0, 1, 2, 3, 4))
+    pairs = pa.StructArray.from_arrays([pa.array(["n"] * 4), pa.array([b"v"] * 4)], names=["key", "value"])
+    column = pa.Array.from_buffers(pa.list_(pairs.type), 4, [None, pa.py_buffer(memory)], children=[pairs])
+    rig = make_rig()
+    table = pa.table(
+        {"value": [b"%d" % row for row in range(4)], "headers": column, "partition": [0, 0, 1, 1]}
+    )
+    steps = rig.parts.columns.steps("t", arrow_rows(ArrowSource(table), ColumnNames()), False)
+    assert next(steps) is PROGRESS  # the rows of the first partition were accepted
+    memory[12:16] = struct.pack("=i", 1_000_000)
+    with pytest.raises(ValueError, match="the table was changed while it was sent: row 2") as caught:
+        rig.drive(steps)
+    bulk = caught.value.bulk_delivery  # type: ignore[attr-defined]
+    assert (bulk.accepted, [row for row, _ in told(bulk.errors)]) == (2, [2, 3])
+    assert [record[0] for record in deliver(rig)["t", 0]] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "text"),
+    [
+        (pa.timestamp("us"), -1, r"1969-12-31T23:59:59.999999Z \(-1 us since 1970\)"),
+        (pa.timestamp("s", "UTC"), 2**62, "too large: 4611686018427387904 s since 1970"),
+        (pa.timestamp("ns"), -(2**63), r"1677-09-21T00:12:43.145224Z \(-9223372036854775808 ns since 1970\)"),
+        (pa.int64(), -(2**63), "too large: -9223372036854775808 ms since 1970"),
+        (pa.uint64(), 2**63, "too large: 9223372036854775808 ms since 1970"),
+        (pa.date32(), -1, r"1969-12-31T00:00:00Z \(-1 days since 1970\)"),
+    ],
+)
+def test_a_bad_timestamp_is_told_as_it_was(kind, number, text):
+    width = pa.int32() if kind == pa.date32() else pa.uint64() if kind == pa.uint64() else pa.int64()
+    moments = pa.array([0, number], width).view(kind)
+    bulk = send_arrow(make_rig(), pa.table({"value": [b"1", b"2"], "timestamp": moments}), skip=True)
+    [entry] = bulk.errors
+    assert entry.first_row == 1
+    assert re.search(text, str(entry.error)), str(entry.error)

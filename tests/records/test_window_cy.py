@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock._primitives_cy import partition_for_key
 
-NAMES = ("_batch_cy", "_columns_cy", "_rows_cy", "_window_cy")
+NAMES = ("_batch_cy", "_columns_cy", "_headers_cy", "_numbers_cy", "_rows_cy", "_window_cy")
 ALL_FORMS = forms("penstock.records._window_cy")
 PLENTY = 1 << 40
 STICKY = -1
@@ -58,7 +58,9 @@ def make_rows(form: Any, some: list[Row], partitions: list[int | None] | None = 
     columns = {
         "value": column(row[0] for row in some),
         "key": column(row[1] for row in some),
-        "headers": form._rows_cy.HeadersColumn(form._columns_cy.POINTERS, None, None, None, column(sections)),
+        "headers": form._headers_cy.HeadersColumn(
+            form._columns_cy.POINTERS, None, None, None, column(sections)
+        ),
         "timestamp": numbers(form, [row[3] for row in some]),
     }
     if partitions is not None:
@@ -67,9 +69,9 @@ def make_rows(form: Any, some: list[Row], partitions: list[int | None] | None = 
 
 
 def numbers(form: Any, some: list[int | None]) -> Any:
-    memory = array("q", [form._columns_cy.NULL if number is None else number for number in some])
+    memory = array("q", [form._numbers_cy.NULL if number is None else number for number in some])
     layout = SimpleNamespace(offset=0, length=len(some), validity=0, buffers=(memory.buffer_info()[0],))
-    return form._columns_cy.IntColumn(layout, 8, 1, memory)
+    return form._numbers_cy.IntColumn(layout, 8, 1, memory)
 
 
 def open_window(form: Any, rows: Any, first: int = 0, last: int | None = None) -> Any:

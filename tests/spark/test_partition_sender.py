@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 import weakref
 from collections.abc import Iterator
 from typing import Any, cast
@@ -19,14 +20,17 @@ from penstock.spark.dead_letters import (
     KEY_SIZE_HEADER,
     PARTITION_HEADER,
     ROW_HEADER,
+    TIMESTAMP_HEADER,
     TOPIC_HEADER,
     VALUE_SIZE_HEADER,
+    WANTED_PARTITION_HEADER,
 )
 from penstock.spark.options import SinkOptions
 from penstock.spark.partition_sender import PartitionSender
 from penstock.spark.task_report import PartitionCount
 from penstock.testing import FakeKafka
 
+COLUMNS = ["value", "timestamp", "partition"]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -219,6 +223,36 @@ def test_a_row_without_topic_is_a_dead_letter_that_says_so(kafka: FakeKafka, pro
     task.finish()
     (letter,) = kafka.records("bad")
     assert (letter.value, headers(letter)[TOPIC_HEADER]) == (b"2", None)
+
+
+def test_a_bad_timestamp_is_in_every_dead_letter_as_it_was(kafka: FakeKafka, producer: Producer) -> None:
+    task = sender(producer, dead_letters=True)
+    moments = pa.array([-1] * 120, pa.int64()).view(pa.timestamp("us", "UTC"))
+    values = pa.array([b"v"] * 120)
+    task.send(pa.RecordBatch.from_arrays([values, moments, pa.array([9] * 120, pa.int32())], COLUMNS))
+    assert task.finish().dead_letters == 120
+    letters = [headers(record) for record in kafka.records("bad")]
+    assert len(letters) == 120
+    for letter in letters:  # also those that share their error with others
+        assert letter[TIMESTAMP_HEADER] == b"1969-12-31T23:59:59.999999Z (-1 us since 1970)"
+        assert letter[WANTED_PARTITION_HEADER] == b"9"
+    assert b"1969-12-31T23:59:59.999999Z" in (letters[0][ERROR_HEADER] or b"")
+
+
+def test_of_a_row_that_lies_nothing_is_read(kafka: FakeKafka, producer: Producer) -> None:
+    memory = bytearray(16)
+    topics = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(memory), pa.py_buffer(b"stock")])
+    memory[:] = struct.pack("=4i", 0, 5, 1 << 30, 5)
+    columns = [pa.array([b"1", b"2", b"3"]), topics]
+    with pytest.raises(BadRowsError, match=r"2 rows of partition 4 .* written to Kafka .*contradicts itself"):
+        sender(producer, None).send(pa.RecordBatch.from_arrays(columns, ["value", "topic"]))
+    task = sender(producer, None, dead_letters=True)
+    task.send(pa.RecordBatch.from_arrays(columns, ["value", "topic"]))
+    assert task.finish().dead_letters == 2
+    letters = kafka.records("bad")
+    assert [(record.key, record.value) for record in letters] == [(None, None)] * 2
+    assert [headers(record)[ROW_HEADER] for record in letters] == [b"1", b"2"]
+    assert [headers(record)[TOPIC_HEADER] for record in letters] == [None, None]
 
 
 def test_many_bad_rows_are_all_dead_letters(kafka: FakeKafka, producer: Producer) -> None:

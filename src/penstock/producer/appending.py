@@ -160,10 +160,12 @@ class Appender(BatchOpener):
                 if taken:
                     first += taken
                     wake.after(window.payload)
-                if why == NO_BATCH and first < last and buffer is None:
+                if why == NO_BATCH and first < last:
+                    # Also where there is a buffer: another thread's batch may have taken the rows that it was for.
                     if window.size_bound(first) > self.batch_size:
                         break
-                    buffer = self.pool.try_take(self.batch_size)
+                    if buffer is None:
+                        buffer = self.pool.try_take(self.batch_size)
                     if buffer is None:
                         break
                 elif why == NEEDS_SEGMENT:

@@ -5,10 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import BadRowsError, RecordTooLargeError
+from penstock.errors import BadRowsError, DamagedRowError, RecordTooLargeError
 from penstock.producer.send_path import RecordLimit
-from penstock.records._rows_cy import BAD_HEADER, BAD_PARTITION, BAD_SIZE, BAD_TIMESTAMP, Rows
+from penstock.records._rows_cy import (
+    BAD_HEADER,
+    BAD_LAYOUT,
+    BAD_PARTITION,
+    BAD_SIZE,
+    BAD_TIMESTAMP,
+    Rows,
+)
 from penstock.records._window_cy import NO_TOPIC
+from penstock.records.moments import moment_text
 from penstock.types import RowErrors
 
 # So many rows have an error of their own; the others share one for each kind of trouble. A table may have millions of
@@ -22,8 +30,10 @@ _KINDS = {
     BAD_PARTITION: "the topic has no partition of that number",
     BAD_TIMESTAMP: "the timestamp is before 1970, or too large",
     BAD_HEADER: "a header is null, or its name is null or not UTF-8",
+    BAD_LAYOUT: "the table contradicts itself: an offset, a code of a dictionary or a view lies outside of the data",
     NO_TOPIC: "the topic is null, or a name that no topic can have",
 }
+_CLASSES: dict[int, type[Exception]] = {BAD_SIZE: RecordTooLargeError, BAD_LAYOUT: DamagedRowError}
 
 
 class BadRows:
@@ -62,7 +72,7 @@ class BadRows:
     def _kind(self, code: int) -> Exception:
         error = self._general.get(code)
         if error is None:
-            kind = RecordTooLargeError if code == BAD_SIZE else ValueError
+            kind = _CLASSES.get(code, ValueError)
             error = self._general[code] = kind(_KINDS[code])
         return error
 
@@ -70,11 +80,13 @@ class BadRows:
         if code == BAD_SIZE:
             return self._limit.error("the record", rows.size_bound(row))
         value: Any = ""
+        if code == BAD_LAYOUT:
+            return DamagedRowError(f"{_KINDS[code]} (of its {rows.wrong_part(row)})")
         if code == BAD_PARTITION:
             topic = "" if rows.topic is None else f" of {rows.topic.get(row)!r}"
             value = f": {rows.partition_at(row)}{topic}"
         elif code == BAD_TIMESTAMP:
-            value = f": {rows.timestamp_at(row, 0)} ms"
+            value = f": {moment_text(rows.timestamp.as_given(row), rows.timestamp.unit)}"
         elif code == NO_TOPIC and rows.topic is not None:
             value = f": {rows.topic.get(row)!r}"
         return ValueError(_KINDS[code] + value)

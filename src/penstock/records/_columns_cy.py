@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=False
-"""Columns of numbers and of bytes, read where they lie: the memory of Arrow arrays, or of Python's bytes objects.
+"""Columns of bytes, read where they lie: the memory of Arrow arrays, or of Python's bytes objects.
 
 Compiled if possible. Rules:
 1. A column keeps what it points to alive (`keep`).
 2. `at` and `find` touch no Python object, and run without the interpreter lock.
+3. What a table says of itself is not believed: an offset, a code or a view is compared with what the column is known to
+   have, each time it is read. Another thread may change the memory meanwhile, so it is read once, into a variable that
+   is checked and used.
 
 In plain Python a pointer is a memoryview of the same memory.
 """
@@ -22,15 +25,29 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-    from cython.cimports.penstock.records._memory_cy import bytes_at, ints_at, is_null, longs_at
+    from cython.cimports.penstock.records._memory_cy import (
+        bytes_at,
+        int_at,
+        ints_at,
+        is_null,
+        long_at,
+        longs_at,
+    )
+    from cython.cimports.penstock.records._numbers_cy import IntColumn
     from cython.cimports.penstock.records._prefetch_cy import prefetch_line
 else:
-    from penstock.records._memory import bytes_at, ints_at, is_null, longs_at, memory_at
+    from penstock.records._memory import bytes_at, int_at, ints_at, is_null, long_at, longs_at
+    from penstock.records._numbers_cy import IntColumn
+
+from penstock.records._numbers_cy import NULL
 
 # Layouts of columns of bytes, and of lists.
 NULLS, OFFSETS_32, OFFSETS_64, VIEWS, FIXED, POINTERS, DICTIONARY, SIZES_32, SIZES_64 = range(9)
 
-NULL = -(2**63)  # what a column of numbers gives for null
+LIES = -2  # what a column of bytes gives for a row whose bytes would lie outside of the column's
+
+# More than any machine can address: a column that says so lies. Sums of a few such sizes are far from an overflow.
+MOST_BYTES = 1 << 56
 
 # C variables when compiled, so that their use costs nothing.
 _NULLS = cython.declare(cython.int, NULLS)
@@ -40,9 +57,9 @@ _VIEWS = cython.declare(cython.int, VIEWS)
 _FIXED = cython.declare(cython.int, FIXED)
 _POINTERS = cython.declare(cython.int, POINTERS)
 _DICTIONARY = cython.declare(cython.int, DICTIONARY)
-_NULL = cython.declare(cython.longlong, NULL)  # by name: C has no literal for the smallest number
-_LARGEST = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
-_FORMATS = {1: "b", -1: "B", 2: "h", -2: "H", 4: "i", -4: "I", 8: "q", -8: "Q"}
+_LIES = cython.declare(cython.Py_ssize_t, LIES)
+_MOST_BYTES = cython.declare(cython.longlong, MOST_BYTES)
+_NULL = cython.declare(cython.longlong, NULL)
 
 
 def is_compiled() -> bool:
@@ -87,71 +104,10 @@ def text_lengths(
     return found
 
 
-@cython.final
-@cython.cclass
-class IntColumn:
-    """Whole numbers, scaled: partitions, timestamps, the codes of a dictionary.
-
-    Args:
-        layout: an ArrowColumn of whole numbers, or anything with its attributes.
-        width: bytes of an item; negative for unsigned ones; 0 where all are null.
-        times: what a value is multiplied by; negative: what it is divided by, and rounded down.
-        keep: what holds the memory.
-    """
-
-    def __init__(self, layout: Any, width: cython.int, times: cython.longlong, keep: object) -> None:
-        end: cython.Py_ssize_t = layout.offset + layout.length
-        self.length = layout.length
-        self._offset = layout.offset
-        self._width = width
-        self._times = times
-        self._keep = keep
-        self._has_nulls = bool(layout.validity)
-        self._valid = bytes_at(layout.validity, (end + 7) // 8)
-        size: cython.Py_ssize_t = abs(width) * end
-        self._items = bytes_at(layout.buffers[0] if width else 0, size)
-        if not cython.compiled and width:
-            self._items = self._items.cast(_FORMATS[width])
-
-    def at(self, row: cython.Py_ssize_t) -> cython.longlong:
-        """A row's number, or NULL; -1 for what a signed number cannot hold: nothing that is good is negative."""
-        at: cython.Py_ssize_t = row + self._offset
-        value: cython.longlong
-        if self._width == 0 or (self._has_nulls and is_null(self._valid, at)):
-            return _NULL
-        if not cython.compiled:
-            value = self._items[at]
-            if value > _LARGEST:
-                value = -1
-        elif self._width == 8:
-            value = cython.cast(cython.p_const_longlong, self._items)[at]
-        elif self._width == 4:
-            value = cython.cast(cython.p_const_int, self._items)[at]
-        elif self._width == -4:
-            value = cython.cast(cython.p_const_uint, self._items)[at]
-        elif self._width == 2:
-            value = cython.cast(cython.p_const_short, self._items)[at]
-        elif self._width == -2:
-            value = cython.cast(cython.p_const_ushort, self._items)[at]
-        elif self._width == 1:
-            value = cython.cast(cython.p_const_schar, self._items)[at]
-        elif self._width == -1:
-            value = self._items[at]
-        else:
-            value = cython.cast(cython.p_const_longlong, self._items)[at]
-            if value < 0:
-                value = -1
-        return value if self._times == 1 else self._scaled(value)
-
-    @cython.cdivision(True)
-    def _scaled(self, value: cython.longlong) -> cython.longlong:
-        if value < 0:
-            # The moment before the epoch that it is does not matter: none of them can be sent.
-            return value if value == _NULL else -1
-        if self._times < 0:
-            return value // -self._times
-        # Beyond what milliseconds can count: refused like a moment before the epoch.
-        return -1 if value > _LARGEST // self._times else value * self._times
+@cython.cfunc
+def _known_size(address: cython.size_t, size: cython.longlong) -> cython.longlong:
+    """The bytes of a buffer; none where there is no buffer, or what it says cannot be."""
+    return size if address and 0 < size <= _MOST_BYTES else 0
 
 
 @cython.final
@@ -183,9 +139,12 @@ class BytesColumn:
         self._words: Any = words
         self._keep = keep
         self._offset = 0
+        self._limit = 0
+        self._buffer_count = 0
         self._has_nulls = False
         if not cython.compiled:
             self.found = b""
+            self._buffers: Any = ()
         if kind == _POINTERS:
             self.length = len(layout)
             self._point_at(layout)
@@ -200,27 +159,36 @@ class BytesColumn:
         buffers: tuple = layout.buffers
         if kind == _OFFSETS_32:
             self._ints = ints_at(buffers[0], end + 1)
-            self._data = bytes_at(buffers[1], self._ints[end])
+            self._limit = _known_size(buffers[1], int_at(self._ints, end))
+            self._data = bytes_at(buffers[1], self._limit)
         elif kind == _OFFSETS_64:
             self._longs = longs_at(buffers[0], end + 1)
-            self._data = bytes_at(buffers[1], self._longs[end])
+            self._limit = _known_size(buffers[1], long_at(self._longs, end))
+            self._data = bytes_at(buffers[1], self._limit)
         elif kind == _FIXED:
-            self._data = bytes_at(buffers[0], end * width)
+            self._limit = end * width
+            self._data = bytes_at(buffers[0], self._limit)
         else:
             self._ints = ints_at(buffers[0], 4 * end)
             self._data = bytes_at(buffers[0], 16 * end)
-            self._look_into(layout)
+            self._look_into(buffers[1 : len(buffers) - 1], layout.variadic_sizes())
 
-    def _look_into(self, layout: Any) -> None:
-        """Find the buffers that views point into."""
-        if cython.compiled:
-            address: cython.size_t = layout.variadic_at
-            self._buffers = cython.cast(cython.pp_const_uchar, address)
-        else:
-            self._buffers = [
-                memory_at(address, size, "B")
-                for address, size in zip(layout.buffers[1:-1], layout.variadic_sizes(), strict=True)
-            ]
+    def _look_into(self, addresses: tuple, sizes: list) -> None:
+        """Note the buffers that views point into."""
+        self._buffer_count = len(addresses)
+        at: cython.Py_ssize_t
+        known: list = [_known_size(addresses[at], sizes[at]) for at in range(self._buffer_count)]
+        if not cython.compiled:
+            self._longs = known
+            self._buffers = [bytes_at(addresses[at], known[at]) for at in range(self._buffer_count)]
+            return
+        places: cython.p_longlong = self._make_places(self._buffer_count)
+        starts: cython.pp_const_uchar = cython.cast(cython.pp_const_uchar, places + self._buffer_count)
+        address: cython.size_t
+        for at in range(self._buffer_count):
+            address = addresses[at]
+            places[at] = known[at]
+            starts[at] = cython.cast(cython.p_const_uchar, address)
 
     def _point_at(self, items: tuple) -> None:
         """Note where each bytes object has its bytes; the tuple keeps them where they are."""
@@ -231,8 +199,7 @@ class BytesColumn:
             self._buffers = items
             return
         count: cython.Py_ssize_t = len(items)
-        places: bytearray = bytearray(16 * count)
-        sizes: cython.p_longlong = cython.cast(cython.p_longlong, PyByteArray_AS_STRING(places))
+        sizes: cython.p_longlong = self._make_places(count)
         starts: cython.pp_const_uchar = cython.cast(cython.pp_const_uchar, sizes + count)
         at: cython.Py_ssize_t
         for at in range(count):
@@ -242,28 +209,34 @@ class BytesColumn:
                 continue
             sizes[at] = PyBytes_GET_SIZE(item)
             starts[at] = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(item))
+        self._keep = (self._keep, items)
+
+    def _make_places(self, count: cython.Py_ssize_t) -> cython.p_longlong:
+        """Memory of this column's own for so many sizes, which are given, and as many addresses behind them."""
+        self._places = bytearray(16 * count)
+        sizes: cython.p_longlong = cython.cast(cython.p_longlong, PyByteArray_AS_STRING(self._places))
         self._longs = sizes
-        self._buffers = starts
-        self._keep = (self._keep, items, places)
+        self._buffers = cython.cast(cython.pp_const_uchar, sizes + count)
+        return sizes
 
     def find(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Set `found` to a row's bytes, and give their number; -1 for null."""
+        """Set `found` to a row's bytes, and give their number; -1 for null, LIES where they would lie outside."""
         at: cython.Py_ssize_t = row + self._offset
-        start: cython.Py_ssize_t
-        size: cython.Py_ssize_t
+        start: cython.longlong
+        end: cython.longlong
         if self._has_nulls and is_null(self._valid, at):
             return -1
         if self._kind == _OFFSETS_32:
-            start = self._ints[at]
-            size = self._ints[at + 1] - start
+            start = int_at(self._ints, at)
+            end = int_at(self._ints, at + 1)
         elif self._kind == _OFFSETS_64:
-            start = self._longs[at]
-            size = self._longs[at + 1] - start
+            start = long_at(self._longs, at)
+            end = long_at(self._longs, at + 1)
         elif self._kind == _VIEWS:
             return self._find_view(at)
         elif self._kind == _FIXED:
-            size = self._width
-            start = at * size
+            start = at * self._width
+            end = start + self._width
         elif self._kind == _POINTERS:
             if not cython.compiled:
                 self.found = self._buffers[at]
@@ -274,16 +247,20 @@ class BytesColumn:
             code: cython.longlong = self._codes.at(at)
             if code == _NULL:
                 return -1
-            size = self._words.find(code)
+            if code < 0 or code >= self._words.length:
+                return _LIES
+            size: cython.Py_ssize_t = self._words.find(code)
             self.found = self._words.found
             return size
         else:
             return -1
+        if start < 0 or end < start or end > self._limit:
+            return _LIES
         if cython.compiled:
             self.found = self._data + start
         else:
-            self.found = self._data[start : start + size]
-        return size
+            self.found = self._data[start:end]
+        return end - start
 
     def prefetch(self, row: cython.Py_ssize_t) -> None:
         """Let the processor fetch the start of a row's bytes, if they are somewhere else than those of the last row."""
@@ -298,23 +275,27 @@ class BytesColumn:
         elif self._kind == _OFFSETS_64:
             prefetch_line(self._data + self._longs[at])
             prefetch_line(self._data + self._longs[at] + 64)
-        elif self._kind == _VIEWS and self._ints[4 * at] > 12:
-            prefetch_line(self._buffers[self._ints[4 * at + 2]] + self._ints[4 * at + 3])
-            prefetch_line(self._buffers[self._ints[4 * at + 2]] + self._ints[4 * at + 3] + 64)
+        elif self._kind == _VIEWS and self._find_view(at) > 12:
+            found: cython.p_const_uchar = self.found
+            prefetch_line(found)
+            prefetch_line(found + 64)
 
     def _find_view(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         # A view is its length, and either up to 12 bytes or: a prefix, the number of a buffer, the position there.
-        size: cython.Py_ssize_t = self._ints[4 * at]
+        size: cython.Py_ssize_t = int_at(self._ints, 4 * at)
         start: cython.Py_ssize_t = 16 * at + 4
+        if size < 0:
+            return _LIES
+        source: cython.p_const_uchar = self._data
         if size > 12:
-            start = self._ints[4 * at + 3]
+            number: cython.Py_ssize_t = int_at(self._ints, 4 * at + 2)
+            start = int_at(self._ints, 4 * at + 3)
+            if number < 0 or number >= self._buffer_count or start < 0 or start + size > self._longs[number]:
+                return _LIES
+            source = self._buffers[number]
         if cython.compiled:
-            if size > 12:
-                self.found = self._buffers[self._ints[4 * at + 2]] + start
-            else:
-                self.found = self._data + start
+            self.found = source + start
         else:
-            source = self._buffers[self._ints[4 * at + 2]] if size > 12 else self._data
             self.found = source[start : start + size]
         return size
 
@@ -347,8 +328,14 @@ class BytesColumn:
         return True
 
     def get(self, row: cython.Py_ssize_t) -> bytes | None:
-        """A row as a Python object."""
+        """A row as a Python object.
+
+        Raises:
+            ValueError: its bytes would lie outside of the column.
+        """
         size: cython.Py_ssize_t = self.find(row)
+        if size == _LIES:
+            raise ValueError(f"row {row} of a column of bytes lies outside of the column's data")
         if size < 0:
             return None
         if cython.compiled:

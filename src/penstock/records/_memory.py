@@ -32,6 +32,25 @@ def longs_at(address: int, count: int) -> memoryview:
     return memory_at(address, 8 * count, "q")
 
 
+def int_at(items: memoryview, at: int) -> int:
+    """A number of 32 bits."""
+    number: int = items[at]
+    return number
+
+
+def long_at(items: memoryview, at: int) -> int:
+    """A number of 64 bits."""
+    number: int = items[at]
+    return number
+
+
+def number_at(items: memoryview, at: int, width: int) -> int:
+    """A number of the format that the items have."""
+    del width
+    number: int = items[at]
+    return number
+
+
 def is_null(valid: memoryview, at: int) -> bool:
     """Whether a bitmap of valid rows says that one is null."""
     return not (valid[at >> 3] >> (at & 7)) & 1

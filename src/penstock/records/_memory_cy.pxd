@@ -33,3 +33,27 @@ cdef inline unsigned long long half_at(const unsigned char* data, Py_ssize_t at)
         | <unsigned long long> data[2] << 16
         | <unsigned long long> data[3] << 24
     )
+
+# An item of memory that another thread may change meanwhile: what was checked is what is used, so it is read once.
+cdef extern from *:
+    """
+    #define PENSTOCK_INT_AT(items, at) (((const volatile int*)(items))[at])
+    #define PENSTOCK_LONG_AT(items, at) (((const volatile long long*)(items))[at])
+    /* A number of so many bytes, negative for one without a sign; of -8 bytes as if it had one. */
+    static inline long long penstock_number_at(const unsigned char* items, Py_ssize_t at, int width) {
+        switch (width) {
+            case 4: return ((const volatile int*)items)[at];
+            case -4: return ((const volatile unsigned int*)items)[at];
+            case 2: return ((const volatile short*)items)[at];
+            case -2: return ((const volatile unsigned short*)items)[at];
+            case 1: return ((const volatile signed char*)items)[at];
+            case -1: return ((const volatile unsigned char*)items)[at];
+            default: return ((const volatile long long*)items)[at];
+        }
+    }
+    """
+    int int_at "PENSTOCK_INT_AT" (const int* items, Py_ssize_t at) noexcept nogil
+    long long long_at "PENSTOCK_LONG_AT" (const long long* items, Py_ssize_t at) noexcept nogil
+    long long number_at "penstock_number_at" (
+        const unsigned char* items, Py_ssize_t at, int width
+    ) noexcept nogil

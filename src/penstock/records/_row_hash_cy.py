@@ -8,7 +8,7 @@ tables, so that it tells whether two sets of rows are the same. All numbers are 
 hashes are kept in logs: what they are for given bytes must never change.
 
 Columns are read where they lie, as Arrow lays them out. Every range is compared with the size of its buffer before a
-byte of it is read.
+byte of it is read, and read once: another thread may change it meanwhile.
 """
 
 from __future__ import annotations
@@ -25,13 +25,25 @@ if cython.compiled:
     from cython.cimports.penstock.records._memory_cy import (
         bytes_at,
         half_at,
+        int_at,
         ints_at,
         is_null,
+        long_at,
         longs_at,
         word_at,
     )
 else:
-    from penstock.records._memory import bytes_at, folded, half_at, ints_at, is_null, longs_at, word_at
+    from penstock.records._memory import (
+        bytes_at,
+        folded,
+        half_at,
+        int_at,
+        ints_at,
+        is_null,
+        long_at,
+        longs_at,
+        word_at,
+    )
 
 # C variables when compiled, so that their use costs nothing. The numbers are digits of pi and e: nothing is special
 # about them, but that they never change.
@@ -141,11 +153,11 @@ def add_texts(
         if validity and is_null(valid, first + at):
             continue
         if is_large:
-            start = longs[first + at]
-            after = longs[first + at + 1]
+            start = long_at(longs, first + at)
+            after = long_at(longs, first + at + 1)
         else:
-            start = ints[first + at]
-            after = ints[first + at + 1]
+            start = int_at(ints, first + at)
+            after = int_at(ints, first + at + 1)
         if start < 0 or after < start or after > data_size:
             raise ValueError(f"row {at} of an Arrow column lies outside of the column's data")
         sums[at] = (sums[at] + _hash_of(content, start, after - start, tag)) & _ALL
@@ -176,7 +188,7 @@ def add_numbers(
     for at in range(count):
         if validity and is_null(valid, first + at):
             continue
-        number = longs[first + at] if is_large else ints[first + at]
+        number = long_at(longs, first + at) if is_large else int_at(ints, first + at)
         word = cython.cast(cython.ulonglong, number) & _ALL
         sums[at] = (sums[at] + folded(folded(word ^ _EVEN, tag) ^ _LAST, _ODD)) & _ALL
 
@@ -229,11 +241,11 @@ def add_lists(
         if validity and is_null(valid, first + at):
             continue
         if is_large:
-            start = longs[first + at]
-            after = longs[first + at + 1]
+            start = long_at(longs, first + at)
+            after = long_at(longs, first + at + 1)
         else:
-            start = ints[first + at]
-            after = ints[first + at + 1]
+            start = int_at(ints, first + at)
+            after = int_at(ints, first + at + 1)
         if start < first_entry or after < start or after > last_entry:
             raise ValueError(f"row {at} of an Arrow column lies outside of the column's entries")
         number = tag

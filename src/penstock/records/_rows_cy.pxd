@@ -1,30 +1,7 @@
 # C layout of rows, so that they are written without the interpreter and its lock.
-from penstock.records._columns_cy cimport BytesColumn, IntColumn
-
-cdef class HeadersColumn:
-    cdef readonly Py_ssize_t length
-    cdef int _kind
-    cdef Py_ssize_t _offset
-    cdef bint _has_nulls
-    cdef const unsigned char* _valid
-    cdef const int* _ints
-    cdef const long long* _longs
-    cdef const int* _int_sizes       # of list views
-    cdef const long long* _long_sizes
-    cdef Py_ssize_t _width
-    cdef bint _entries_have_nulls
-    cdef const unsigned char* _entries_valid
-    cdef Py_ssize_t _entries_offset
-    cdef BytesColumn _names
-    cdef BytesColumn _values
-    cdef BytesColumn _encoded        # whole headers sections, where they were made before
-    cdef object _keep
-    cdef Py_ssize_t _first           # the entries of the row looked at last
-    cdef Py_ssize_t _last
-
-    cdef Py_ssize_t measure(self, Py_ssize_t row) noexcept nogil
-    cdef Py_ssize_t put(self, unsigned char* memory, Py_ssize_t at, Py_ssize_t row) noexcept nogil
-    cdef void _look(self, Py_ssize_t row) noexcept nogil
+from penstock.records._columns_cy cimport BytesColumn
+from penstock.records._headers_cy cimport HeadersColumn
+from penstock.records._numbers_cy cimport IntColumn
 
 cdef class Rows:
     cdef readonly Py_ssize_t length
@@ -37,7 +14,7 @@ cdef class Rows:
     cdef Py_ssize_t payload          # bytes of key and value of the row written last
     cdef Py_ssize_t _key_size        # of the row that `bound` looked at last
 
-    cdef Py_ssize_t bound(self, Py_ssize_t row) noexcept nogil
+    cdef Py_ssize_t bound(self, Py_ssize_t row, Py_ssize_t most) noexcept nogil
     cdef int place(
         self, Py_ssize_t row, int partitions, Py_ssize_t limit, bint hash_keys
     ) noexcept nogil

@@ -35,11 +35,19 @@ else:
     from penstock.records._memory import prefetch_in
     from penstock.records._rows_cy import Rows
 
+from penstock.records._columns_cy import LIES
+from penstock.records._rows_cy import BAD_LAYOUT, CHANGED
+
 STICKY = -1  # as `Rows.place` says
 NO_TOPIC = -6  # what is wrong with a row whose topic is null or cannot be
 
 # C variables when compiled, so that their use costs nothing.
 _STICKY = cython.declare(cython.int, STICKY)
+_BAD_LAYOUT = cython.declare(cython.int, BAD_LAYOUT)
+_LIES = cython.declare(cython.Py_ssize_t, LIES)
+_CHANGED = cython.declare(cython.Py_ssize_t, CHANGED)
+_CHANGED_ROW = cython.declare(cython.Py_ssize_t, -3)
+_LARGEST_RECORD = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
 _NO_TOPIC = cython.declare(cython.int, NO_TOPIC)
 _NO_ROOM = cython.declare(cython.Py_ssize_t, -1)
 _NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
@@ -94,6 +102,7 @@ class Window:
         self._places = _ints_of(self._place_memory)
         self._order = _ints_of(self._order_memory)
         self.now_ms = 0
+        self.refusal: int = 0
 
     def open(self, rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> None:
         """Look at other rows; no more than the capacity."""
@@ -122,7 +131,7 @@ class Window:
         for row in range(self.first, self.last):
             size = column.find(row)
             if size < 0:
-                self._topics[row - self.first] = _NO_TOPIC
+                self._topics[row - self.first] = _BAD_LAYOUT if size == _LIES else _NO_TOPIC
                 continue
             at = partition_at(column.found, size, _NOTED_TOPICS)
             number = noted[at] - 1
@@ -192,9 +201,11 @@ class Window:
         place: cython.int
         for row in range(self.first, self.last):
             topic = self._topics[row - self.first]
-            place = _NO_TOPIC
-            if topic >= 0 and counts[topic] > 0:
-                place = self.rows.place(row, counts[topic], limit, hash_keys)
+            place = topic
+            if topic >= 0:
+                place = _NO_TOPIC
+                if counts[topic] > 0:
+                    place = self.rows.place(row, counts[topic], limit, hash_keys)
             if place == _STICKY:
                 sticky += 1
             elif place < 0:
@@ -236,7 +247,7 @@ class Window:
             if chosen[topic] < 0 or given[topic] >= share:
                 chosen[topic] = self._bases[topic] + choosers[topic]()
                 given[topic] = 0
-            size = self.rows.bound(self.first + at) - _BATCH_HEADER
+            size = self.rows.bound(self.first + at, _LARGEST_RECORD) - _BATCH_HEADER
             given[topic] += size
             self._places[at] = chosen[topic]
         self.sticky = 0
@@ -319,15 +330,23 @@ class Window:
         keys and values.
 
         Raises:
-            ValueError: the batch is sealed.
+            ValueError: the batch is sealed; or the first row is not what it was when it was placed.
         """
         if writer.sealed:
             raise ValueError("the batch is sealed: nothing can be appended to it")
         taken: cython.Py_ssize_t
         if last - first < _MANY_ROWS or writer._end - writer._at < _MUCH_ROOM:
-            return self._append(self.rows, writer, first, last, budget)
-        with cython.nogil:
             taken = self._append(self.rows, writer, first, last, budget)
+        else:
+            with cython.nogil:
+                taken = self._append(self.rows, writer, first, last, budget)
+        if self.refusal == _CHANGED_ROW:
+            self.refusal = 0  # the batch was not asked
+            if taken == 0:
+                raise ValueError(
+                    f"the table was changed while it was sent: row {self.row_at(first)} of this chunk was in order "
+                    "before, and is not any more. Leave the memory of a table alone until the call returns"
+                )
         return taken
 
     def _append(
@@ -365,6 +384,9 @@ class Window:
                 room = writer.limit - _estimated(writer, raw)
             size = rows.append(writer._memory, at, room, row, timestamp - base, count)
             if size > room:
+                if size == _CHANGED:
+                    self.refusal = _CHANGED_ROW
+                    break
                 self.refusal = _NO_ROOM
                 if count and writer.ratio != 1.0 and _estimated(writer, raw) + size <= writer.limit:
                     self.refusal = _NEEDS_SEGMENT

@@ -10,6 +10,9 @@ Rules:
    keeps the chunk.
 2. An offset counts from the first item of the buffers. The offset and the length of a struct are those of its children
    too (they may be longer, but what is behind has no meaning); those of a list are not.
+3. Structures that contradict each other are refused here, as a whole. What a single row says of itself (offsets, codes,
+   views) is compared with them where the row is read. The interface does not say how large a buffer is: that its last
+   offset lies within the data has to be believed, but where the library of the table can tell (see `_well_formed`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,18 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
 _UNNAMED = ""
+# More than any machine can address: whoever says so lies, and sums of such numbers stay within 64 bits.
+_MOST_ITEMS = 1 << 52
+# A table, its column of lists, their structs, the fields of these, and their dictionaries: nothing below is looked at.
+_DEEPEST = 5
+_MOST_BUFFERS = 1 << 24
+
+# The buffers that each type has, by its first letters; types that no column of a record can have are not here.
+_BUFFERS = {
+    **dict.fromkeys("cCsSiIlL", 2), "tdD": 2, "tdm": 2, "tss": 2, "tsm": 2, "tsu": 2, "tsn": 2,
+    "z": 3, "u": 3, "Z": 3, "U": 3, "vz": 3, "vu": 3, "w:": 2, "n": 0,
+    "+l": 2, "+L": 2, "+m": 2, "+vl": 3, "+vL": 3, "+w:": 1, "+s": 1,
+}  # fmt: skip
 
 
 class _Schema(ctypes.Structure):
@@ -84,8 +99,7 @@ class ArrowColumn(NamedTuple):
     Attributes:
         format: the type, as a format string of the C data interface.
         validity: the address of the bitmap of rows that are not null; 0: none is null.
-        buffers: the addresses of the other buffers.
-        buffers_at: the address of the list of all addresses.
+        buffers: the addresses of the other buffers; none for types of which no column of a record can be.
     """
 
     name: str
@@ -94,19 +108,21 @@ class ArrowColumn(NamedTuple):
     offset: int
     validity: int
     buffers: tuple[int, ...]
-    buffers_at: int
     children: tuple[ArrowColumn, ...]
     dictionary: ArrowColumn | None
 
     @property
     def width(self) -> int:
-        """The number behind the colon of a type of fixed size."""
-        return int(self.format.partition(":")[2])
+        """The number behind the colon of a type of fixed size.
 
-    @property
-    def variadic_at(self) -> int:
-        """The address of the addresses of a view array's data buffers."""
-        return self.buffers_at + 2 * ctypes.sizeof(ctypes.c_void_p)
+        Raises:
+            ValueError: it is none, or the column would be larger than any memory.
+        """
+        digits = self.format.partition(":")[2]
+        width = int(digits) if digits.isdecimal() else -1
+        if not 0 <= width * (self.offset + self.length) <= _MOST_ITEMS or width < 0:
+            raise ValueError(f"column {self.name!r} cannot have the type {self.format!r}")
+        return width
 
     def variadic_sizes(self) -> list[int]:
         """The sizes of a view array's data buffers; they are in its last buffer."""
@@ -160,11 +176,14 @@ class ArrowSource:
         self._capsules: tuple[Any, ...] = ()
         self._stream: _Stream | None = None
         self._array: _Array | None = None
+        data = _well_formed(data)
         # What has both is one batch: there is nothing to stream.
         if hasattr(data, "__arrow_c_array__"):
             schema, array = self._capsules = data.__arrow_c_array__()
             self._schema = _Schema.from_address(_capsule_pointer(schema, b"arrow_schema"))
             self._array = _Array.from_address(_capsule_pointer(array, b"arrow_array"))
+            if not self._array.release:
+                raise ValueError("the Arrow data were released before they were sent")
         elif hasattr(data, "__arrow_c_stream__"):
             capsule = data.__arrow_c_stream__()
             self._capsules = (capsule,)
@@ -186,9 +205,7 @@ class ArrowSource:
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
-        return [
-            _text(self._schema.children[number].contents.name) for number in range(self._schema.n_children)
-        ]
+        return [_text(child.name) for child in _children(self._schema)]
 
     def __iter__(self) -> Iterator[ArrowChunk]:
         """The chunks that have rows.
@@ -242,32 +259,110 @@ def _has_null(column: ArrowColumn) -> bool:
     return int.from_bytes(bitmap, "little") >> first % 8 & all_valid != all_valid
 
 
-def _describe(schema: Any, array: Any, offset: int = 0, length: int | None = None) -> ArrowColumn:
-    """Turn a pair of structures into values; `offset` and `length` are those of the struct around it."""
-    form = _text(schema.format)
+def _describe(
+    schema: Any, array: Any, offset: int = 0, length: int | None = None, depth: int = 0
+) -> ArrowColumn:
+    """Turn a pair of structures into values; `offset` and `length` are those of the struct around it.
+
+    Raises:
+        ValueError: they contradict each other.
+    """
+    name, form = _text(schema.name), _text(schema.format)
     own = array.offset + offset
     rows = array.length if length is None else length
-    addresses = [array.buffers[number] or 0 for number in range(array.n_buffers)]
-    has_bitmap = bool(addresses) and form != "n" and not form.startswith(("+r", "+u"))
-    inner = (own, rows) if form == "+s" else (0, None)
-    children = tuple(
-        _describe(schema.children[number].contents, array.children[number].contents, *inner)
-        for number in range(array.n_children)
-    )
+    if min(array.length, array.offset) < 0 or max(array.length, array.offset, own + rows) > _MOST_ITEMS:
+        raise ValueError(f"column {name!r} of the table has {array.length} rows from {array.offset} on")
+    if array.length < offset + rows:
+        raise ValueError(f"column {name!r} has {array.length} rows, of which {offset + rows} are to be read")
+    addresses = _buffers(schema, array, name, form)
+    has_bitmap = bool(addresses)
+    inner: tuple[int, int | None] = (own, rows) if form == "+s" else (0, None)
+    children: tuple[ArrowColumn, ...] = ()
+    if form in _BUFFERS or form.startswith("+w:"):
+        pairs = zip(_children(schema, array.n_children), _children(array), strict=True)
+        children = tuple(
+            _describe(type_, data, *inner, depth + 1) for type_, data in pairs if depth < _DEEPEST
+        )
     dictionary = None
-    if schema.dictionary:
-        dictionary = _describe(schema.dictionary.contents, array.dictionary.contents)
+    if bool(schema.dictionary) != bool(array.dictionary):
+        raise ValueError(f"column {name!r} has a dictionary in its type or in its data, but not in both")
+    if schema.dictionary and depth < _DEEPEST:
+        dictionary = _describe(schema.dictionary.contents, array.dictionary.contents, depth=depth + 1)
     return ArrowColumn(
-        _text(schema.name),
+        name,
         form,
         rows,
         own,
         addresses[0] if has_bitmap and array.null_count else 0,
-        tuple(addresses[1:]) if has_bitmap else tuple(addresses),
-        ctypes.cast(array.buffers, ctypes.c_void_p).value or 0,
+        tuple(addresses[1:]),
         children,
         dictionary,
     )
+
+
+def _buffers(schema: Any, array: Any, name: str, form: str) -> list[int]:
+    """The addresses of an array's buffers: the bitmap first, and each is there if it is needed."""
+    count = _BUFFERS.get(form) or _BUFFERS.get(form[:3]) or _BUFFERS.get(form[:2])
+    if not count:
+        return []
+    if not count <= array.n_buffers <= _MOST_BUFFERS or not array.buffers:
+        raise ValueError(
+            f"column {name!r} has {array.n_buffers} buffers; the type {type_name(form)} has {count}"
+        )
+    if form in ("vz", "vu"):
+        count = array.n_buffers
+    addresses = [array.buffers[number] or 0 for number in range(count)]
+    # Behind the bitmap: numbers, offsets, views, sizes of lists. Bytes may be missing where there are none.
+    needed = addresses[1:] if form in ("+vl", "+vL") else addresses[1:2]
+    if form in ("vz", "vu") and count > 3:  # the sizes of the data buffers
+        needed.append(addresses[-1])
+    if array.length and form != "w:0" and not all(needed):
+        raise ValueError(
+            f"column {name!r} of the table has {array.length} rows, but a buffer of it is missing"
+        )
+    return addresses
+
+
+def _children(structure: Any, wanted: int | None = None) -> list[Any]:
+    """The structures below one.
+
+    Raises:
+        ValueError: there are not as many as wanted, or one is missing.
+    """
+    count = structure.n_children
+    if count < 0 or (wanted is not None and count != wanted):
+        raise ValueError(f"an array of the table has {wanted} parts, and its type has {count}")
+    pointers = [structure.children[number] for number in range(count)]
+    if not all(pointers):
+        raise ValueError("a part of the table is missing")
+    return [pointer.contents for pointer in pointers]
+
+
+def _well_formed(data: Any) -> Any:
+    """The same data, but seen to have buffers as large as their offsets say, where their library can tell.
+
+    That of pyarrow can, and must be asked: it reads files and messages without a look at what is in them. It does not
+    take long, for only the ends of buffers are looked at.
+
+    Raises:
+        ValueError: they have not.
+    """
+    kind = type(data)
+    if kind.__module__.partition(".")[0] != "pyarrow":
+        return data
+    if hasattr(data, "validate"):
+        _validate(data)
+    elif hasattr(data, "read_next_batch"):
+        return kind.from_batches(data.schema, map(_validate, data))
+    return data
+
+
+def _validate(data: Any) -> Any:
+    try:
+        data.validate()
+    except ValueError as error:
+        raise ValueError(f"the table is damaged: {error}") from error
+    return data
 
 
 def _text(data: bytes | None) -> str:

@@ -24,9 +24,10 @@ from penstock.records._columns_cy import (
     SIZES_64,
     VIEWS,
     BytesColumn,
-    IntColumn,
 )
-from penstock.records._rows_cy import HeadersColumn, Rows
+from penstock.records._headers_cy import HeadersColumn
+from penstock.records._numbers_cy import IntColumn
+from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowChunk, ArrowColumn, ArrowSource, type_name
 
 _BYTES = {
@@ -123,8 +124,14 @@ def _rows(chunk: ArrowChunk, numbers: dict[str, int]) -> Rows:
 
 def _bytes_column(part: str, column: ArrowColumn, owner: object) -> BytesColumn:
     if column.dictionary is not None:
+        width = _WIDTHS.get(column.format)
+        if not width:
+            raise TypeError(
+                f"column {column.name!r} has a dictionary with codes that are {type_name(column.format)}"
+            )
         words = _bytes_column(part, column.dictionary, owner)
-        return BytesColumn(DICTIONARY, column, 0, IntColumn(column, _WIDTHS[column.format], 1, owner), words)
+        codes = IntColumn(column, width, 1, owner, smallest_is_null=False)
+        return BytesColumn(DICTIONARY, column, 0, codes, words)
     kind = FIXED if column.format.startswith("w:") else _BYTES.get(column.format)
     if kind is None:
         raise TypeError(
@@ -147,12 +154,12 @@ def _int_column(part: str, column: ArrowColumn, owner: object) -> IntColumn:
             f"column {column.name!r} cannot be the {part}: it must hold {wanted}, and is "
             f"{type_name(column.format)}. Cast it, or name another column with {part}=."
         )
-    return IntColumn(column, width, times, owner)
+    return IntColumn(column, width, times, owner, smallest_is_null=False)
 
 
 def _headers_column(column: ArrowColumn, owner: object) -> HeadersColumn:
     kind = FIXED if column.format.startswith("+w:") else _LISTS.get(column.format)
-    entries = column.children[0] if kind is not None else None
+    entries = column.children[0] if kind is not None and column.children else None
     if entries is None or entries.format != "+s" or len(entries.children) != 2:
         raise TypeError(
             f"column {column.name!r} cannot be the headers: it must hold maps, or lists of structs with the fields key "

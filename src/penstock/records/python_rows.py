@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.records._batch_cy import encode_headers
-from penstock.records._columns_cy import NULL, POINTERS, BytesColumn, IntColumn
-from penstock.records._rows_cy import HeadersColumn, Rows
+from penstock.records._columns_cy import POINTERS, BytesColumn
+from penstock.records._headers_cy import HeadersColumn
+from penstock.records._numbers_cy import NULL, IntColumn
+from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowColumn
 from penstock.types import Header, HeadersLike, ProducerRecord, as_headers
 
@@ -167,5 +169,5 @@ def _numbers(name: str, numbers: Iterable[int | None], count: int) -> list[int |
 def _int_column(numbers: Sequence[int | None]) -> IntColumn:
     memory = array("q", [NULL if number is None else number for number in numbers])
     address, length = memory.buffer_info()
-    layout = ArrowColumn("", "l", length, 0, 0, (address,), 0, (), None)
+    layout = ArrowColumn("", "l", length, 0, 0, (address,), (), None)
     return IntColumn(layout, 8, 1, memory)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.errors import KafkaError, RecordTooLargeError
+from penstock.errors import DamagedRowError, KafkaError, RecordTooLargeError
+from penstock.records.moments import moment_text
 from penstock.types import RowErrors
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ ERROR_HEADER: Final = "penstock.error"
 TOPIC_HEADER: Final = "penstock.topic"
 PARTITION_HEADER: Final = "penstock.spark.partition"
 ROW_HEADER: Final = "penstock.spark.row"
+TIMESTAMP_HEADER: Final = "penstock.timestamp"
+WANTED_PARTITION_HEADER: Final = "penstock.partition"
 VALUE_SIZE_HEADER: Final = "penstock.value.size"
 KEY_SIZE_HEADER: Final = "penstock.key.size"
 HEADERS_LEFT_OUT_HEADER: Final = "penstock.headers.left.out"
@@ -100,14 +103,20 @@ class DeadLetters:
         )
 
     def _letter(self, batch: pa.RecordBatch, number: int, error: Exception, first_row: int) -> _Letter:
-        headers, left_out = _headers(batch, number)
-        topic = self._topic.encode() if self._topic is not None else _topic(batch, number)
+        is_damaged = isinstance(error, DamagedRowError)
+        topic = None if self._topic is None else self._topic.encode()
+        if topic is None and not is_damaged:
+            topic = _topic(batch, number)
         about: list[Header] = [
             (ERROR_HEADER, str(error).encode()[:_LONGEST_ERROR]),
             (TOPIC_HEADER, topic),
             (PARTITION_HEADER, str(self._spark_partition).encode()),
             (ROW_HEADER, str(first_row + number).encode()),
+            *_numbers(batch, number),
         ]
+        if is_damaged:  # Arrow would read whatever memory the row names
+            return _Letter(None, None, [], about)
+        headers, left_out = _headers(batch, number)
         if left_out:
             about.append((HEADERS_LEFT_OUT_HEADER, str(left_out).encode()))
         letter = _Letter(_view(batch, "key", number), _view(batch, "value", number), headers, about)
@@ -200,6 +209,15 @@ def _view(batch: pa.RecordBatch, column: str, number: int) -> memoryview | None:
 def _topic(batch: pa.RecordBatch, number: int) -> bytes | None:
     view = _view(batch, "topic", number)
     return None if view is None else bytes(view)
+
+
+def _numbers(batch: pa.RecordBatch, number: int) -> Iterator[Header]:
+    """The timestamp and the partition that a row has: the record for it has others."""
+    names = batch.schema.names
+    if "timestamp" in names and (cell := batch.column("timestamp")[number]).is_valid:
+        yield TIMESTAMP_HEADER, moment_text(cell.value, cell.type.unit).encode()
+    if "partition" in names and (cell := batch.column("partition")[number]).is_valid:
+        yield WANTED_PARTITION_HEADER, str(cell.as_py()).encode()
 
 
 def _headers(batch: pa.RecordBatch, number: int) -> tuple[list[Header], int]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadRowsError, BulkDeliveryError, KafkaError
+from penstock.errors import BadRowsError, BulkDeliveryError, DamagedRowError, KafkaError
 from penstock.spark.checksum import Checksum
 from penstock.spark.dead_letters import DeadLetters
 from penstock.spark.options import SinkOptions
@@ -121,7 +121,7 @@ class PartitionSender:
         left = error.count - sum(entry.count for entry in named)
         more = f"; and {left} more" if left > 0 else ""
         topic = self._topic
-        if topic is None and named:
+        if topic is None and named and not isinstance(named[0].error, DamagedRowError):
             topic = _try_topic_of(batch, named[0].first_row)
         return BadRowsError(
             f"{error.count} row{'s' if error.count > 1 else ''} of partition {self._spark_partition} of the DataFrame "

@@ -9,10 +9,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from penstock._refusals import noting_refusals
-from penstock.errors import BadRowsError, BulkDeliveryError, KafkaError
+from penstock.errors import BadRowsError, BulkDeliveryError, DamagedRowError, KafkaError
+from penstock.records._columns_cy import LIES
 from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowSource
 from penstock.records.arrow_rows import ColumnNames, arrow_rows
+from penstock.records.moments import moment_text
 from penstock.records.python_rows import ManyRecords
 from penstock.testing.mock_delivery import MockDelivery
 from penstock.testing.mock_outbox import PendingRecord
@@ -222,8 +224,14 @@ def _record(topic: str | None, rows: Rows, row: int) -> ProducerRecord:
 
     Raises:
         ValueError: it cannot be one.
+        DamagedRowError: it contradicts itself.
     """
-    if rows.size_bound(row) < 0:
+    size = rows.size_bound(row)
+    if size == LIES or (rows.topic is not None and rows.wrong_part(row) == "topic"):
+        raise DamagedRowError(
+            f"the table contradicts itself: the {rows.wrong_part(row)} lies outside of the data"
+        )
+    if size < 0:
         raise ValueError("a header is null, or its name is null or not UTF-8")
     if topic is None:
         name = rows.topic.get(row)
@@ -231,4 +239,7 @@ def _record(topic: str | None, rows: Rows, row: int) -> ProducerRecord:
             raise ValueError(f"the topic is null, or a name that no topic can have: {name!r}")
         topic = name.decode()
     value, key, headers, partition, timestamp = rows.record(row)
+    if timestamp is not None and timestamp < 0:
+        given = moment_text(rows.timestamp.as_given(row), rows.timestamp.unit)
+        raise ValueError(f"the timestamp is before 1970, or too large: {given}")
     return ProducerRecord(topic, value, key, headers, partition, timestamp)
