@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sink.support import QUERY, Crash, Driver, World, abort_from_elsewhere, content_in_order
 
+from penstock.control import complete_transaction
 from penstock.control.producing import KeyValue
 from penstock.errors import RestoredCheckpointError
 from penstock.records.compression import GZIP, codec, decompress
@@ -105,6 +106,12 @@ def test_a_decision_is_read_and_knows_the_rows_of_its_own_batch_only(name: str) 
         contents={fields["query"]: Content(fields["rows"])},
         forgotten=0,
     )
+
+
+@pytest.mark.parametrize(("queries", "forgotten"), [(15, 0), (16, 1)])
+def test_a_full_head_of_then_may_have_forgotten_queries(queries: int, forgotten: int) -> None:
+    values = json.loads(value_of("decision")) | {"last_decided": {f"q{n}": n for n in range(queries)}}
+    assert records.parse_decision(json.dumps(values).encode()).forgotten == forgotten
 
 
 def test_handles_are_read_and_have_the_checksum_of_then() -> None:
@@ -283,3 +290,13 @@ def test_decisions_of_both_releases_may_follow_each_other(world: World) -> None:
     first.batch(8, {0: ["d"]})
     assert world.driver().batch(8, {0: ["d"]}).skipped
     assert world.visible() == [*ALL, "d"]
+
+
+def test_a_transaction_that_the_first_release_wrote_down_is_ended(world: World) -> None:
+    (message, _) = decide_with_first_release(world)
+    assert isinstance(message, Written)
+    known = json.loads(bytes.fromhex(HANDLES["task-0"]["hex"]))
+    values = json.loads(message.handle.transaction.to_json())
+    text = json.dumps({name: values[name] for name in known}, separators=(",", ":"))
+    complete_transaction(TransactionHandle.from_json(text), config=world.config)
+    assert world.visible() == ["a", "b"]

@@ -35,6 +35,7 @@ FORMAT: Final = 1
 MAX_CHUNK_BYTES: Final = 512 * 1024
 MAX_QUERIES: Final = 128  # some 100 bytes each in the head of every decision
 MAX_PREVIOUS_OWNERS: Final = 16
+_FIRST_MAX_QUERIES: Final = 16  # of heads that do not say how many they have forgotten
 
 # How the keys of this format begin; then come the digits of the sink's key, and a quotation mark.
 _KEY_BEGIN: Final = b'{"format":1,"sink":"'
@@ -363,8 +364,15 @@ def parse_decision(raw: bytes) -> Decision:
             values.number("chunks", 0),
             values.numbers_by_text("last_decided"),
             contents=_parse_contents(values, query_id, rows),
-            forgotten=values.number("forgotten", 0) if values.has("forgotten") else 0,
+            forgotten=_parse_forgotten(values),
         )
+
+
+def _parse_forgotten(values: Fields) -> int:
+    """How many queries were forgotten; a head without the field does not count them, and may have if it is full."""
+    if values.has("forgotten"):
+        return values.number("forgotten", 0)
+    return int(len(values.numbers_by_text("last_decided")) >= _FIRST_MAX_QUERIES)
 
 
 def _parse_contents(values: Fields, query_id: str, rows: int) -> dict[str, Content]:

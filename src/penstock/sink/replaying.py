@@ -112,7 +112,7 @@ def changed_error(
         "Spark has planned the batch anew"
     )
     return RestoredCheckpointError(
-        f"{_name(batch)} {found}: {', or '.join(causes)}. Nothing was written. {way_out}If it is the checkpoint, go on "
+        f"{_name(batch)} {found}: {', or '.join(causes)}. Nothing was written. {way_out}To mend the checkpoint, go on "
         "with the newest one; or set onRestoredCheckpoint=rewrite, and the batch is written a second time, with the "
         "rows that it has now"
     )
