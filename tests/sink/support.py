@@ -123,7 +123,7 @@ class Driver:
         return report
 
     def abort(self, messages: list[Message | None], batch_id: int = 0, plan: BatchPlan | None = None) -> bool:
-        aborted: bool = self.run(abort_steps(self.settings, messages, batch_id, plan))
+        aborted: bool = self.run(abort_steps(self.settings, messages, batch_id, plan, self.identity))
         return aborted
 
     def batch(

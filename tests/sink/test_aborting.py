@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 from sink.support import BATCH_QUERY_ID, Crash, Driver, World, open_task
 
+from penstock import Producer
 from penstock.sink import BatchPlan, Message, Slots, inspect_sinks
-from penstock.sink.effects import AppendInTransaction, EndAll, EndTransaction
+from penstock.sink.effects import AppendInTransaction, EndAll, EndTransaction, FenceAll, ListOngoing, Pause
 
 
 def two_tasks(driver: Driver) -> tuple[BatchPlan, list[Message | None]]:
@@ -17,11 +18,12 @@ def two_tasks(driver: Driver) -> tuple[BatchPlan, list[Message | None]]:
 
 def test_a_batch_that_was_not_decided_is_aborted(world: World) -> None:
     driver = world.driver()
-    plan, messages = two_tasks(driver)
+    _, messages = two_tasks(driver)
     assert driver.abort([messages[0], None], 0)
-    assert len(world.ongoing()) == (0 if plan.stamp.coordinator.joins_by_writing else 1)
-    assert driver.abort(messages, 0)
-    assert driver.abort(messages, 0)  # as often as it takes
+    assert world.ongoing() == []
+    assert (
+        driver.abort(messages, 0) is False
+    )  # nothing can be decided with it any more, so that it is not known
     assert world.ongoing() == []
     driver.batch(0, {0: ["0"], 1: ["1"]})
     assert world.visible() == ["0", "1"]
@@ -48,12 +50,76 @@ def test_a_one_off_run_that_fails_or_has_no_rows_leaves_nothing_in_the_log(world
         assert inspect_sinks(world.config) == []
 
 
-def test_without_messages_nothing_is_asked(world: World) -> None:
+def test_a_query_that_is_stopped_before_a_task_has_ended_leaves_nothing_open(world: World) -> None:
+    """Spark asks a writer that has no plan, in another process than the one that planned."""
+    driver = world.driver()
+    driver.batch(0, {0: ["a"]})
+    plan = driver.prepare()
+    running = [open_task(driver, plan, number, "never seen", Slots()) for number in range(2)]
+    stopped = driver.replaced()
+    assert stopped.abort([None, None], 1)
+    assert world.ongoing() == []
+    for producer in running:
+        producer.close(0)
+    driver.batch(1, {0: ["b"]})
+    assert world.visible() == ["a", "b"]
+
+
+def test_a_task_that_begins_while_the_batch_is_given_up_is_ended_too(world: World) -> None:
+    driver = world.driver()
+    plan = driver.prepare()
+    late: list[Producer] = []
+
+    def begin(effect: object) -> None:
+        if isinstance(effect, Pause) and len(late) < 3:
+            late.append(open_task(driver, plan, 0, "late", Slots()))
+
+    driver.before = begin
+    assert driver.abort([None], 0)
+    assert len(late) == 3
+    assert world.ongoing() == []
+    for producer in late:
+        producer.close(0)
+
+
+def test_no_wait_for_tasks_that_have_all_ended(world: World) -> None:
+    driver = world.driver()
+    _, messages = two_tasks(driver)
+    driver.seen.clear()
+    assert driver.abort(messages, 0)
+    assert not any(isinstance(effect, Pause) for effect in driver.seen)
+
+
+def test_a_driver_that_does_not_own_the_sink_gives_nothing_up(world: World) -> None:
+    """Its batch came to nothing when another driver took over, and that one has begun a batch of its own."""
+    old, new = world.driver(), world.driver()
+    assert old.abort([None], 0) is False  # it has planned nothing at all
+    old.prepare()
+    plan = new.prepare()
+    messages: list[Message | None] = [new.task(plan, 0, 0, ["a"])]
+    old.seen.clear()
+    assert old.abort([None], 0) is False
+    assert not any(isinstance(effect, EndAll | FenceAll | EndTransaction) for effect in old.seen)
+    new.commit(messages, 0)
+    assert world.visible() == ["a"]
+
+
+def test_a_batch_that_is_planned_meanwhile_is_not_hit(world: World) -> None:
+    """The process that gives up the batch before may be slow, when Spark has begun the next one."""
     driver = world.driver()
     driver.prepare()
-    driver.seen.clear()
-    assert driver.abort([None, None], 0)
-    assert driver.seen == []
+    other = driver.replaced()
+    messages: list[Message | None] = []
+
+    def overtake(effect: object) -> None:
+        if isinstance(effect, ListOngoing):
+            driver.before = lambda _: None
+            messages.append(other.task(other.prepare(), 0, 0, ["a"]))
+
+    driver.before = overtake
+    driver.abort([None], 0)
+    other.commit(messages, 0)
+    assert world.visible() == ["a"]
 
 
 def test_a_decision_that_was_begun_is_aborted_first(world: World) -> None:

@@ -24,7 +24,7 @@ from penstock.errors import (
 )
 from penstock.protocol.messages import PRODUCE
 from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, prepare
-from penstock.spark import cluster_check, producer_cache
+from penstock.spark import cluster_check, producer_cache, task_write
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.partition_sender import PartitionSender
@@ -399,3 +399,28 @@ def test_the_same_name_on_another_cluster_is_another_sink(kafka: FakeKafka) -> N
         end(there, write_exactly_once(there, plan(there), SparkTask(0, QUERY, 0), [batch("b")]))
         assert visible(other) == [b"b"]
         producer_cache.forget_producer(list(producer_cache._producers.values())[-1])
+
+
+def open_transactions(kafka: FakeKafka) -> list[str]:
+    with kafka.locked() as cluster:
+        return [txn.transactional_id for txn in cluster.transactions if txn.state is TxnState.ONGOING]
+
+
+def test_a_task_that_spark_has_given_up_aborts_its_own_transaction(
+    kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was slow, its query was stopped meanwhile, and its process goes on."""
+    monkeypatch.setattr(task_write, "LONG_TASK_SECONDS", 0.0)
+    settings = options(kafka)
+    before = plan(settings)
+
+    def slow_rows() -> Iterator[pa.RecordBatch]:
+        assert abort(sink_settings(settings), [None], 0)  # on the driver, by a writer that has no plan
+        yield batch("a", "b")
+
+    with pytest.raises(SinkSupersededError, match="it was stopped"):
+        write_exactly_once(settings, before, SparkTask(0, QUERY, 0), slow_rows())
+    assert open_transactions(kafka) == []
+    end(settings, write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a", "b")]))
+    assert visible(kafka) == [b"a", b"b"]
+    assert open_transactions(kafka) == []

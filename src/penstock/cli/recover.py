@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Any
 from penstock._escaping import escaped
 from penstock._redaction import is_secret_name
 from penstock.cli.first_look import look, patience_of
+from penstock.cli.left_over import (
+    end_all,
+    left_over_advice,
+    left_over_json,
+    left_over_lines,
+    what_would_be_ended,
+)
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
 from penstock.control import ControlClient
 from penstock.errors import DecidedDataLostError, KafkaError, TransactionUnknownError
@@ -49,6 +56,7 @@ examples:
   penstock recover -b kafka:9092 --sink-id checkpoints/orders     finish that streaming query's batch
   penstock recover -b kafka:9092 --sink-id batch --run-id orders-2026-11-14
   penstock recover -b kafka:9092 --all --json                     for scripts
+  penstock recover -b kafka:9092 --abort-left-over                what dead drivers have left open; --yes ends it
 """
 
 
@@ -80,6 +88,13 @@ def add_parser(subparsers: SubParsers) -> None:
         "what is lost is shown",
     )
     parser.add_argument(
+        "--abort-left-over",
+        action="store_true",
+        help="show the open transactions in no decision that could be ended now: those of drivers that were replaced "
+        "or have ended; of a named sink also where that cannot be told from here. With --yes they are ended",
+    )
+    parser.add_argument("--yes", action="store_true", help="with --abort-left-over: end what it shows")
+    parser.add_argument(
         "--decision-topic",
         metavar="TOPIC",
         default=DEFAULT_LOG_TOPIC,
@@ -103,8 +118,11 @@ def run(args: argparse.Namespace) -> int:
             found = inspect_log(client, key, log_topic=args.decision_topic)
         if key is not None and not found.sinks:
             raise CommandError(_not_found(args, key))
-        changes = not args.show and (key is not None or args.all)
+        changes = not args.show and not args.abort_left_over and (key is not None or args.all)
         failed: dict[str, KafkaError] = {}
+        if args.abort_left_over and args.yes:
+            failed = end_all(client, found.sinks, args.decision_topic, _say, named=key is not None)
+            found = inspect_log(client, key, log_topic=args.decision_topic)
         if changes:
             failed = _roll_all(client, found.sinks, args)
             found = inspect_log(client, key, log_topic=args.decision_topic)
@@ -115,6 +133,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         nothing = f"No sink has written to {args.decision_topic} yet: there is nothing to do."
         print(describe(states, _command(args), failed) if states else nothing)
+    if args.abort_left_over and not args.yes:
+        again = f"{_command(args)} {'' if key is None else f'--sink-key {key} '}--abort-left-over"
+        _say_lines(what_would_be_ended(states, named=key is not None, command=again))
     _say_strays(found, args.decision_topic)
     for error in failed.values():
         _say(f"penstock: {error}")
@@ -124,6 +145,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen_key(args: argparse.Namespace) -> str | None:
+    if args.yes and not args.abort_left_over:
+        raise CommandError("--yes is for --abort-left-over")
+    if args.abort_left_over and (args.show or args.accept_loss):
+        raise CommandError("--abort-left-over does not go with --show or --accept-loss")
     if args.run_id is not None and args.sink_id is None:
         raise CommandError(
             "--run-id says which run of a sink is meant: give --sink-id as well (of a batch job: batch)"
@@ -244,10 +269,7 @@ def _advice(state: SinkState, command: str, failure: KafkaError | None) -> list[
             "               sink's next start or after the transaction's time-out",
         ]
     if state.left_over:
-        return [
-            "  to do        nothing: they are aborted by themselves, at the latest after their time-out (the option",
-            "               transactionTimeout, 15 minutes unless set)",
-        ]
+        return left_over_advice(state, command)
     return ["  to do        nothing"]
 
 
@@ -293,12 +315,7 @@ def _lines(state: SinkState) -> list[str]:
         lines.append(
             "  deciding     a decision is being written now, or its driver died over it and it will be aborted"
         )
-    if state.left_over:
-        lines.append(
-            f"  left over    {counted(len(state.left_over), 'open transaction')} in no decision: of a batch that runs "
-            "now, or of one that came to nothing"
-        )
-    return lines
+    return lines + left_over_lines(state)
 
 
 def _decision_lines(decision: DecisionState) -> list[str]:
@@ -356,6 +373,7 @@ def as_json(state: SinkState) -> Mapping[str, Any]:
             ],
         },
         "leftOver": [left.transactional_id for left in state.left_over],
+        "openTransactions": left_over_json(state),
     }
 
 
@@ -366,6 +384,11 @@ def _key(text: str) -> str:
             f"{text!r} is not a key of 16 hex digits; a name is given with --sink-id"
         )
     return key
+
+
+def _say_lines(text: str) -> None:
+    for line in text.splitlines():
+        _say(f"penstock: {line}")
 
 
 def _say(message: str) -> None:

@@ -62,6 +62,7 @@ def init_producer_id(
     transactional_id: str,
     timeout_ms: int,
     *,
+    expected: tuple[int, int] | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> Initialized:
     """Take over a transactional id: fence whoever has it, and abort what it has open.
@@ -72,12 +73,16 @@ def init_producer_id(
         client: an open client.
         transactional_id: which one.
         timeout_ms: the age at which the coordinator aborts a transaction of it.
+        expected: producer id and epoch that the id must have; with another one the coordinator refuses. But it aborts a
+            transaction that is open, whoever has begun it: look before.
         timeout: seconds.
 
     Raises:
         KafkaError: the coordinator refused, or did not answer in time.
     """
-    body = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+    body: dict[str, Any] = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+    if expected is not None:
+        body["producer_id"], body["producer_epoch"] = expected
     request = SchemaRequest.of(INIT_PRODUCER_ID, body)
     answer = client.run(ask_until_answered(CoordinatorOf(transactional_id), request), timeout)
     return Initialized(answer["producer_id"], answer["producer_epoch"], client.end_txn_version(timeout))

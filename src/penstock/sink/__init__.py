@@ -14,7 +14,7 @@ import importlib as _importlib
 import typing as _typing
 
 from penstock.sink.content import Content
-from penstock.sink.driver_identity import DriverIdentity
+from penstock.sink.driver_identity import DriverIdentity, Life
 from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
 from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity, Repair
 from penstock.sink.reports import (
@@ -32,7 +32,7 @@ from penstock.sink.task_side import Admission, Slots, admit, open_transaction, p
 
 if _typing.TYPE_CHECKING:
     from penstock.sink.faces import abort, commit, driver_client, prepare
-    from penstock.sink.recovering import inspect_log, inspect_sinks, roll_forward
+    from penstock.sink.recovering import end_left_over, inspect_log, inspect_sinks, roll_forward
 
 __all__ = [
     "BATCH_QUERY_ID",
@@ -46,6 +46,7 @@ __all__ = [
     "Execution",
     "ExecutionStamp",
     "HandleState",
+    "Life",
     "LogState",
     "Message",
     "Nothing",
@@ -65,6 +66,7 @@ __all__ = [
     "admit",
     "commit",
     "driver_client",
+    "end_left_over",
     "inspect_log",
     "inspect_sinks",
     "open_transaction",
@@ -79,6 +81,7 @@ _WHEN_ASKED_FOR = {
     "abort": "penstock.sink.faces",
     "commit": "penstock.sink.faces",
     "driver_client": "penstock.sink.faces",
+    "end_left_over": "penstock.sink.recovering",
     "inspect_log": "penstock.sink.recovering",
     "inspect_sinks": "penstock.sink.recovering",
     "prepare": "penstock.sink.faces",

@@ -5,8 +5,17 @@ Spark calls abort() also after a commit() that raised, with all handles: whether
 So the coordinator is asked. Only while it has the very identity that could have decided, unused, or agrees to abort
 what was begun with it, the batch is undecided for good. Otherwise everything is left to the next start.
 
-Tasks that failed or were cancelled hand over no handle, and readers wait for what they hold open. It is looked for
-before the coordinator is asked: as no later execution has begun by then, none of its transactions can be hit.
+Then its identity is made void: nobody can decide with it any more, and a task that comes to its end later sees that it
+is not wanted (`task_side`).
+
+Tasks that failed or were cancelled hand over no handle, and readers wait for what they hold open. It is looked for, and
+then whether the coordinator's id is still as we have left it: if so, no later execution had begun, and none of its
+transactions can be hit. Spark cancels tasks while abort() runs already, and some of them begin or go on for a moment:
+so there is a second look, and more as long as something is found.
+
+In a streaming query Spark calls abort() on a writer that knows nothing of the execution. If no task has ended, nobody
+else tells, either. Then it is the one that the coordinator has now, provided that this driver owns the sink: Spark
+plans the next one only after abort() has returned, and kills the process of one that it does not wait for any more.
 """
 
 from __future__ import annotations
@@ -17,15 +26,36 @@ from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
 from penstock.sink.cleaning import abort_left_over, fence_left_over, find_left_over
 from penstock.sink.committing import forget
-from penstock.sink.effects import Describe, Effects, EndAll, EndTransaction, Note, Reached
+from penstock.sink.driver_identity import DriverIdentity
+from penstock.sink.effects import (
+    Describe,
+    Effects,
+    EndAll,
+    EndTransaction,
+    EndTxnVersion,
+    InitProducer,
+    Note,
+    Pause,
+    Reached,
+    ReadLog,
+)
+from penstock.sink.log_view import SinkView
 from penstock.sink.messages import Message, sort_out
-from penstock.sink.plan import BatchPlan, ExecutionStamp
+from penstock.sink.names import coordinator_id
+from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
-from penstock.sink.writing import is_ours
+from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, is_ours
 from penstock.transaction_handle import TransactionHandle
 
+# Spark waits 2 s for a task that it cancels, then kills its process.
+_LOOK_AGAIN_SECONDS = 0.25
+_MOST_LOOKS = 20
+
 _EMPTY, _ONGOING = "Empty", "Ongoing"
+_ABORTED = ("PrepareAbort", "CompleteAbort")
+
+Described = Mapping[str, TransactionDescription | None]
 
 
 def abort_steps(
@@ -33,53 +63,114 @@ def abort_steps(
     messages: Iterable[Message | None],
     batch_id: int,
     plan: BatchPlan | None = None,
+    driver: DriverIdentity | None = None,
 ) -> Effects[bool]:
     """Give a batch up; whether its transactions were aborted, and not left to the next start.
 
     Args:
         settings: the sink.
-        messages: of the tasks that have ended well.
+        messages: of the tasks that have ended well; None for each of the others.
         batch_id: of the batch.
         plan: that of the execution, where it is at hand: perhaps no task has a message.
+        driver: who gives the batch up: where there is neither a message nor a plan, the execution is the one that this
+            driver has planned last.
     """
-    batch = sort_out(messages, settings.sink_key, batch_id)
+    given = list(messages)
+    batch = sort_out(given, settings.sink_key, batch_id)
     handles = tuple(each.transaction for each in batch.handles if not each.transaction.empty)
     stamp = batch.stamp if batch.stamp is not None or plan is None else plan.stamp
+    if stamp is None and driver is not None:
+        stamp = yield from _present_execution(settings.sink_key, driver)
     if stamp is None:
-        return True
-    identity = stamp.coordinator
-    left_over = yield from _find_left_over(settings, stamp, handles)
-    described: Mapping[str, TransactionDescription | None] = yield Describe((identity.transactional_id,))
-    found = described[identity.transactional_id]
-    if found is None or not is_ours(found, identity) or found.state not in (_EMPTY, _ONGOING):
+        return False
+    try:
+        void = yield from _make_void(stamp.coordinator)
+    except KafkaError as error:
+        yield Note(
+            f"batch {batch_id} may be decided, so its transactions are left to the next start: {error}"
+        )
+        return False
+    if void is None:
         yield Note(f"batch {batch_id} may be decided, so its transactions are left to the next start")
         return False
-    if found.state == _ONGOING:
-        try:
-            yield EndTransaction(identity, commit=False)
-        except KafkaError as error:
-            yield Note(
-                f"batch {batch_id} may be decided, so its transactions are left to the next start: {error}"
-            )
-            return False
     if handles:
         yield EndAll(handles, commit=False)
-    if identity.joins_by_writing:
-        yield from abort_left_over(left_over)
-    else:
-        yield from fence_left_over(left_over)
+    yield from _end_left_over(stamp, void, handles, look_again=None in given or not given)
     if settings.one_off:
         yield from forget(settings.sink_key)
     yield Reached(Step.ABORTED, {"batch_id": batch_id})
     return True
 
 
-def _find_left_over(
-    settings: SinkSettings, stamp: ExecutionStamp, handles: tuple[TransactionHandle, ...]
-) -> Effects[tuple[TransactionHandle, ...]]:
-    # In the older protocol an abort shuts nobody out who still writes, and in a streaming query the ids are used again.
-    if not settings.is_batch_job and not stamp.coordinator.joins_by_writing:
-        return ()
+def _make_void(identity: ProducerIdentity) -> Effects[ProducerIdentity | None]:
+    """See to it that nothing is ever decided with an identity: the next one of its id; None when something may be."""
+    name = identity.transactional_id
+    described: Described = yield Describe((name,))
+    found = described[name]
+    if found is None or found.producer_id != identity.producer_id:
+        return None
+    # In the newer protocol the end of a transaction raises the epoch.
+    epoch_after_end = identity.epoch + identity.joins_by_writing
+    expected = identity.epoch
+    if is_ours(found, identity) and found.state == _ONGOING:
+        yield EndTransaction(identity, commit=False)
+        expected = epoch_after_end
+    elif found.state in _ABORTED and found.producer_epoch == epoch_after_end:
+        expected = epoch_after_end  # commit() has given its decision up
+    elif not is_ours(found, identity) or found.state != _EMPTY:
+        return None
+    # Expected, or it would be taken from another driver that has come in since we looked.
+    void: ProducerIdentity = yield InitProducer(
+        name, COORDINATOR_TIMEOUT_MS, (identity.producer_id, expected)
+    )
+    return void
+
+
+def _present_execution(sink_key: str, driver: DriverIdentity) -> Effects[ExecutionStamp | None]:
+    """The execution that the driver has planned last; None when the sink is not its own."""
+    name = coordinator_id(sink_key)
+    described: Described = yield Describe((name,))
+    found = described[name]
+    if found is None:
+        return None
+    view: SinkView = yield ReadLog(sink_key)
+    if view.owner is None or not view.owner.covers(driver, found.producer_id):
+        return None
+    version: int = yield EndTxnVersion()
+    identity = ProducerIdentity(name, found.producer_id, found.producer_epoch, version)
+    return ExecutionStamp(sink_key, Execution(view.owner.generation, found.producer_epoch), identity)
+
+
+def _end(stamp: ExecutionStamp, left_over: tuple[TransactionHandle, ...]) -> Effects[None]:
+    if stamp.coordinator.joins_by_writing:
+        yield from abort_left_over(left_over)
+    else:
+        # In the older protocol an abort does not shut out a task that still writes, and brokers before 3.6 would take
+        # what it writes then, for ever open. The worker of a task that did not end well never uses its id again.
+        yield from fence_left_over(left_over)
+
+
+def _end_left_over(
+    stamp: ExecutionStamp,
+    void: ProducerIdentity,
+    handles: tuple[TransactionHandle, ...],
+    *,
+    look_again: bool,
+) -> Effects[None]:
+    """End what tasks without a handle have open, as far as it can be done now; also what begins while tasks end."""
+    name = void.transactional_id
     known = frozenset(handle.transactional_id for handle in handles)
     generation, version = stamp.execution.generation, stamp.coordinator.end_txn_version
-    return (yield from find_left_over(settings.sink_key, generation, version, known))
+    try:
+        for look in range(_MOST_LOOKS):
+            left_over = yield from find_left_over(stamp.sink_key, generation, version, known)
+            if left_over:
+                described: Described = yield Describe((name,))
+                if not is_ours(described[name], void):
+                    return  # somebody has begun another execution, and it may be of that one
+                yield from _end(stamp, left_over)
+            if not look_again or (look and not left_over):
+                return
+            yield Pause(_LOOK_AGAIN_SECONDS)
+    except KafkaError as error:
+        yield Note(f"what tasks that were cancelled have open could not be ended now: {error}")

@@ -20,12 +20,13 @@ from penstock.control.producing import (
     init_producer_id,
     write_batch,
 )
-from penstock.control.steps import CoordinatorOf, Steps, ask_until_answered
+from penstock.control.steps import CoordinatorOf, Rest, Steps, ask_until_answered
 from penstock.control.transactions import TransactionDescription, describe_transactions, list_where_answered
 from penstock.errors import KafkaError, SinkLogLostError, TopicAuthorizationError
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.protocol.requests import SchemaRequest
 from penstock.sink import effects
+from penstock.sink.driver_identity import Life, life_of
 from penstock.sink.effects import Effect, Effects
 from penstock.sink.log_reader import LogReader
 from penstock.sink.log_topic import ensure_log_topic
@@ -100,6 +101,10 @@ class Cluster:
         self._performers: dict[type, Callable[[Any], Any]] = {
             effects.EnsureLogTopic: self._ensure_log_topic,
             effects.ReadLog: self._read_log,
+            effects.ReadRuns: self._read_runs,
+            effects.LookAtDrivers: self._look_at_drivers,
+            effects.EndTxnVersion: self._end_txn_version,
+            effects.Pause: self._pause,
             effects.InitProducer: self._init_producer,
             effects.JoinLog: self._join_log,
             effects.AppendInTransaction: self._append_in_transaction,
@@ -170,6 +175,17 @@ class Cluster:
         reader = self._readers.reader(self._name, self.log_partition(effect.sink_key))
         return reader.view(self._client, effect.sink_key, self._timeout)
 
+    def _read_runs(self, effect: effects.ReadRuns) -> list[SinkView]:
+        self.log_partition("0")  # so that it is known how many there are
+        found: list[SinkView] = []
+        for number in range(self._partitions):
+            reader = self._readers.reader(self._name, TopicPartition(self._log_topic, number))
+            found += reader.read(self._client, self._timeout).unfinished_runs(effect.sink_id)
+        return found
+
+    def _look_at_drivers(self, effect: effects.LookAtDrivers) -> list[Life]:
+        return [life_of(owner.jvm, owner.place) for owner in effect.owners]
+
     def _append_facts(self, effect: effects.AppendFacts) -> None:
         partition = self.log_partition(effect.sink_key)
         write_batch(self._client, partition, effect.records, self._wall_ms(), timeout=self._timeout)
@@ -178,9 +194,20 @@ class Cluster:
 
     def _init_producer(self, effect: effects.InitProducer) -> ProducerIdentity:
         given = init_producer_id(
-            self._client, effect.transactional_id, effect.timeout_ms, timeout=self._timeout
+            self._client,
+            effect.transactional_id,
+            effect.timeout_ms,
+            expected=effect.expected,
+            timeout=self._timeout,
         )
         return ProducerIdentity(effect.transactional_id, *given)
+
+    def _end_txn_version(self, effect: effects.EndTxnVersion) -> int:
+        del effect
+        return self._client.end_txn_version(self._timeout)
+
+    def _pause(self, effect: effects.Pause) -> None:
+        self._client.run(_rest_for(effect.seconds), None)
 
     def _join_log(self, effect: effects.JoinLog) -> None:
         identity = effect.identity
@@ -211,7 +238,7 @@ class Cluster:
         return describe_transactions(effect.transactional_ids, self._client, timeout=self._timeout)
 
     def _list_ongoing(self, effect: effects.ListOngoing) -> list[str]:
-        pattern = task_id_pattern(effect.sink_key)
+        pattern = task_id_pattern() if effect.sink_key is None else task_id_pattern(effect.sink_key)
         timeout = min(self._timeout, LIST_SECONDS)
         found, failures = list_where_answered(self._client, pattern, ["Ongoing"], timeout)
         for failure in failures:
@@ -258,6 +285,13 @@ class Cluster:
 
 def _initialized(identity: ProducerIdentity) -> Initialized:
     return Initialized(identity.producer_id, identity.epoch, identity.end_txn_version)
+
+
+def _rest_for(seconds: float) -> Steps[None]:
+    reply = yield Rest(0, briefly=True)
+    until = reply.at + seconds
+    while reply.at < until:
+        reply = yield Rest(0)
 
 
 def _fence(transactional_id: str, timeout_ms: int) -> Steps[Any]:

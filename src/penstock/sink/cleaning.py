@@ -60,12 +60,13 @@ def _clean_up(
             older.append(name)
         elif parts.generation == generation:
             own.append(name)
-    yield from _fence(older)
+    yield from fence(older)
     if own:
         yield from _end_own(own, coordinator)
 
 
-def _fence(names: list[str]) -> Effects[None]:
+def fence(names: list[str]) -> Effects[None]:
+    """Take over ids that nobody will use again, which also shuts out whoever still writes."""
     if not names:
         return
     failures: list[KafkaError | None] = yield FenceAll(tuple(names), FENCE_TIMEOUT_MS)
@@ -75,8 +76,8 @@ def _fence(names: list[str]) -> Effects[None]:
 
 
 def fence_left_over(handles: tuple[TransactionHandle, ...]) -> Effects[None]:
-    """Take over ids that nobody will use again, which also shuts out whoever still writes."""
-    yield from _fence([handle.transactional_id for handle in handles])
+    """The same for what was found."""
+    yield from fence([handle.transactional_id for handle in handles])
 
 
 def find_left_over(

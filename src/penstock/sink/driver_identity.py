@@ -89,14 +89,22 @@ def life_of(jvm: Jvm, place: str) -> Life:
     return Life.RUNS if found.started == jvm.started and not found.ended else Life.ENDED
 
 
-@cache
 def current_place() -> str:
     """Under which running kernel, and in which space of process ids, this process is; empty when it is not known."""
+    if not _PROC.is_dir():
+        return _boot_session()
     try:
-        if _PROC.is_dir():
-            boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-            return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
-        asked = ["sysctl", "-n", "kern.bootsessionuuid"]  # macOS
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+@cache
+def _boot_session() -> str:
+    """As macOS names it, which has one space of process ids."""
+    asked = ["sysctl", "-n", "kern.bootsessionuuid"]
+    try:
         answer = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603
         return answer.stdout.strip()
     except (OSError, subprocess.SubprocessError):

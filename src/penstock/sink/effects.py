@@ -12,11 +12,14 @@ request, or (FenceAll, EndAll) independent ones in any order.
 | ReadLog | SinkView |
 | InitProducer | ProducerIdentity |
 | JoinLog, AppendInTransaction, EndTransaction, AppendFacts | None |
+| EndTxnVersion | int |
+| ReadRuns | list of SinkView |
+| LookAtDrivers | list of Life, as the owners |
 | Describe | dict of TransactionDescription or None, by id |
 | ListOngoing | list of transactional ids |
 | FenceAll | list of KafkaError or None, as the ids |
 | EndAll | list of Completion, as the handles |
-| Reached, Note | None |
+| Pause, Reached, Note | None |
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.control.producing import KeyValue
+from penstock.sink.log_records import Owner
 from penstock.sink.plan import ProducerIdentity
 from penstock.sink.seam import Step
 from penstock.transaction_handle import TransactionHandle
@@ -45,11 +49,34 @@ class ReadLog(NamedTuple):
     sink_key: str
 
 
+class ReadRuns(NamedTuple):
+    """Read all of the log, and find the runs of a sink id that have not come to their end."""
+
+    sink_id: str
+
+
+class LookAtDrivers(NamedTuple):
+    """Find out whether owners run."""
+
+    owners: tuple[Owner, ...]
+
+
+class EndTxnVersion(NamedTuple):
+    """Ask which version of EndTxn the cluster's transactions are to be ended with."""
+
+
+class Pause(NamedTuple):
+    """Wait."""
+
+    seconds: float
+
+
 class InitProducer(NamedTuple):
-    """Take over a transactional id."""
+    """Take over a transactional id; where producer id and epoch are expected, only if it has them."""
 
     transactional_id: str
     timeout_ms: int
+    expected: tuple[int, int] | None = None
 
 
 class JoinLog(NamedTuple):
@@ -89,9 +116,9 @@ class Describe(NamedTuple):
 
 
 class ListOngoing(NamedTuple):
-    """Ask every broker for the open transactions of a sink's tasks."""
+    """Ask every broker for the open transactions of a sink's tasks; None is every sink."""
 
-    sink_key: str
+    sink_key: str | None
 
 
 class FenceAll(NamedTuple):
@@ -124,6 +151,10 @@ class Note(NamedTuple):
 Effect = (
     EnsureLogTopic
     | ReadLog
+    | ReadRuns
+    | LookAtDrivers
+    | EndTxnVersion
+    | Pause
     | InitProducer
     | JoinLog
     | AppendInTransaction

@@ -85,22 +85,26 @@ def abort(
     batch_id: int = 0,
     plan: BatchPlan | None = None,
     *,
+    driver: DriverIdentity | None = None,
     client: ControlClient | None = None,
 ) -> bool:
     """Give a batch up, unless it is decided, or may be: then it is left to the next start.
 
     Args:
         settings: the sink.
-        messages: of the tasks that have ended well.
+        messages: of the tasks that have ended well; None for each of the others.
         batch_id: of the streaming query; 0 for a batch job.
         plan: that of the execution, where it is at hand: perhaps no task has a message.
+        driver: who gives the batch up; this process's, unless given.
         client: an open client; one of its own, unless given.
 
     Returns:
         Whether its transactions were aborted.
     """
     with _cluster(settings, client) as cluster:
-        return cluster.run(abort_steps(settings, messages, batch_id, plan))
+        return cluster.run(
+            abort_steps(settings, messages, batch_id, plan, driver or DriverIdentity.current())
+        )
 
 
 def driver_client(settings: SinkSettings) -> AbstractContextManager[ControlClient]:

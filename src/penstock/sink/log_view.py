@@ -21,6 +21,7 @@ Rules:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -32,6 +33,7 @@ from penstock.sink import log_records
 from penstock.sink.log_records import Claim, Decision, Key, Owner, sink_key_in
 from penstock.sink.messages import TaskHandle
 from penstock.sink.plan import Execution
+from penstock.sink.settings import sink_key as key_of
 
 T = TypeVar("T")
 
@@ -188,6 +190,30 @@ class LogContents:
         deciding = any(record.sink_key == sink_key for some in self._waiting.values() for record in some)
         return SinkView(sink_key, claim, owner, decision, done, deciding)
 
+    def unfinished_runs(self, sink_id: str) -> list[SinkView]:
+        """Sinks with that name that have decided nothing, or not finished it, or should be forgotten.
+
+        Those that cannot be read are left out: whoever uses them is told. A log holds every run that had a name, so
+        most are passed over without a look into their records.
+        """
+        quoted = json.dumps(sink_id).encode()
+        found = []
+        for sink_key, records in self._sinks.items():
+            claim = records.get(Key("sink", sink_key))
+            if claim is None or quoted not in (claim.value or b""):
+                continue
+            if _ONE_OFF not in (claim.value or b"") and any(_DONE in key for key in records.values):
+                continue
+            try:
+                view = self.view(sink_key)
+            except SinkLogLostError:
+                continue
+            # A key is made of its sink's name: with another name it is not the sink's own.
+            name = view.claim
+            if name is not None and key_of(sink_id, name.run_id) == sink_key and name.sink_id == sink_id:
+                found.append(view)
+        return found
+
     def sink_keys(self) -> list[str]:
         """All sinks that the log knows of."""
         waiting = {record.sink_key for some in self._waiting.values() for record in some}
@@ -246,6 +272,10 @@ class LogContents:
         if len(self.strays) < MAX_STRAYS:
             self.strays.append(Stray(offset, sink_key, reason))
 
+
+# As they are in keys and values that this format writes; only to save time.
+_DONE = b'"kind":"done"'
+_ONE_OFF = b'"one_off":true'
 
 # What only a transaction of the sink's coordinator may say.
 _ONLY_IN_TRANSACTIONS = ("owner", "decision", "chunk")

@@ -38,8 +38,8 @@ def probe_id(sink_key: str) -> str:
     return f"ps.{sink_key}.p"
 
 
-def task_id_pattern(sink_key: str) -> str:
-    """A regular expression for the ids of all tasks of a sink, of whichever generation."""
+def task_id_pattern(sink_key: str = "[0-9a-f]{16}") -> str:
+    """A regular expression for the ids of all tasks of a sink, of whichever generation; without one of all sinks."""
     return rf"ps\.{sink_key}\.[0-9]+\.[0-9a-zA-Z-]+\.[0-9]+"
 
 

@@ -28,6 +28,7 @@ from penstock.errors import (
     SinkSupersededError,
 )
 from penstock.sink.cleaning import clean_up
+from penstock.sink.dead_runs import end_dead_runs
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.effects import (
     AppendFacts,
@@ -115,6 +116,8 @@ def prepare_steps(
     if took_over or failed or now - memory.cleaned_at >= CLEAN_UP_SECONDS:
         memory.cleaned_at = now
         yield from clean_up(key, execution.generation, coordinator)
+    if took_over:
+        yield from end_dead_runs(settings.sink_id, key)
     yield Reached(Step.PREPARED, {"execution": execution})
     return BatchPlan(
         stamp=ExecutionStamp(key, execution, coordinator),

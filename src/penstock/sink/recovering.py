@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `penstock recover` stands on: how sinks stand, and rolling forward what anyone has decided.
 
-Nothing here takes a transactional id over, so that a running job is not disturbed: a decision that is committed may be
-finished by anyone, as often as it takes.
+Looking and rolling forward take no transactional id over, so that a running job is not disturbed: a decision that is
+committed may be finished by anyone, as often as it takes. Ending what is left over does, but only of drivers that do
+not run, or of which the caller says so.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from penstock.errors import (
     TransactionUnknownError,
 )
 from penstock.sink.carrying_out import Cluster
+from penstock.sink.cleaning import fence
 from penstock.sink.committing import forget
-from penstock.sink.effects import AppendFacts, Effects, EndAll, ReadLog
+from penstock.sink.dead_runs import end_run, tasks_of
+from penstock.sink.driver_identity import Life, life_of
+from penstock.sink.effects import AppendFacts, Effects, EndAll, ListOngoing, LookAtDrivers, ReadLog
 from penstock.sink.log_reader import LogReader
 from penstock.sink.log_records import Decision, done_records
 from penstock.sink.log_view import LogContents, SinkView
@@ -88,6 +92,12 @@ def inspect_log(
             strays += [StrayRecord(partition, *stray) for stray in of_interest]
             stray_count += contents.stray_count if sink_key is None else len(of_interest)
         ongoing = list_transactions(client, pattern=_ANY_TASK, states=[_ONGOING])
+        known = {view.sink_key for view in views}
+        # Of a decision topic with another name, or of tasks that have outlived a run that the log has forgotten.
+        others = {
+            parts.sink_key for each in ongoing if (parts := parse_task_id(each.transactional_id))
+        } - known
+        views += [SinkView(key) for key in sorted(others) if sink_key in (None, key)]
         sinks = [view if isinstance(view, SinkState) else _state(client, view, ongoing) for view in views]
         return LogState(sinks, tuple(sorted(strays, key=_place)), stray_count)
 
@@ -115,14 +125,7 @@ def _state(client: ControlClient, view: SinkView, ongoing: list[TransactionListi
         claim = None  # the key is made of the name: this one is somebody else's
     handles = () if view.undone is None else _handle_states(client, view.undone)
     decided = {state.handle.transaction.transactional_id for state in handles}
-    left_over = []
-    for listing in ongoing:
-        parts = parse_task_id(listing.transactional_id)
-        if parts is None or parts.sink_key != view.sink_key or listing.transactional_id in decided:
-            continue
-        left_over.append(
-            OpenTransaction(listing.transactional_id, parts.generation, listing.producer_id, listing.state)
-        )
+    names = [name for name in tasks_of(view.sink_key, _ids(ongoing)) if name not in decided]
     return SinkState(
         sink_key=view.sink_key,
         sink_id=None if claim is None else claim.sink_id,
@@ -133,8 +136,33 @@ def _state(client: ControlClient, view: SinkView, ongoing: list[TransactionListi
         last_decided={} if decision is None else dict(decision.last_decided),
         decision=None if decision is None else _decision_state(decision, view.done, handles),
         deciding=view.deciding,
-        left_over=tuple(left_over),
+        left_over=_open_transactions(client, names) if names else (),
+        life=Life.UNKNOWN if owner is None else life_of(owner.jvm, owner.place),
     )
+
+
+def _ids(listings: list[TransactionListing]) -> list[str]:
+    return [listing.transactional_id for listing in listings]
+
+
+def _open_transactions(client: ControlClient, names: list[str]) -> tuple[OpenTransaction, ...]:
+    found = []
+    for name, described in describe_transactions(names, client).items():
+        parts = parse_task_id(name)
+        if parts is None or described is None or described.state != _ONGOING:
+            continue  # it has ended since
+        found.append(
+            OpenTransaction(
+                name,
+                parts.generation,
+                described.producer_id,
+                described.state,
+                described.start_time_ms,
+                described.timeout_ms,
+                tuple(sorted(described.partitions)),
+            )
+        )
+    return tuple(found)
 
 
 def _decision_state(decision: Decision, done: bool, handles: tuple[HandleState, ...]) -> DecisionState:
@@ -215,6 +243,52 @@ def _roll_forward(sink_key: str, *, accept_loss: bool) -> Effects[CommitReport]:
         yield from forget(sink_key, decision.execution)
     rows = sum(handle.rows for handle in committed)
     return CommitReport(False, False, len(committed), rows, counted(committed))
+
+
+def end_left_over(
+    config: ControlSource, sink_key: str, *, log_topic: str = DEFAULT_LOG_TOPIC, elsewhere: bool = False
+) -> list[str]:
+    """Abort open transactions of drivers that were replaced or have ended; what is decided is finished before.
+
+    Args:
+        config: options of a client, or an open one.
+        sink_key: of the sink.
+        log_topic: where decisions are written.
+        elsewhere: also of a driver of which cannot be told from here whether it runs: the caller knows that it does
+            not. If it does, its batch fails, and nothing of it becomes visible.
+
+    Returns:
+        The transactional ids of what is not open any more.
+
+    Raises:
+        KafkaError: the brokers do not answer, or what was decided cannot be finished.
+    """
+    with control_client(config) as client:
+        return Cluster(client, "", log_topic).run(_end_left_over(sink_key, elsewhere=elsewhere))
+
+
+def _end_left_over(sink_key: str, *, elsewhere: bool) -> Effects[list[str]]:
+    view: SinkView = yield ReadLog(sink_key)
+    if view.owner is None:
+        return []
+    newest = view.owner.generation
+    before = tasks_of(sink_key, (yield ListOngoing(sink_key)))
+    decided = (
+        set() if view.undone is None else {each.transaction.transactional_id for each in view.undone.handles}
+    )
+    replaced, own = [], []
+    for name in before:
+        parts = parse_task_id(name)
+        if parts is not None and parts.generation < newest and name not in decided:
+            replaced.append(name)
+        elif parts is not None and parts.generation == newest:
+            own.append(name)
+    yield from fence(replaced)
+    lives: list[Life] = yield LookAtDrivers((view.owner,))
+    if own and (lives == [Life.ENDED] or (elsewhere and lives == [Life.UNKNOWN])):
+        yield from end_run(view, own)
+    after = set(tasks_of(sink_key, (yield ListOngoing(sink_key))))
+    return [name for name in before if name not in after]
 
 
 def _sorted_by_end(

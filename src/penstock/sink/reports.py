@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.driver_identity import Jvm, Life
 from penstock.sink.messages import PartitionCount, TaskHandle
 from penstock.sink.plan import Execution
+from penstock.types import TopicPartition
 
 
 class CommitReport(NamedTuple):
@@ -62,12 +63,21 @@ class DecisionState(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A task's transaction that is open, and in no decision."""
+    """A task's transaction that is open, and in no decision.
+
+    Attributes:
+        started_ms: when its first record was written, by its coordinator's clock; -1 when that is not known.
+        timeout_ms: how long after that it is aborted by itself.
+        partitions: where readers of committed records wait for it.
+    """
 
     transactional_id: str
     generation: int
     producer_id: int
     state: str
+    started_ms: int = -1
+    timeout_ms: int = -1
+    partitions: tuple[TopicPartition, ...] = ()
 
 
 class SinkState(NamedTuple):
@@ -82,6 +92,7 @@ class SinkState(NamedTuple):
         deciding: a decision is being written at this moment, or its driver died over it.
         left_over: transactions that wait for the next start or their time-out.
         unreadable: why the log does not tell how it stands; None when it does.
+        life: whether the owner runs, as far as it can be told here.
     """
 
     sink_key: str
@@ -95,6 +106,7 @@ class SinkState(NamedTuple):
     deciding: bool = False
     left_over: tuple[OpenTransaction, ...] = ()
     unreadable: str | None = None
+    life: Life = Life.UNKNOWN
 
     @property
     def needs_roll_forward(self) -> bool:

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.producer.producer import Producer
+    from penstock.sink.clients import IdleClients
     from penstock.transaction_handle import TransactionHandle
 
+
+# After so many seconds somebody may have given a task up. Who gives a batch up looks twice, and sees quicker ones.
+LONG_TASK_SECONDS = 0.2
+# Of this process, for a task's last look; made when the first one needs it.
+_clients: list[IdleClients] = []
 
 # How long a task that has failed waits for its transaction to be aborted. Spark waits with it.
 _ABORT_SECONDS = 5.0
@@ -82,6 +89,7 @@ def write_exactly_once(
         KafkaError: this execution may not write any more, rows cannot be sent, or were not delivered. Whatever was
             sent will never be visible.
     """
+    began = time.monotonic()
     place = (plan.stamp, task.query_id, task.batch_id)
     filled = _Filled(batches)
     admission = admit(plan, task.query_id, task.batch_id, task=task.partition_id)
@@ -103,6 +111,8 @@ def write_exactly_once(
         _tell(Step.TASK_FIRST_ROW, task)
         report = _send_all(sender, filled)
         _tell(Step.TASK_FLUSHED, task)
+        if time.monotonic() - began >= LONG_TASK_SECONDS:
+            _check_wanted(options, plan)
         transaction = producer.detach_transaction()
         _check_count(transaction, report, task, options)
     except BaseException as error:
@@ -163,6 +173,16 @@ class _Filled:
             yield first
             del first
         yield from self._batches
+
+
+def _check_wanted(options: SinkOptions, plan: BatchPlan) -> None:
+    from penstock.sink.clients import IdleClients
+    from penstock.sink.task_end import check_wanted
+
+    if not _clients:
+        _clients.append(IdleClients())
+    with _clients[0].borrow(options.producer) as client:
+        check_wanted(plan, client)
 
 
 def _send_all(sender: PartitionSender, batches: Iterable[pa.RecordBatch]) -> TaskReport:

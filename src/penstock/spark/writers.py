@@ -148,7 +148,9 @@ class Write:
             if self._settings is not None:
                 from penstock.sink import abort
 
-                outcomes = [message.outcome for message in _task_messages(messages)]
+                outcomes = [
+                    message.outcome if isinstance(message, TaskMessage) else None for message in messages
+                ]
                 abort(self._settings, outcomes, batch_id, self._plan)
 
 

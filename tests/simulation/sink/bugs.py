@@ -14,7 +14,7 @@ from unittest import mock
 
 from penstock.control import reading
 from penstock.errors import KafkaError
-from penstock.sink import Admission, Written, carrying_out, cleaning, committing
+from penstock.sink import Admission, Life, Written, carrying_out, cleaning, committing
 from penstock.sink.effects import (
     AppendInTransaction,
     Describe,
@@ -113,7 +113,7 @@ def decides_after_first_end() -> Patch:
 def aborts_blindly() -> Patch:
     """abort() aborts all handles, whatever became of the decision."""
 
-    def abort_steps(settings: Any, messages: Any, batch_id: int) -> Effects[None]:
+    def abort_steps(settings: Any, messages: Any, batch_id: int, *_: Any) -> Effects[None]:
         yield EndAll(_handles(messages), commit=False)
 
     return mock.patch.object(protocol, "abort_steps", abort_steps)
@@ -285,6 +285,13 @@ def both_count_for_themselves() -> Patch:
     return mock.patch.object(Protocol, "prepare", counting)
 
 
+def takes_the_living_for_dead() -> Patch:
+    """A run is taken for dead because it is not this one."""
+    return mock.patch.object(
+        protocol.WatchedCluster, "lives", lambda self, effect: [Life.ENDED for _ in effect.owners]
+    )
+
+
 @dataclass(frozen=True)
 class Bug:
     """A mistake.
@@ -319,6 +326,7 @@ _BUGS = (
     Bug(forgets_doubt, Theme.LATE_INIT, 1086),
     Bug(goes_on_in_doubt, None, 1021),
     Bug(both_count_for_themselves, None, 1000),
+    Bug(takes_the_living_for_dead, None, 1000),
 )
 BUGS = {bug.name: bug for bug in _BUGS}
 

@@ -73,6 +73,13 @@ class PlannedBatch:
         return str(self.entry)
 
 
+class PresentOwner(NamedTuple):
+    """The last owner record of a sink."""
+
+    generation: int
+    driver: int
+
+
 @dataclass
 class Ledger:
     """All batches of a seed, and how often each row is committed.
@@ -94,6 +101,7 @@ class Ledger:
     owners: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     # Likewise, with the execution: what commit() was called with.
     offers: dict[tuple[str, Execution], PlannedBatch] = field(default_factory=dict)
+    present_owners: dict[str, PresentOwner] = field(default_factory=dict)
     # Likewise: the executions that were planned, and when.
     executions: dict[str, list[tuple[Execution, float]]] = field(default_factory=dict)
 
@@ -132,7 +140,11 @@ class Ledger:
                     elif b'"decision"' in (record.key or b""):
                         self._on_decision(txn.transactional_id, record.value, now)
                     elif b'"owner"' in (record.key or b"") and record.value is not None:
-                        self._on_owner(txn.transactional_id, json.loads(record.value)["jvm"][1], now)
+                        value = json.loads(record.value)
+                        self.present_owners[txn.transactional_id] = PresentOwner(
+                            value["generation"], value["jvm"][1]
+                        )
+                        self._on_owner(txn.transactional_id, value["jvm"][1], now)
             prepare(txn, commit=commit, now=now)
 
         coordinator._prepare = watched  # type: ignore[method-assign]
@@ -158,6 +170,10 @@ class Ledger:
                 f"driver {driver} takes the sink over again; owners were {[each for each, _ in owners]}"
             )
         owners.append((driver, now))
+
+    def present_owner(self, coordinator: str) -> PresentOwner | None:
+        """Who has a sink now, by the id of its coordinator."""
+        return self.present_owners.get(coordinator)
 
     def on_execution(self, coordinator: str, execution: Execution, begun_at: float, now: float) -> None:
         """A batch was planned: its execution has a number of its own, and a greater one than all that were there."""

@@ -12,12 +12,14 @@ import random
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.control import ControlClient
+from penstock.control import ControlClient, complete_all
+from penstock.errors import SinkSupersededError
 from penstock.sink import (
     BATCH_QUERY_ID,
     Admission,
     BatchPlan,
     DriverIdentity,
+    Life,
     Nothing,
     PartitionCount,
     SinkSettings,
@@ -35,9 +37,10 @@ from penstock.sink.carrying_out import Cluster, LogReaders
 from penstock.sink.committing import commit_steps
 from penstock.sink.content import SUMMED
 from penstock.sink.driver_identity import Jvm
-from penstock.sink.effects import Effect, Effects
+from penstock.sink.effects import Effect, Effects, FenceAll, LookAtDrivers
 from penstock.sink.preparing import PlannerMemory, prepare_steps
 from penstock.sink.recovering import _roll_forward
+from penstock.sink.task_end import check_wanted
 from simulation.sink.actors import Process
 from simulation.sink.plan import LOG_TOPIC, TOPIC, SinkPlan
 from simulation.sink.writing import TaskProducer
@@ -88,7 +91,7 @@ class Protocol:
 
     def identity(self, process: Process, app: Application) -> DriverIdentity:
         pid = process.memory["pid"]
-        return DriverIdentity(Jvm("host", app.number, "boot"), pid, f"{app.number}-{pid}")
+        return DriverIdentity(Jvm("host", app.number, "boot"), pid, f"{app.number}-{pid}", "this place")
 
     def prepare(self, process: Process, app: Application) -> BatchPlan:
         return _travel(self._run(process, self.prepare_steps(process, app)))
@@ -105,7 +108,8 @@ class Protocol:
         return commit_steps(self.settings(app.sink), messages, number)
 
     def abort(self, process: Process, app: Application, messages: list[Any], number: int) -> None:
-        self._run(process, abort_steps(self.settings(app.sink), _travel(messages), number))
+        driver = self.identity(process, app)
+        self._run(process, abort_steps(self.settings(app.sink), _travel(messages), number, None, driver))
 
     def recover(self, process: Process, sink: SinkPlan, *, accept_loss: bool) -> Any:
         """What `penstock recover` does, on the simulator's clock."""
@@ -150,9 +154,16 @@ class WatchedCluster(Cluster):
     def perform(self, effect: Effect) -> Any:
         name = type(effect).__name__
         self._sim.on_point(f"before {name}")
-        outcome = super().perform(effect)
+        if isinstance(effect, FenceAll):
+            self._sim.on_fence(effect.transactional_ids)
+        outcome = self.lives(effect) if isinstance(effect, LookAtDrivers) else super().perform(effect)
         self._sim.on_point(f"after {name}")
         return outcome
+
+    def lives(self, effect: LookAtDrivers) -> list[Life]:
+        """Which of the simulated drivers run."""
+        runs = self._sim.is_driver_alive
+        return [Life.RUNS if runs(owner.jvm.pid) else Life.ENDED for owner in effect.owners]
 
 
 class TaskEnvironment:
@@ -171,11 +182,14 @@ class TaskEnvironment:
     def begin(self, plan: BatchPlan, query_id: str, batch_id: int, number: int) -> Task:
         return Task(self, _travel(plan), query_id, batch_id, number)
 
-    def producer(self, timeout_ms: int) -> TaskProducer:
+    def client(self) -> ControlClient:
         if self._client is None:
             self._client = self.protocol.client(self.process)
+        return self._client
+
+    def producer(self, timeout_ms: int) -> TaskProducer:
         if timeout_ms not in self.producers:
-            self.producers[timeout_ms] = TaskProducer(self._client, self.protocol.sim.cluster, timeout_ms)
+            self.producers[timeout_ms] = TaskProducer(self.client(), self.protocol.sim.cluster, timeout_ms)
         return self.producers[timeout_ms]
 
 
@@ -210,6 +224,11 @@ class Task:
         reached(Step.TASK_FLUSHED)
         counts = tuple(PartitionCount(*where, count) for where, count in self._producer.counts.items())
         handle = self._producer.detach_transaction()
+        try:
+            check_wanted(self._plan, self._environment.client())
+        except SinkSupersededError:
+            complete_all([handle], commit=False, config=self._environment.client())
+            raise
         self._environment.slots.give_back(self._id, self._plan)
         reached(Step.TASK_DETACHED)
         rows = sum(count.records for count in counts)

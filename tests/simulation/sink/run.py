@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.errors import DecidedDataLostError, KafkaError, RestoredCheckpointError, SinkSupersededError
 from penstock.sink import BatchPlan, Step, Written, seam
-from penstock.sink.names import coordinator_id
+from penstock.sink.names import coordinator_id, parse_task_id
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
 from simulation.sink.actors import Actor, Process, Stage, Stuck
@@ -195,6 +195,24 @@ class SinkSimulation:
     def on_refused(self, app: Application, error: BaseException) -> None:
         if self.ledger.is_owner(self._coordinator(app), app.number):
             self.violate(f"{app.name} is refused, although nobody has taken over from it: {error}")
+
+    def is_driver_alive(self, number: int) -> bool:
+        apps = [app for state in self.sinks for app in state.applications]
+        return any(app.number == number and app.jvm.alive for app in apps)
+
+    def on_fence(self, names: tuple[str, ...]) -> None:
+        """Somebody is about to end open transactions: not those of another sink whose driver lives."""
+        actor = self.stage.current
+        app = None if actor is None else self._owner(actor.process)
+        own = None if app is None else self._coordinator(app)
+        for name in names:
+            parts = parse_task_id(name)
+            coordinator = "" if parts is None else coordinator_id(parts.sink_key)
+            owner = self.ledger.present_owner(coordinator)
+            if parts is None or own in (None, coordinator) or owner is None:
+                continue
+            if owner.generation == parts.generation and self.is_driver_alive(owner.driver):
+                self.violate(f"{name} is to be ended from outside, although driver {owner.driver} lives")
 
     def on_offered(self, app: Application, plan: BatchPlan, batch: PlannedBatch) -> None:
         self.ledger.on_offered(self._coordinator(app), plan.execution, batch)

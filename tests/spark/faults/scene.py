@@ -15,7 +15,13 @@ from spark.faults.driver import Ending, SparkDriver
 from spark.faults.reading import PARTITIONS, Found, Input, look
 from spark.faults.rules import Marks, Rule, wait_until
 
-from penstock.control import ControlClient, TransactionListing, create_topic, list_transactions
+from penstock.control import (
+    ControlClient,
+    TransactionListing,
+    create_topic,
+    describe_transactions,
+    list_transactions,
+)
 from penstock.sink import sink_key
 
 # The whole suite takes minutes; without this variable only its short list runs.
@@ -89,6 +95,17 @@ class Scene:
         return list_transactions(
             {"bootstrap.servers": self.servers}, pattern=pattern, states=["Ongoing", "PrepareAbort"]
         )
+
+    def left_open_in_topic(self) -> list[str]:
+        """Open transactions that have written to the topic, whatever sink they are of."""
+        config = {"bootstrap.servers": self.servers}
+        ids = [each.transactional_id for each in list_transactions(config, states=["Ongoing"])]
+        described = describe_transactions(ids, config).values()
+        return [
+            found.transactional_id
+            for found in described
+            if found is not None and self.name in {partition.topic for partition in found.partitions}
+        ]
 
     def assert_nothing_left_open(self) -> None:
         """The sink has cleaned up by itself; a coordinator may take a moment to write that down."""

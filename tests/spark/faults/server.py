@@ -10,9 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from spark.faults.rules import Marks
 
 # Each file a task of its own: none is larger, and opening one costs as much as a whole task may hold.
 TASK_BYTES = 64 * 1024
@@ -56,7 +60,9 @@ def run(spark: SparkSession, job: dict[str, Any]) -> None:
     options = job["options"]
     if job["kind"] == "batch":
         lines = spark.read.text(job["input"])
-        rows(lines).write.format("penstock").options(**options).mode("append").save()
+        writer = rows(lines).write.format("penstock").options(**options).mode("append")
+        with cancelled_at(spark, job.get("stop_at")):
+            writer.save()
         return
     lines = spark.readStream.option("maxFilesPerTrigger", job["files_per_batch"]).text(job["input"])
     query = (
@@ -67,7 +73,29 @@ def run(spark: SparkSession, job: dict[str, Any]) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    if "stop_at" in job:
+        Marks.of_this_process().wait(job["stop_at"])
+        query.stop()
+    else:
+        query.awaitTermination()
+
+
+@contextmanager
+def cancelled_at(spark: SparkSession, mark: str | None) -> Iterator[None]:
+    """Cancel what the block runs when the mark is there, as Ctrl-C does."""
+    if mark is None:
+        yield
+        return
+    marks = Marks.of_this_process()
+
+    def cancel() -> None:
+        marks.wait(mark)
+        spark.sparkContext.cancelAllJobs()
+
+    canceller = threading.Thread(target=cancel, daemon=True)
+    canceller.start()
+    yield
+    canceller.join()
 
 
 def main() -> None:
