@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import pytest
-from sink.support import BATCH_QUERY_ID, Crash, Driver, World, open_task
+from sink.support import BATCH_QUERY_ID, Crash, Driver, World, abort_from_elsewhere, open_task
 
 from penstock import Producer
+from penstock.errors import DecisionRefusedError
 from penstock.sink import BatchPlan, Message, Slots, inspect_sinks
 from penstock.sink.effects import AppendInTransaction, EndAll, EndTransaction, FenceAll, ListOngoing, Pause
 
@@ -157,3 +158,20 @@ def test_after_a_takeover_everything_is_left_to_the_new_driver(world: World) -> 
     driver.seen.clear()
     assert driver.abort(messages, 0) is False
     assert not any(isinstance(effect, EndAll | EndTransaction) for effect in driver.seen)
+
+
+def test_after_a_decision_that_was_refused_nothing_stays_open(world: World) -> None:
+    """commit() has given its decision up, and ended what it knew of; an attempt that lost a race is open as well."""
+    driver = world.driver()
+    plan, messages = two_tasks(driver)
+    loser = open_task(driver, plan, 0, "never seen", Slots())
+    first = messages[0]
+    assert first is not None
+    abort_from_elsewhere(world, first)
+    with pytest.raises(DecisionRefusedError):
+        driver.commit(messages, 0)
+    assert driver.abort(messages, 0)
+    assert world.ongoing() == []
+    loser.close(0)
+    driver.batch(0, {0: ["0"], 1: ["1"]})
+    assert world.visible() == ["0", "1"]

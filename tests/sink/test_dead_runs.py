@@ -15,7 +15,7 @@ from sink.support import BATCH_QUERY_ID, TOPIC, Crash, Driver, World, open_by_ha
 from penstock.errors import SinkSupersededError
 from penstock.sink import DriverIdentity, Life, Message, end_left_over, inspect_sinks
 from penstock.sink import driver_identity as module
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.driver_identity import Jvm, current_place
 from penstock.sink.effects import EndTransaction, InitProducer, ListOngoing
 from penstock.sink.names import coordinator_id
 
@@ -41,7 +41,7 @@ class Java:
         """A run of a batch job without a sinkId and a runId, unless something else is said."""
         number = next(_numbers)
         job = {"sink_id": "batch", "run_id": f"random-{number}", "one_off": True} | settings
-        where = DriverIdentity.current().place if place is None else place
+        where = current_place() if place is None else place
         identity = DriverIdentity(self.jvm, number, f"token-{number}", where)
         return Driver(world, world.settings(**job), identity)
 

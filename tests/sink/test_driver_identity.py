@@ -12,7 +12,7 @@ import pytest
 
 from penstock.sink import DriverIdentity
 from penstock.sink import driver_identity as module
-from penstock.sink.driver_identity import Jvm, Life, jvm_from_json, life_of
+from penstock.sink.driver_identity import Jvm, Life, current_place, jvm_from_json, life_of
 
 CHILD = """
 import json
@@ -102,17 +102,17 @@ def test_a_jvm_survives_json() -> None:
 
 
 def test_this_process_runs_and_one_with_its_id_that_was_there_before_has_ended() -> None:
-    driver = DriverIdentity.current()
-    assert driver.place
-    assert life_of(driver.jvm, driver.place) is Life.RUNS
-    assert life_of(driver.jvm._replace(started="boot:1"), driver.place) is Life.ENDED
+    jvm = DriverIdentity.current().jvm
+    assert current_place()
+    assert life_of(jvm, current_place()) is Life.RUNS
+    assert life_of(jvm._replace(started="boot:1"), current_place()) is Life.ENDED
 
 
 def test_a_process_that_was_killed_has_ended_also_while_nobody_has_asked_for_its_exit_code() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         found = module._look_at(child.pid)
         assert found is not None
-        jvm, place = Jvm("host", child.pid, found.started), DriverIdentity.current().place
+        jvm, place = Jvm("host", child.pid, found.started), current_place()
         assert life_of(jvm, place) is Life.RUNS
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays in the table
@@ -130,11 +130,24 @@ def test_of_another_place_nothing_is_known(place: str) -> None:
 
 @pytest.mark.parametrize("pid", [-1, 0, 2**31, 2**70])
 def test_of_an_impossible_process_nothing_is_known(pid: int) -> None:
-    driver = DriverIdentity.current()
-    assert life_of(driver.jvm._replace(pid=pid), driver.place) is Life.UNKNOWN
+    jvm = DriverIdentity.current().jvm
+    assert life_of(jvm._replace(pid=pid), current_place()) is Life.UNKNOWN
+
+
+def test_the_end_of_a_process_that_stands_for_an_unknown_driver_means_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark ends idle planner processes while their driver goes on."""
+    proc = fake_proc(tmp_path, {os.getpid(): ("python3", 40, 900), 40: ("launcher", 1, 800)})
+    (proc / "self/ns").mkdir(parents=True)
+    (proc / "self/ns/pid").symlink_to("pid:[1]")
+    monkeypatch.setattr(module, "_PROC", proc)
+    assert DriverIdentity.current().place == ""
+    (proc / "40/stat").write_text((proc / "40/stat").read_text().replace("launcher", "java"))
+    assert DriverIdentity.current().place == "boot-1 pid:[1]"
 
 
 def test_of_a_process_that_is_hidden_from_us_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = DriverIdentity.current()
+    jvm = DriverIdentity.current().jvm
     monkeypatch.setattr(module, "_look_at", lambda pid: None)
-    assert life_of(driver.jvm, driver.place) is Life.UNKNOWN
+    assert life_of(jvm, current_place()) is Life.UNKNOWN

@@ -18,9 +18,10 @@ from penstock.control.producing import init_producer_id
 from penstock.devbroker import DevCluster
 from penstock.errors import DecidedDataLostError, DecisionRefusedError, KafkaError, SinkSupersededError
 from penstock.producer.txn_cluster import ClusterFacts
-from penstock.sink import Slots, abort, commit, inspect_sinks, prepare, roll_forward
+from penstock.sink import Slots, abort, commit, end_left_over, inspect_sinks, prepare, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, EndAll, EndTransaction, InitProducer
 from penstock.sink.names import task_id_pattern
+from penstock.sink.task_end import check_wanted
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -216,3 +217,38 @@ def test_the_blocking_calls(world: RealWorld) -> None:
     assert first.execution < plan.execution < third.execution
     assert third.execution.generation == first.execution.generation
     assert world.visible() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_batch_that_is_given_up_without_a_plan_leaves_nothing_open(world: RealWorld, begun: bool) -> None:
+    """As when a query is stopped before a task has ended; also when its commit had begun to decide."""
+    driver = world.driver()
+    driver.batch(0, {0: ["a"]})
+    plan = driver.prepare()
+    running = open_task(driver, plan, 1, "never seen", Slots())
+    if begun:
+        message = driver.task(plan, 1, 0, ["never seen"])
+        with pytest.raises(Crash):
+            driver.commit([message], 1, after=AppendInTransaction)
+    assert driver.replaced().abort([None, None], 1)
+    assert world.ongoing() == []
+    with ControlClient(world.config) as client, pytest.raises(SinkSupersededError):
+        check_wanted(plan, client)
+    running.close(0)
+    following = driver.prepare()
+    assert following.execution > plan.execution
+    assert following.execution.generation == 1
+    driver.commit([driver.task(following, 1, 1, ["b"])], 1)
+    assert world.visible() == ["a", "b"]
+
+
+def test_what_a_dead_driver_left_is_ended_when_the_caller_says_so(world: RealWorld) -> None:
+    driver = world.driver()
+    messages = [driver.task(driver.prepare(), 0, 0, ["never seen"])]
+    (name,) = world.ongoing()
+    key = driver.settings.sink_key
+    assert end_left_over(world.config, key) == []
+    assert end_left_over(world.config, key, elsewhere=True) == [name]
+    with pytest.raises(SinkSupersededError):
+        driver.commit(messages, 0)
+    assert world.visible() == []

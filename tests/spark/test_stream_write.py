@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.ma
 
 
 # Of each of two queries that run side by side; more where time is no matter.
-BATCHES = 300 if os.environ.get("PENSTOCK_SPARK_FAULTS") == "all" else 12
+BATCHES = 300 if os.environ.get("PENSTOCK_SPARK_FAULTS") == "all" else 8
 LONGEST_SECONDS = 100 + BATCHES
 MOST_WORKERS = 4  # two tasks at a time, and Spark now and then starts another Python process
 
@@ -129,13 +129,27 @@ def test_two_queries_of_one_application_do_not_take_their_sinks_from_each_other(
     spark: SparkSession, dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack, tmp_path: Path
 ) -> None:
     """Spark plans the batches of both with the same few processes, now with this one and now with that one."""
+
+    # Made in here, so that it travels to Spark's processes by value: they do not know this file.
+    class SlowPlanning(DefaultSource):
+        @classmethod
+        def name(cls) -> str:
+            return "penstock_slow_planning"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+            import threading
+
+            threading.Event().wait(0.15)  # so that both are planned at once, which takes a process for each
+            return super().streamWriter(schema, overwrite)
+
+    spark.dataSource.register(SlowPlanning)
     streams = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         streams.append(Stream(spark, dev_cluster, tmp_path / name, topic(1)))
         for number in range(BATCHES):
             streams[-1].add(number)
-    for query in [stream.start() for stream in streams]:
+    for query in [stream.start("penstock_slow_planning") for stream in streams]:
         Stream.wait(query)
     for stream in streams:
         found = [record.value for record in read_back(stream.topic)]

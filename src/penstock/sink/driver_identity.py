@@ -62,7 +62,10 @@ class DriverIdentity(NamedTuple):
     @classmethod
     def current(cls) -> DriverIdentity:
         """The driver that this process plans for."""
-        return cls(_current_jvm(), os.getpid(), _process_token(), current_place())
+        jvm = _java_above()
+        # A planner process may end while its driver goes on: where it stands for it, nothing follows from its end.
+        place = "" if jvm is None else current_place()
+        return cls(jvm or _this_process(), os.getpid(), _process_token(), place)
 
 
 class Life(enum.Enum):
@@ -123,8 +126,8 @@ def _process_token() -> str:
     return _tokens[pid]
 
 
-def _current_jvm() -> Jvm:
-    """The nearest Java process among the parents; without one this process stands for it."""
+def _java_above() -> Jvm | None:
+    """The nearest Java process among the parents."""
     host = platform.node()
     pid = os.getpid()
     for _ in range(_MAX_ANCESTORS):
@@ -136,8 +139,13 @@ def _current_jvm() -> Jvm:
         if found.parent <= 1:
             break
         pid = found.parent
+    return None
+
+
+def _this_process() -> Jvm:
+    """What stands for the driver where there is no Java process."""
     own = _look_at(os.getpid())
-    return Jvm(host, os.getpid(), own.started if own is not None else _process_token())
+    return Jvm(platform.node(), os.getpid(), own.started if own is not None else _process_token())
 
 
 class _Process(NamedTuple):

@@ -40,6 +40,19 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
     assert_rest_is_written(scene)
 
 
+@long_list
+@pytest.mark.parametrize("step", ["TASK_DETACHED", "COMMITTING", "BEFORE_DECISION"])
+@pytest.mark.parametrize("attempt", range(2))
+def test_a_query_that_is_stopped_while_it_is_about_to_decide_leaves_nothing_open(
+    scene: Scene, step: str, attempt: int
+) -> None:
+    """Spark interrupts the thread that waits for the sink, and kills the process."""
+    scene.plan(Rule(step, ("touch in-1", "await go"), batch=1))
+    assert scene.run(stop_at="in-1").well
+    scene.assert_nothing_left_open()
+    assert_rest_is_written(scene)
+
+
 def test_a_task_that_goes_on_after_a_stop_gives_up_by_itself(scene: Scene) -> None:
     """It has written nothing when the query is stopped, so that nobody can see it."""
     scene.plan(writing(FIRST_ROW, 1, batch=1))
