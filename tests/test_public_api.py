@@ -75,7 +75,7 @@ SURFACES = {
     "Header": "count index key value",
     "Interceptor": "close on_acknowledgement on_send",
     "OffsetAndMetadata": "count index leader_epoch metadata offset",
-    "Partitioner": "close on_new_batch partition",
+    "Partitioner": "close on_new_batch on_topic_forgotten partition",
     "ProducerRecord": "headers key partition timestamp_ms topic topic_partition value",
     "RecordMetadata": """
         count index offset partition serialized_key_size serialized_value_size timestamp topic topic_partition

@@ -51,6 +51,12 @@ class Partitioner:
     def on_new_batch(self, topic: str, cluster: ClusterView, previous: int) -> None:
         """A record did not fit into the open batch of partition `previous`; `partition` is asked again after this."""
 
+    def on_topic_forgotten(self, topic: str) -> None:
+        """The producer has forgotten a topic that was not used for metadata.max.idle.ms: forget it, too.
+
+        Called on the producer's I/O thread.
+        """
+
     def close(self) -> None:
         """Called when the producer closes."""
 
@@ -76,6 +82,10 @@ class RoundRobinPartitioner(Partitioner):
         if available:
             return available[turn % len(available)]
         return turn % (cluster.partition_count(topic) or 1)
+
+    def on_topic_forgotten(self, topic: str) -> None:
+        """Begin with the first partition when the topic is used again."""
+        self._counters.pop(topic, None)
 
 
 class StickyPartitioner(Partitioner):
@@ -108,6 +118,10 @@ class StickyPartitioner(Partitioner):
     def on_new_batch(self, topic: str, cluster: ClusterView, previous: int) -> None:
         """Move on, unless another thread has done so already."""
         self._move_on(topic, cluster, previous)
+
+    def on_topic_forgotten(self, topic: str) -> None:
+        """Choose anew when the topic is used again."""
+        self._current.pop(topic, None)
 
     def _move_on(self, topic: str, cluster: ClusterView, previous: int | None) -> int:
         with self._lock:

@@ -15,6 +15,7 @@ from penstock.producer.delivery import BatchResult
 from penstock.producer.idempotence import IdempotentGate
 from penstock.producer.outcomes import Outcomes
 from penstock.producer.sender import Sender
+from penstock.producer.sequences import SequenceBook
 from simulation.plan import IDEMPOTENT, PLAIN, TRANSACTIONAL, Plan
 
 Patch = AbstractContextManager[Any]
@@ -127,6 +128,11 @@ def second_look_left_out() -> Patch:
     return _around(RecordAccumulator, "_append", append)
 
 
+def numbers_forgotten_with_the_topic() -> Patch:
+    """A topic that is used again is numbered from 0, as if it had never been used."""
+    return mock.patch.object(SequenceBook, "put_away", lambda book, queue: book._partitions.pop(queue, None))
+
+
 BUGS: dict[str, Callable[[], Patch]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -139,6 +145,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
         end_sent_too_early,
         given_up_ticket_loses_memory,
         second_look_left_out,
+        numbers_forgotten_with_the_topic,
     )
 }
 
@@ -158,6 +165,7 @@ _WORTH: dict[Callable[[], Patch], Callable[[Plan], bool]] = {
         and sum(plan.topics.values()) <= 3
     ),
     end_sent_too_early: lambda plan: plan.mode == TRANSACTIONAL,
+    numbers_forgotten_with_the_topic: lambda plan: plan.mode == IDEMPOTENT,
 }
 
 

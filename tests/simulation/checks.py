@@ -28,17 +28,21 @@ _VARINT_SLACK = 12
 
 
 def held_locks(parts: ProducerParts) -> list[str]:
-    """The locks of the core that somebody holds; those of compiled queues cannot be seen."""
-    held = []
-    if parts.accumulator._lock.locked():
-        held.append("accumulator")
-    if parts.accumulator.pool._lock.locked():
-        held.append("pool")
-    if parts.metadata._lock.locked():
-        held.append("metadata")
-    if parts.transactions is not None and parts.transactions._lock._is_owned():  # type: ignore[attr-defined]
-        held.append("transactions")
-    return held
+    """The locks of the core that somebody holds; compiled ones cannot be seen."""
+    locks: dict[str, Any] = {
+        "accumulator": parts.accumulator._lock,
+        "pool": parts.accumulator.pool._lock,
+        "metadata": parts.metadata._lock,
+        "transactions": None if parts.transactions is None else parts.transactions._lock,
+    }
+    return [name for name, lock in locks.items() if _is_held(lock)]
+
+
+def _is_held(lock: Any) -> bool:
+    for ask in ("locked", "_is_owned"):
+        if hasattr(lock, ask):
+            return bool(getattr(lock, ask)())
+    return False
 
 
 class OpenBatches:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.producer import delivery as delivery_module
-from penstock.producer.assembly import assemble
+from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.config import ProducerConfig
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.cluster import FakeCluster
@@ -36,6 +36,7 @@ from simulation.wire import EPOCH, SimClock, World
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
 _MOST_TURNS = 20_000
 _MOST_LIVES = 60
+_FORGETFUL = 3  # every so many seeds topics are forgotten whenever they can be
 
 
 class Stuck(BaseException):
@@ -57,6 +58,13 @@ class Report:
     virtual_seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
+
+
+def _forget_at_every_update(parts: ProducerParts) -> None:
+    """Let topics be forgotten as soon as nothing is on its way there: the idle time would be longer than most runs."""
+    metadata = parts.metadata
+    metadata._settings = metadata._settings._replace(max_idle_ms=0)
+    metadata.keep_topics = lambda _: parts.sender.keep_topics(())
 
 
 class Simulation:
@@ -158,6 +166,8 @@ class Simulation:
         config = ProducerConfig.from_user(None, plan.options | {"bootstrap_servers": servers})
         rng = _stream(self.seed, f"producer {self.report.lives}")
         self.parts = assemble(config, self.clock, self.world.backend(), rng)
+        if self.seed % _FORGETFUL == 0:
+            _forget_at_every_update(self.parts)
         self._open_batches = checks.OpenBatches(self.parts.accumulator)
         if plan.mode == IDEMPOTENT:
             self.late.watch(self.parts.sender._gate)  # type: ignore[arg-type]

@@ -42,6 +42,7 @@ cdef class PartitionNumbers:
 
 cdef class NumberedBook:
     cdef readonly dict _partitions
+    cdef readonly dict away
     cdef readonly dict unresolved
     cdef readonly dict broken
 

@@ -187,6 +187,8 @@ class NumberedBook:
 
     def __init__(self) -> None:
         self._partitions: dict[PartitionQueue, PartitionNumbers] = {}
+        # Of partitions whose queue was forgotten, by place: a broker expects them to go on where they were.
+        self.away: dict[Any, PartitionNumbers] = {}
         # Partitions where an expired batch may or may not have been written, with the sequence number behind it.
         self.unresolved: dict[PartitionQueue, int] = {}
         # Partitions to be numbered anew, with the first number that is known to be missing at the broker.
@@ -196,7 +198,10 @@ class NumberedBook:
         """The numbering of a partition."""
         numbers = self._partitions.get(queue)
         if numbers is None:
-            numbers = self._partitions[queue] = PartitionNumbers()
+            numbers = self.away.pop(queue.place, None) if self.away else None
+            if numbers is None:
+                numbers = PartitionNumbers()
+            self._partitions[queue] = numbers
         return numbers
 
     def may_number(self, queue: PartitionQueue, identity: Any) -> cython.bint:

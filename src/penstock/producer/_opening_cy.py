@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._locks import inside, new_lock
 from penstock.errors import ProducerClosedError
-from penstock.producer._queue_cy import NotAdmitted
+from penstock.producer._queue_cy import NotAdmitted, TopicForgotten
 from penstock.producer.batch import Batch
 
 try:
@@ -118,7 +118,7 @@ class BatchOpener:
                 )
                 if not isinstance(outcome, int):
                     return outcome
-        except (ProducerClosedError, NotAdmitted):
+        except (ProducerClosedError, NotAdmitted, TopicForgotten):
             return None  # the general path says so
 
     def try_append(

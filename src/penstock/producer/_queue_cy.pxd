@@ -58,6 +58,7 @@ cdef class PartitionQueue:
     cdef Py_ssize_t _end_chunk_locked(
         self, Py_ssize_t refusal, Py_ssize_t taken, TopicState sticky, list spares
     ) except? -2
+    cdef _refuse_locked(self)
     cdef _open_locked(self, fresh)
     cdef _shut_locked(self)
     cdef bint maybe_shut_locked(self, TopicState sticky) except -1

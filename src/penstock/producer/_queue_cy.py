@@ -61,6 +61,10 @@ class NotAdmitted(IllegalStateError):
     """The transaction ended while a record was on its way in; whoever sent it asks the gate for the reason."""
 
 
+class TopicForgotten(Exception):
+    """The topic was forgotten while a record was on its way in; whoever sent it looks the topic up again."""
+
+
 @cython.final
 @cython.cclass
 class Admission:
@@ -68,6 +72,11 @@ class Admission:
 
     def __init__(self) -> None:
         self.open = True
+
+
+# The admission of queues that were forgotten: one look tells both that records are not accepted, and why.
+_FORGOTTEN = cython.declare(Admission, Admission())
+_FORGOTTEN.open = False
 
 
 @cython.final
@@ -125,6 +134,7 @@ class PartitionQueue:
         Raises:
             ProducerClosedError: the producer was closed meanwhile.
             NotAdmitted: records are not accepted now.
+            TopicForgotten: another queue has taken the place of this one.
         """
         if not cython.compiled:
             with self._lock:
@@ -153,7 +163,7 @@ class PartitionQueue:
         if self.closed:
             raise ProducerClosedError("the producer is closed")
         if not self._admission.open:
-            raise NotAdmitted(_NOT_ADMITTED)
+            self._refuse_locked()
         if sticky is not None and sticky.sticky_partition != self.partition:
             return MOVED
         writer: BatchWriter | None = self._writer
@@ -224,6 +234,7 @@ class PartitionQueue:
         Raises:
             ProducerClosedError: the producer was closed meanwhile.
             NotAdmitted: records are not accepted now.
+            TopicForgotten: another queue has taken the place of this one.
         """
         taken: cython.Py_ssize_t
         before: cython.Py_ssize_t = _EMPTY_BATCH
@@ -232,7 +243,7 @@ class PartitionQueue:
             if self.closed:
                 raise ProducerClosedError("the producer is closed")
             if not self._admission.open:
-                raise NotAdmitted(_NOT_ADMITTED)
+                self._refuse_locked()
             if sticky is not None:
                 if sticky.sticky_partition != self.partition:
                     return 0, MOVED
@@ -395,6 +406,25 @@ class PartitionQueue:
         with self._lock:
             self.closed = True
             self._shut_locked()
+
+    def _refuse_locked(self) -> None:
+        if self._admission is _FORGOTTEN:
+            raise TopicForgotten(self.topic)
+        raise NotAdmitted(_NOT_ADMITTED)
+
+    def try_forget(self) -> bool:
+        """Refuse records from now on, if none waits here: another queue may take this one's place."""
+        with self._lock:
+            if self.batches or self._writer is not None:
+                return False
+            self.active.discard(self)
+            self._admission = _FORGOTTEN
+            return True
+
+    def revive(self, admission: Admission) -> None:
+        """Accept records again as before `try_forget`: the queue was not replaced."""
+        with self._lock:
+            self._admission = admission
 
     def pass_lock(self) -> None:
         """Come back once whoever is appending has done so: from then on everybody sees what was set before."""

@@ -189,6 +189,7 @@ class FastPath:
                 state, None if sticky else chosen, (timestamp, key, value, headers, size), on_delivery
             )
             if delivery is None:
+                self._last_topic = None  # it may have been forgotten, and be there anew
                 return None
         state.used = True
         return delivery

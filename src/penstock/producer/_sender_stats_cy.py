@@ -100,3 +100,12 @@ class RequestStats:
         if found is None:
             found = self._topics[name] = TopicStats(self._registry, name)
         return found
+
+    def topics(self) -> list[str]:
+        """Those that have statistics."""
+        return list(self._topics)
+
+    def forget_topic(self, name: str) -> None:
+        """Drop the statistics of a topic."""
+        self._topics.pop(name, None)
+        self._registry.remove(names.TOPIC_GROUP, {"topic": name})

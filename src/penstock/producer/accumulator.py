@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock._ticket import Ticket
@@ -76,7 +76,7 @@ class RecordAccumulator(Appender):
         self.watches_failures = True
         # The Appender's lock guards, besides, the creation of topics and queues, flushes and closed.
         self.topics: dict[str, TopicState] = {}  # written under the lock, read by anyone
-        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._queues: dict[str, dict[int, PartitionQueue]] = {}  # by topic and partition, likewise
         self._admission = Admission()
         self._flushes = 0
         self._closed = False
@@ -110,15 +110,25 @@ class RecordAccumulator(Appender):
         return state
 
     def _queue_locked(self, topic: str, partition: int) -> PartitionQueue:
-        """The one queue of a partition: kept for ever, also when the topic is made anew with fewer partitions."""
-        queue = self._queues.get((topic, partition))
+        """The one queue of a partition: kept while the topic is used, also when that has fewer partitions since."""
+        queues = self._queues.setdefault(topic, {})
+        queue = queues.get(partition)
         if queue is None:
-            queue = self._queues[topic, partition] = PartitionQueue(
+            queue = queues[partition] = PartitionQueue(
                 topic, partition, self._active, self._incomplete, self._admission
             )
             if self._closed:
                 queue.close()
         return queue
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        """The queue of a partition, whether the topic has it or had it."""
+        with self._lock:
+            return self._queue_locked(topic, partition)
+
+    def _all_queues(self) -> list[PartitionQueue]:
+        # Copies of dictionaries are atomic, loops over them are not.
+        return [queue for queues in list(self._queues.values()) for queue in list(queues.values())]
 
     def follow_partition_counts(self, partition_count: Callable[[str], int | None]) -> None:
         """Let keys be placed among the partitions that topics have now. I/O thread, after new metadata."""
@@ -136,7 +146,7 @@ class RecordAccumulator(Appender):
         """
         self._admission.open = records
         if not records:
-            for queue in list(self._queues.values()):
+            for queue in self._all_queues():
                 queue.pass_lock()
 
     def admits_records(self) -> bool:
@@ -173,7 +183,7 @@ class RecordAccumulator(Appender):
         """Accept nothing more; what is queued becomes sendable."""
         with self._lock:
             self._closed = True
-            queues = list(self._queues.values())
+            queues = self._all_queues()
         for queue in queues:
             queue.close()
         self.pool.close()
@@ -289,13 +299,49 @@ class RecordAccumulator(Appender):
         return given_up
 
     def used_topics(self) -> Iterable[str]:
-        """Topics sent to since this was asked before, or that still have batches."""
+        """Topics sent to since this was asked before, or that still have batches, queued or in flight."""
         used = {queue.topic for queue in list(self._active)}
+        used.update(queue.topic for queue in self._queues_to_come_back_to())
         for name, state in list(self.topics.items()):
             if state.used:
                 state.used = False
                 used.add(name)
         return used
+
+    def _queues_to_come_back_to(self) -> set[PartitionQueue]:
+        """The queues of batches without outcome, which may be queued again, and of those that a request still holds."""
+        return {batch.queue for batch in [*self._incomplete.copy(), *self._given_up]}
+
+    def forget_unused(
+        self, in_use: Collection[str], may_forget: Callable[[PartitionQueue], bool]
+    ) -> list[PartitionQueue]:
+        """Forget topics that are not in use, unless a record is on its way there; the queues that are gone.
+
+        Under the accumulator lock nobody can make a second queue for a partition before the first has closed its door;
+        who comes to a closed one looks the topic up again. I/O thread, which alone puts batches back into queues.
+
+        Args:
+            in_use: topics to be kept.
+            may_forget: whether nothing about a queue is left to be settled.
+        """
+        forgotten: list[PartitionQueue] = []
+        busy = self._queues_to_come_back_to()
+        for name in [name for name in list(self._queues) if name not in in_use]:
+            with self._lock:
+                queues = list(self._queues[name].values())
+                gone = [
+                    queue
+                    for queue in queues
+                    if queue not in busy and may_forget(queue) and queue.try_forget()
+                ]
+                if len(gone) < len(queues):
+                    for queue in gone:
+                        queue.revive(self._admission)
+                    continue
+                del self._queues[name]
+                self.topics.pop(name, None)
+            forgotten += gone
+        return forgotten
 
 
 class GivenUp:

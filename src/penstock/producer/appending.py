@@ -16,7 +16,14 @@ from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, ProducerClosedError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer._opening_cy import BatchOpener
-from penstock.producer._queue_cy import NEEDS_SEGMENT, NO_BATCH, NotAdmitted, PartitionQueue, TopicState
+from penstock.producer._queue_cy import (
+    NEEDS_SEGMENT,
+    NO_BATCH,
+    NotAdmitted,
+    PartitionQueue,
+    TopicForgotten,
+    TopicState,
+)
 from penstock.producer.batch import Batch
 from penstock.types import Header
 
@@ -98,6 +105,7 @@ class Appender(BatchOpener):
         Raises:
             BufferExhaustedError: TimeIsUp was thrown in while it waited for memory.
             ProducerClosedError: the producer was closed.
+            TopicForgotten: `topic` is not used any more: ask for it again.
         """
         while True:
             admitted()
@@ -170,7 +178,7 @@ class Appender(BatchOpener):
                         break
                 elif why == NEEDS_SEGMENT:
                     break
-        except (ProducerClosedError, NotAdmitted):
+        except (ProducerClosedError, NotAdmitted, TopicForgotten):
             pass  # the steps say so
         finally:
             self._return_unused(buffer, fresh, None)

@@ -159,6 +159,8 @@ def _assemble(
     sender = Sender(
         _sender_settings(config), accumulator, drainer, metadata, client, clock, rng, sender_metrics
     )
+    metadata.keep_topics = sender.keep_topics
+    sender.on_topic_forgotten = getattr(config.partitioner, "on_topic_forgotten", None)
     return ProducerParts(
         config, clock, metadata, accumulator, send_path, fast_path, columns, sender, client, interceptors,
         registry, client_metrics, sender_metrics, transactions,

@@ -24,7 +24,7 @@ from typing import Any
 from penstock._ticket import Ticket
 from penstock._time import Clock
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer._queue_cy import PartitionQueue, TopicState
+from penstock.producer._queue_cy import PartitionQueue, TopicForgotten, TopicState
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.appending import PROGRESS, BulkWake
 from penstock.producer.bad_rows import BadRows
@@ -244,8 +244,27 @@ class ColumnSender:
             left = accumulator.append_rows_now(where, window, (first, last), parts, call.wake)
             if left > first:
                 yield PROGRESS
-            if left < last:
-                yield from accumulator.append_rows_steps(where, window, (left, last), parts, call.wake, admit)
+            while left < last:
+                before = len(parts)
+                try:
+                    yield from accumulator.append_rows_steps(
+                        where, window, (left, last), parts, call.wake, admit
+                    )
+                    break
+                except TopicForgotten:
+                    left += sum(part[2] for part in parts[before:])
+                    where = yield from self._find_again(where)
+
+    def _find_again(
+        self, where: PartitionQueue | TopicState
+    ) -> Generator[Ticket[Any] | str, Any, PartitionQueue | TopicState]:
+        """What takes the place of a topic or queue that was forgotten, and is used after all."""
+        if isinstance(where, TopicState):
+            state = yield from self._find_topic(where.name)
+            assert state is not None
+            return state
+        yield from self._find_topic(where.topic)
+        return self._accumulator.queue(where.topic, where.partition)
 
     def _chooser(self, state: TopicState | None, queues: Sequence[PartitionQueue]) -> Any:
         """What gives partitions for rows without key."""

@@ -216,7 +216,7 @@ _LOW_CLUSTER = (
     ),
     ConfigKey(
         "metadata.max.idle.ms", _LONG, 300_000, "low",
-        "Forget a topic to which nothing was sent for so long.",
+        "Forget a topic to which nothing was sent for so long: its metadata, queues and metrics.",
         Between(5000),
     ),
     ConfigKey(

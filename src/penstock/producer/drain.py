@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Container
 from typing import NamedTuple
 
 from penstock.errors import KafkaError
@@ -94,6 +95,11 @@ class Drainer:
         if self._homes.snapshot is not snapshot:
             self._homes = Homes(snapshot, self._seen)
         return self._homes
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget which partitions of other topics have had a batch."""
+        for topic in [topic for topic in self._seen if topic not in kept]:
+            del self._seen[topic]
 
     def note_node(self, node_id: int, can_take: bool, now: float) -> None:
         """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""

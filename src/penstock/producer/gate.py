@@ -115,6 +115,14 @@ class Gate(Protocol):
         """A batch was replaced by its pieces."""
         ...
 
+    def may_forget(self, queue: PartitionQueue) -> bool:
+        """Whether nothing about a queue without batches is left to be settled."""
+        ...
+
+    def forget(self, queues: Sequence[PartitionQueue]) -> None:
+        """Their topics are not used any more; other queues come in their place when they are used again."""
+        ...
+
     def begin_close(self) -> None:
         """The producer closes, and all that was accepted has its outcome: leave nothing open."""
         ...
@@ -179,6 +187,13 @@ class OpenGate:
 
     def on_split(self, batch: Batch, pieces: Sequence[Batch]) -> None:
         """Nothing to note."""
+
+    def may_forget(self, queue: PartitionQueue) -> bool:
+        """Always."""
+        return True
+
+    def forget(self, queues: Sequence[PartitionQueue]) -> None:
+        """Nothing to forget."""
 
     def begin_close(self) -> None:
         """Nothing is open."""

@@ -18,6 +18,7 @@ from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network.exchange import ClientResponse
 from penstock.producer._flight_cy import NumberedGate
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import Batch
 from penstock.producer.gate import GateRequest
 from penstock.producer.numbering import Numbering
@@ -82,7 +83,7 @@ class IdempotentGate(NumberedGate):
         if book.unresolved:
             for queue in book.resolve():
                 book.mark_broken(queue, book.of(queue).next)
-        if book.broken and self.numbering.identity.valid and book.restartable():
+        if self.numbering.identity.valid and ((book.broken and book.restartable()) or book.wants_new_epoch):
             self._raise_epoch()
         if self._fatal is not None:
             return self._fatal
@@ -101,6 +102,7 @@ class IdempotentGate(NumberedGate):
 
     def _take_identity(self, identity: ProducerIdentity) -> None:
         self.numbering.identity = identity
+        self.numbering.book.drop_away()
         for queue in self.numbering.book.restartable():
             self.numbering.book.restart(queue, identity, transactional=False)
 
@@ -165,6 +167,15 @@ class IdempotentGate(NumberedGate):
     def on_split(self, batch: Batch, pieces: Sequence[Batch]) -> None:
         """A batch was replaced by its pieces."""
         self.numbering.on_split(batch, pieces)
+
+    def may_forget(self, queue: PartitionQueue) -> bool:
+        """Whether it is known how the numbers of a partition go on."""
+        return self.numbering.book.is_settled(queue)
+
+    def forget(self, queues: Sequence[PartitionQueue]) -> None:
+        """Put the numbers of these away."""
+        for queue in queues:
+            self.numbering.book.put_away(queue)
 
     def begin_close(self) -> None:
         """Nothing is open."""

@@ -4,7 +4,7 @@
 Rules:
 1. The snapshot is replaced whole, by the I/O thread alone. Reading it takes no lock.
 2. Only topics in use are asked for. One that was not used for metadata.max.idle.ms is forgotten at the next update,
-   unless it is new (never answered yet) or somebody waits for it.
+   unless it is new (never answered yet) or somebody waits for it, and all that others keep of it soon after.
 3. New topics alone make a partial update; any other reason makes a full one.
 4. Whoever waits for a topic keeps updates coming, at the pace of the schedule, until the topic is known, it is refused,
    or the waiter gives up.
@@ -61,6 +61,12 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _REBOOTSTRAP_REQUIRED = 129
+# A look at what is kept of each topic is dear where there are many, and new ones come with every request.
+_LOOKS_PER_IDLE_TIME = 4
+
+
+def _keep_all(_in_use: frozenset[str]) -> None:
+    """Nobody keeps anything of topics."""
 
 
 class MetadataSettings(NamedTuple):
@@ -94,6 +100,7 @@ class ProducerMetadata:
     Attributes:
         used_topics: asked at each update for the topics used since it was asked before, because the fast path of
             send() does not report each record. Set before the I/O thread starts; called on it.
+        keep_topics: told now and then which topics are in use, so that all others are forgotten; likewise.
     """
 
     def __init__(
@@ -107,6 +114,8 @@ class ProducerMetadata:
         self._bootstrap = tuple(bootstrap)  # owned by the I/O thread
         self._wake = wake
         self.used_topics: Callable[[], Iterable[str]] = tuple
+        self.keep_topics: Callable[[frozenset[str]], None] = _keep_all
+        self._keep_again_at = -math.inf  # owned by the I/O thread
 
         self._lock: Any = new_lock()
         # Written by the I/O thread under the lock; read by anyone without it.
@@ -250,7 +259,9 @@ class ProducerMetadata:
         if self._attempt_started is None:
             self._attempt_started = now
         with self._lock:
-            self._topics.touch((*used, *self._waiters.topics), now)
+            for topic in used:
+                self._topics.want(topic, now)  # not only put off: it may have been dropped, and used since
+            self._topics.touch(self._waiters.topics, now)
             # Before the question, not after the answer: asking for a topic can create it.
             for topic in self._topics.drop_idle(now):
                 self._troubles.forget_topic(topic)
@@ -260,6 +271,10 @@ class ProducerMetadata:
             request = SchemaRequest.of(METADATA, {"topics": names, "allow_auto_topic_creation": True})
             self._in_progress = _Update(request, topics, partial)
             self._schedule.on_asked()
+            in_use = self._topics.all()
+        if now >= self._keep_again_at:
+            self._keep_again_at = now + self._settings.max_idle_ms / 1000 / _LOOKS_PER_IDLE_TIME
+            self.keep_topics(in_use)
         return request
 
     def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:

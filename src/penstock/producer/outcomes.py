@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from penstock._time import ExponentialBackoff
@@ -76,6 +76,10 @@ class Outcomes:
         self._retries = retries
         self._metrics = metrics
         self._split_topics: set[str] = set()  # whose batches were too large: told once each
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget of which other topics it was told that batches are too large."""
+        self._split_topics = {topic for topic in self._split_topics if topic in kept}
 
     # ---- a request has ended
 

@@ -6,6 +6,8 @@ Runs on the I/O thread, outside every lock; the codec libraries release the inte
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from penstock.errors import IllegalStateError
 from penstock.producer._passes_cy import Sealing
 from penstock.producer.batch import Batch
@@ -41,6 +43,10 @@ class Sealer(Sealing):
     def expected_ratio(self, topic: str) -> float:
         """What compression is expected to leave of a topic's records; 1.0 without a codec."""
         return self._ratios.estimate(topic, self._codec.id) if self._codec.id else 1.0
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget how well other topics compress."""
+        self._ratios.keep_topics(kept)
 
     def _compress(self, batch: Batch) -> memoryview:
         raw = batch.writer.raw_records()

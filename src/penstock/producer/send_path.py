@@ -22,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.partitioners import Partitioner
 from penstock.producer._delivery_cy import Delivery
-from penstock.producer._queue_cy import TopicState
+from penstock.producer._queue_cy import TopicForgotten, TopicState
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.appending import EncodedRecord, Steps, TimeIsUp
 from penstock.producer.cluster import ClusterSnapshot
@@ -263,6 +263,27 @@ class SendPath:
         return (yield from self._append(record, encoded, cluster, on_delivery, reached, self.gate.check_send))
 
     def _append(
+        self,
+        record: ProducerRecord,
+        encoded: EncodedRecord,
+        cluster: ClusterSnapshot,
+        on_delivery: OnDelivery | None,
+        reached: _Reached,
+        admitted: Callable[[], None],
+    ) -> Steps:
+        while True:
+            try:
+                return (
+                    yield from self._append_where_it_goes(
+                        record, encoded, cluster, on_delivery, reached, admitted
+                    )
+                )
+            except TopicForgotten:
+                # It had not been used for long, until now. What it has become meanwhile decides where the record goes.
+                cluster = yield from self.await_topic(record.topic, record.partition)
+                reached.partition = self._placement.choose(record, encoded.key, encoded.value, cluster)
+
+    def _append_where_it_goes(
         self,
         record: ProducerRecord,
         encoded: EncodedRecord,

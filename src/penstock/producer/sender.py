@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -92,6 +92,7 @@ class Sender:
         # Set by any thread, read by the I/O thread.
         self._running = True
         self._forced = False
+        self.on_topic_forgotten: Callable[[str], None] | None = None  # the user's partitioner; set once
         self.losses_told = False  # somebody has said how many records are given up at the end
 
     # ------------------------------------------------------------------------------------- any thread
@@ -191,6 +192,22 @@ class Sender:
         delay = min(delay, self._gate_requests.maybe_send(now, self._accumulator.has_undrained))
         delay = min(delay, self._send_ready(now), self._accumulator.unseen.maybe_tell(now))
         self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
+
+    def keep_topics(self, in_use: Collection[str]) -> None:
+        """Forget all that is kept of topics that are not used any more, unless records are on their way there."""
+        forgotten = self._accumulator.forget_unused(in_use, self._gate.may_forget)
+        self._gate.forget(forgotten)
+        kept = self._accumulator.topics
+        self._drainer.keep_topics(kept)
+        self._outcomes.keep_topics(kept)
+        self._metrics.keep_topics(kept)
+        self._accumulator.sealer.keep_topics(kept)
+        if self.on_topic_forgotten is not None:
+            for topic in dict.fromkeys(queue.topic for queue in forgotten):
+                try:
+                    self.on_topic_forgotten(topic)
+                except Exception:
+                    log.exception("the partitioner's on_topic_forgotten raised for topic %s", topic)
 
     def _send_ready(self, now: float) -> float:
         """Drain and send; seconds for which nothing more will be due."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from penstock._metrics import MetricsRegistry, WindowedStat
 from penstock.producer import metric_names as names
@@ -38,6 +38,11 @@ class SenderMetrics(RequestStats):
         """A batch is queued again."""
         self._retries.record(batch.record_count, now)
         self.topic(batch.queue.topic).retries.record(batch.record_count, now)
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget the statistics of other topics; of one that is used again they begin anew."""
+        for topic in [topic for topic in self.topics() if topic not in kept]:
+            self.forget_topic(topic)
 
     def on_split(self, now: float) -> None:
         """A batch was too large and is cut."""

@@ -16,7 +16,10 @@ Rules:
    remembers. When the leader of a partition has moved, requests may be under way to two brokers, five to each. Behind
    more than four others a batch that was written at the former leader would be taken for a gap when it is sent again:
    it would fail although it is there, or be written once more under a new epoch.
-6. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request has them.
+6. When a topic is forgotten, the numbers of its partitions are put away, for within one epoch they must go on: a broker
+   would take a second batch with the number 0 for the first one, and say that it was written. Under another identity
+   every partition begins at 0, so that a new epoch allows to drop them all; one is taken when there are too many.
+7. Renumbering changes the identity of a batch; its bytes are stamped anew at the next drain, when no request has them.
 """
 
 from __future__ import annotations
@@ -43,6 +46,10 @@ __all__ = [
     "identity_of",
     "last_sequence_of",
 ]
+
+
+# Numbers of partitions without a queue that are kept: a new epoch makes all partitions pause for a moment.
+MOST_PUT_AWAY = 1000
 
 
 def identity_of(batch: Batch) -> ProducerIdentity:
@@ -131,9 +138,31 @@ class SequenceBook(NumberedBook):
         at = numbers.in_flight.index(batch) if batch in numbers.in_flight else len(numbers.in_flight)
         numbers.in_flight[at : at + 1] = list(pieces)
 
+    def is_settled(self, queue: PartitionQueue) -> bool:
+        """Whether nothing of a partition is in flight, and it is known which number comes next."""
+        numbers = self._partitions.get(queue)
+        in_flight = numbers is not None and numbers.in_flight
+        return not in_flight and queue not in self.unresolved and queue not in self.broken
+
+    def put_away(self, queue: PartitionQueue) -> None:
+        """A partition's queue was forgotten: remember which number comes next, and no more."""
+        numbers = self._partitions.pop(queue, None)
+        if numbers is not None and numbers.numbered:
+            self.away[queue.place] = numbers
+
+    @property
+    def wants_new_epoch(self) -> bool:
+        """Whether so much is put away that a new epoch, under which all of it can be dropped, is worth its while."""
+        return len(self.away) > MOST_PUT_AWAY
+
+    def drop_away(self) -> None:
+        """The producer has a new identity: whoever comes back begins at 0."""
+        self.away.clear()
+
     def forget_all(self) -> None:
         """Start anew: every partition begins at 0 with whatever identity comes next."""
         self._partitions.clear()
+        self.away.clear()
         self.unresolved.clear()
         self.broken.clear()
 

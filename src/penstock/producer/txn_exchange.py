@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import logging
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from penstock._time import ExponentialBackoff
 from penstock.errors import (
@@ -26,6 +26,7 @@ from penstock.errors import (
     ProtocolError,
 )
 from penstock.network.exchange import ClientResponse
+from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.gate import GateRequest
 from penstock.producer.numbering import Numbering
 from penstock.producer.sequences import ProducerIdentity
@@ -118,6 +119,17 @@ class TransactionExchange(RequestQueue):
     def doubt_topics(self) -> None:
         """A broker did not know a topic by its id."""
         self._around.cluster.doubt_topics()
+
+    def may_forget(self, queue: PartitionQueue) -> bool:
+        """Whether it is known how the numbers of a partition go on."""
+        with self._lock:
+            return self._numbering.book.is_settled(queue)
+
+    def forget(self, queues: Sequence[PartitionQueue]) -> None:
+        """Put the numbers of these away."""
+        with self._lock:
+            for queue in queues:
+                self._numbering.book.put_away(queue)
 
     # ------------------------------------------------------------------------------------- requests out
 
@@ -273,6 +285,8 @@ class TransactionExchange(RequestQueue):
             self._numbering.book.forget_all()
             self._bump_needed = False
         self._choose_protocol(at_end=True)
+        if self.can_bump_epoch and self._numbering.book.wants_new_epoch:
+            self._bump_needed = True  # in protocol v1, where the numbers of forgotten partitions would add up
         has_identity = self.identity.valid  # not when what was aborted is the attempt to get one
         if not has_identity or (self._bump_needed and self.can_bump_epoch):
             self._state.move_to(TxnState.INITIALIZING)

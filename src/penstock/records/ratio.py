@@ -8,6 +8,8 @@ costs a split and one that turns out small costs little.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 INITIAL_RATIO = 1.0
 STEP_WORSE = 0.05
 STEP_BETTER = 0.005
@@ -50,3 +52,8 @@ class CompressionRatioEstimator:
     def reset(self, topic: str, codec_id: int, ratio: float = INITIAL_RATIO) -> None:
         """Forget what was learned and expect `ratio`: after a batch proved too large and was split."""
         self._ratios[topic, codec_id] = ratio
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget what was learned of other topics: it is learned anew when they are used again."""
+        for key in [key for key in self._ratios if key[0] not in kept]:
+            del self._ratios[key]
