@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from penstock._arguments import why_not_sendable
 from penstock._time import ExponentialBackoff
 from penstock._version import __version__
 from penstock.errors import ConfigError
@@ -147,6 +148,9 @@ def _number(name: str, value: Any) -> float:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _wrong_kind(name, "a text", value)
+    reason = why_not_sendable(value)
+    if reason is not None:
+        raise ConfigError(f"{name} cannot be sent: {reason}", name)
     return value
 
 

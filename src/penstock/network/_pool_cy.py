@@ -55,7 +55,7 @@ class PoolFields:
         self._client_id = client_id
         self._max_in_flight = max_in_flight
         self._live: dict[int, Any] = {}
-        self._failed_writes: list[tuple[Any, OSError]] = []
+        self._failed_writes: list[tuple[Any, Exception]] = []
         self._correlation_id = -1
 
     def sendable(self, node_id: Any, now: cython.double) -> Any:
@@ -89,16 +89,18 @@ class PoolFields:
         self._correlation_id = correlation_id
         exchange: Exchange = Exchange(request, version, correlation_id, now, timeout, on_done, about)
         connection._start_request(exchange, buffers, now)
+        # From here on the request belongs to the connection, and ends with it: whatever goes wrong must not be raised,
+        # since the caller would take the request for one that was never begun, and use its memory again.
         if exchange.deadline < self.next_sweep_at:
             self.next_sweep_at = exchange.deadline
         try:
             ended: Any = connection._write_some()
-        except OSError as error:
+            # Else the selector watches what it has to watch already.
+            if (connection.unsent_bytes == 0) == connection.write_watched:
+                self._watch_writes(connection)
+        except Exception as error:  # noqa: BLE001 - also where memory is short
             self._failed_writes.append((connection, error))
             return
-        # Else the selector watches what it has to watch already.
-        if (connection.unsent_bytes == 0) == connection.write_watched:
-            self._watch_writes(connection)
         if ended is not None:
             ended.on_done(ended, None, None, now)
 

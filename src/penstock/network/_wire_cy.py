@@ -125,7 +125,7 @@ class Wire:
         """Take a framed request; `_write_some` sends it."""
         size: cython.longlong = frame_size(buffers)
         has_answer: cython.bint = exchange.request.expects_response
-        self.in_flight.add(exchange)
+        self.in_flight.add(exchange)  # the last that can fail: nothing is queued for writing before
         self._unsent = buffers
         self.unsent_bytes = size
         self._unsent_has_answer = has_answer

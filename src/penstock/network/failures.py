@@ -43,7 +43,7 @@ def cause_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def resolve_error(node: Node, cause: OSError) -> KafkaError:
+def resolve_error(node: Node, cause: Exception) -> KafkaError:
     """The name of a node cannot be resolved."""
     text = f"the name of {describe(node)} cannot be resolved: {cause_of(cause)}"
     error: KafkaError = BootstrapError(text) if node.id < 0 else NetworkError(text)
@@ -51,7 +51,7 @@ def resolve_error(node: Node, cause: OSError) -> KafkaError:
     return error
 
 
-def connect_error(node: Node, address: Address, cause: OSError) -> KafkaError:
+def connect_error(node: Node, address: Address, cause: Exception) -> KafkaError:
     """No connection can be made."""
     via = "" if address.ip == node.host else f" (address {address})"
     error = NetworkError(f"cannot connect to {describe(node)}{via}: {cause_of(cause)}")
@@ -64,9 +64,16 @@ def setup_timeout_error(node: Node, seconds: float) -> KafkaError:
     return NetworkError(f"cannot connect to {describe(node)}: no answer within {seconds * 1000:.0f} ms")
 
 
-def broken_error(node: Node, cause: OSError) -> KafkaError:
+def broken_error(node: Node, cause: Exception) -> KafkaError:
     """An existing connection broke."""
     error = NetworkError(f"the connection to {describe(node)} broke: {cause_of(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def unexpected_error(node: Node, cause: Exception) -> KafkaError:
+    """Something went wrong here, not there, before the connection could be used."""
+    error = NetworkError(f"the connection to {describe(node)} could not be set up: {cause!r}")
     error.__cause__ = cause
     return error
 

@@ -58,8 +58,7 @@ class MetadataFetcher:
             return self._shortest_wait(now)
         connection = self._pool.sendable(node.id, now)
         if connection is not None:
-            self._fetch_from(connection, now)
-            return math.inf
+            return math.inf if self._fetch_from(connection, now) else self._updater.seconds_to_update(now)
         # A connection that is being made is waited for: opening one to each node in turn would help nobody.
         if not any(self._pool.states.is_preparing(known.id) for known in nodes):
             self._pool.connect(node, now)
@@ -91,18 +90,27 @@ class MetadataFetcher:
             return known.throttled_until - now
         return math.inf
 
-    def _fetch_from(self, connection: Connection, now: float) -> None:
+    def _fetch_from(self, connection: Connection, now: float) -> bool:
+        """Ask over a connection; whether the question is on its way."""
         request = self._updater.build_request(now)
         try:
             version = connection.pick_version(request)
         except UnsupportedVersionError as error:
             self._updater.on_failure(error, now)
             self._updater.on_fatal(error)
-            return
+            return False
         logger.debug("Asking %s for metadata", connection.known.node)
         timeout = self._settings.request_timeout_ms / 1000
+        try:
+            self._pool.start_request(connection, request, version, timeout, self._on_done, now)
+        except Exception as unexpected:
+            # No answer will come: the update must not stay in progress for ever.
+            logger.exception("The request for metadata could not be made")
+            failure = KafkaError(f"the request for metadata could not be made: {unexpected!r}")
+            self._updater.on_failure(failure, now)
+            return False
         self._in_progress = True
-        self._pool.start_request(connection, request, version, timeout, self._on_done, now)
+        return True
 
     def _on_done(self, exchange: Exchange, body: Any, error: KafkaError | None, now: float) -> None:
         self._in_progress = False

@@ -89,18 +89,23 @@ class ConnectionPool(PoolFields):
         known = self.states.connecting(node, now)
         try:
             address = known.addresses.take_next(self._backend.resolve)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - else the attempt would never end, and no other would be made
             self._attempt_failed_early(node, failures.resolve_error(node, error), now)
             return
         logger.debug("Connecting to %s, address %s", describe(node), address)
+        transport = None
         try:
             transport = self._backend.connect(address)
-        except OSError as error:
+            connection = Connection(
+                known, transport, address, self._settings.max_response_bytes, self._metrics
+            )
+            self._backend.selector.watch(transport, connection, WRITE)
+        except Exception as error:  # noqa: BLE001 - likewise
+            if transport is not None:
+                transport.close()
             self._attempt_failed_early(node, failures.connect_error(node, address, error), now)
             return
-        connection = Connection(known, transport, address, self._settings.max_response_bytes, self._metrics)
         self._live[node.id] = connection
-        self._backend.selector.watch(transport, connection, WRITE)
         self._note_deadline(known.setup_deadline)
 
     def _attempt_failed_early(self, node: Node, error: KafkaError, now: float) -> None:
@@ -111,22 +116,27 @@ class ConnectionPool(PoolFields):
             self._reporter.attempt_failed(node, error, now, ever_ready=known.ever_ready)
 
     def _go_on_connecting(self, connection: Connection, now: float) -> None:
+        node = connection.known.node
         try:
             interest = connection.transport.finish_connect()
-        except OSError as error:
-            self._fail(
-                connection, failures.connect_error(connection.known.node, connection.address, error), now
+            self._backend.selector.watch(
+                connection.transport, connection, READ if interest == NOTHING else interest
             )
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._fail(connection, failures.connect_error(node, connection.address, error), now)
             return
         if interest != NOTHING:
-            self._backend.selector.watch(connection.transport, connection, interest)
             return
         self._metrics.connections_created += 1
         connection.established = True
         self.states.connected(connection.known)
-        self._backend.selector.watch(connection.transport, connection, READ)
-        connection.handshake = self._introducer.begin(connection.known.node)
-        self._shake_hands(connection, connection.handshake.start(), now)
+        try:
+            connection.handshake = self._introducer.begin(node)
+            self._shake_hands(connection, connection.handshake.start(), now)
+        except Exception as error:
+            # Nothing would be waited for, so that this connection would neither be used nor closed.
+            logger.exception("The first request to %s could not be made", describe(node))
+            self._fail(connection, failures.unexpected_error(node, error), now)
 
     def _shake_hands(self, connection: Connection, step: HandshakeStep, now: float) -> None:
         def on_done(exchange: Exchange, body: Any, error: KafkaError | None, ended_at: float) -> None:
@@ -145,12 +155,15 @@ class ConnectionPool(PoolFields):
             if step is None and isinstance(handshake, ApiVersionsHandshake):
                 connection.api_versions = handshake.result
                 step = self._start_authentication(connection)
-        except KafkaError as error:
-            self._fail(connection, failures.refused_error(node, error), now)
-        else:
             if step is not None:
                 self._shake_hands(connection, step, now)
                 return
+        except KafkaError as error:
+            self._fail(connection, failures.refused_error(node, error), now)
+        except Exception as error:
+            logger.exception("The handshake with %s could not go on", describe(node))
+            self._fail(connection, failures.unexpected_error(node, error), now)
+        else:
             connection.handshake = None
             self.states.ready(connection.known)
             self._reporter.connected(node.id)
@@ -176,11 +189,11 @@ class ConnectionPool(PoolFields):
     def _write(self, connection: Connection, now: float) -> None:
         try:
             ended = connection.go_on_writing()
-        except OSError as error:
+            if connection.fully_written == connection.write_watched:
+                self._watch_writes(connection)
+        except Exception as error:  # noqa: BLE001 - how much was written is not known any more
             self._write_failed(connection, error, now)
             return
-        if connection.fully_written == connection.write_watched:
-            self._watch_writes(connection)
         if ended is not None:
             ended.on_done(ended, None, None, now)
 
@@ -190,7 +203,7 @@ class ConnectionPool(PoolFields):
         interest = READ | WRITE if connection.write_watched else READ
         self._backend.selector.watch(connection.transport, connection, interest)
 
-    def _write_failed(self, connection: Connection, error: OSError, now: float) -> None:
+    def _write_failed(self, connection: Connection, error: Exception, now: float) -> None:
         # Answers to earlier requests may lie in the receive buffer; taken for lost, they would be sent again.
         self._read(connection, now)
         if not connection.closed:

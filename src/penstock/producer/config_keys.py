@@ -18,9 +18,9 @@ from .config_types import (
     ConfigKey,
     Distinct,
     Kind,
-    NonEmpty,
     OneOf,
     Partitioners,
+    Sendable,
 )
 
 _BOOL, _INT, _LONG, _STRING, _LIST, _CLASS, _CLASSES = (
@@ -109,6 +109,7 @@ _MEDIUM = (
         "client.id", _STRING, None, "medium",
         "Name of this producer in the brokers' logs, quotas and metrics. Without it producer-1, producer-2 and so on, "
         "in the order in which the process makes them.",
+        Sendable(may_be_empty=True),
     ),
     ConfigKey(
         "client.dns.lookup", _STRING, "use_all_dns_ips", "medium",
@@ -276,7 +277,7 @@ _LOW_LATER = (
     ConfigKey(
         "transactional.id", _STRING, None, "low",
         "Identity under which transactions outlive the process; setting it makes the producer transactional.",
-        NonEmpty(),
+        Sendable(may_be_empty=False),
     ),
     ConfigKey(
         "transaction.timeout.ms", _INT, 60_000, "low",

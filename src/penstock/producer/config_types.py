@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from .._arguments import why_not_sendable
 from ..errors import ConfigError
 
 INT_MAX: Final = 2**31 - 1
@@ -90,17 +91,21 @@ class Anything:
         return value
 
 
-class NonEmpty:
-    """Any text but an empty one."""
+class Sendable:
+    """Any text that a request can carry; an empty one, if that is allowed."""
+
+    def __init__(self, *, may_be_empty: bool) -> None:
+        self._may_be_empty = may_be_empty
 
     @property
     def allowed(self) -> str:
         """In words."""
-        return "not empty"
+        size = "at most 32767 bytes of UTF-8"
+        return size if self._may_be_empty else f"not empty, {size}"
 
     def accept(self, value: str) -> str:
-        """Take what has characters."""
-        if not value.strip():
+        """Take what can be encoded."""
+        if why_not_sendable(value) is not None or not (value.strip() or self._may_be_empty):
             raise ValueError
         return value
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of arguments that many calls have, with one text for each mistake.
+
+They are made before a call changes anything, and are the same whether the modules are compiled or not: Cython's own
+conversions cut a float off, and take True for 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+_MAX_TEXT_BYTES = 32_767  # the length of a text is a 16-bit number in most requests
+
+
+def check_timeout(timeout: Any, name: str = "timeout") -> None:
+    """Refuse what is no time to wait.
+
+    Raises:
+        TypeError: it is neither None nor an int or float.
+        ValueError: it is not a number (nan).
+    """
+    if timeout is None or type(timeout) is float or type(timeout) is int:
+        if timeout == timeout:  # noqa: PLR0124 - not so for nan
+            return
+        raise ValueError(f"{name} must be a number of seconds, not nan")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"{name} must be a number of seconds or None, not {type(timeout).__name__}")
+    check_timeout(float(timeout), name)
+
+
+def check_callable(function: Any, name: str) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if not callable(function):
+        raise TypeError(f"{name} must be callable, not {type(function).__name__}")
+
+
+def check_bool(value: Any, name: str) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
+
+
+def check_int(value: Any, name: str) -> None:
+    """Refuse what is no whole number.
+
+    Raises:
+        TypeError: it is something else; True and False are, too.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+
+
+def check_texts(texts: Any, name: str) -> list[Any]:
+    """What is to be a list of texts; a single text is a mistake, and not one for each of its characters.
+
+    Raises:
+        TypeError: it is a text, or nothing that has items.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"{name} must be a list of texts, not {type(texts).__name__}")
+    return list(texts)
+
+
+def why_not_sendable(text: str) -> str | None:
+    """Why a text cannot be part of a request; None when it can."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        return f"it cannot be encoded as UTF-8 ({error.reason})"
+    if size > _MAX_TEXT_BYTES:
+        return f"it is {size} bytes long, and a request can carry {_MAX_TEXT_BYTES}"
+    return None
+
+
+def check_text(text: Any, name: str) -> None:
+    """Refuse what cannot be a name in a request.
+
+    Raises:
+        TypeError: it is not a str.
+        ValueError: it is empty, too long, or cannot be encoded.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a str, not {type(text).__name__}")
+    if not text:
+        raise ValueError(f"{name} must not be empty")
+    reason = why_not_sendable(text)
+    if reason is not None:
+        raise ValueError(f"{name} cannot be sent: {reason}")
