@@ -400,10 +400,10 @@ def serialize_part(
         raise SerializationError(
             f"cannot serialize the {part} (type {type(data).__name__}) of a record for topic {topic!r}: {detail}"
         ) from error
-    if serialized is None or isinstance(serialized, bytes):
+    if serialized is None or type(serialized) is bytes:
         return serialized
-    if isinstance(serialized, bytearray | memoryview):
-        return bytes(serialized)
+    if isinstance(serialized, bytes | bytearray | memoryview):
+        return bytes(serialized)  # also of a subclass, such as numpy's: compiled code takes bytes as they are
     raise SerializationError(
         f"the serializer {serializer!r} of the {part} (type {type(data).__name__}) of a record for topic {topic!r} "
         f"must give bytes or None, not {type(serialized).__name__}"

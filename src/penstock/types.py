@@ -206,6 +206,8 @@ class ProducerRecord:
             raise TypeError(f"topic must be a str, not {type(self.topic).__name__}")
         if not self.topic:
             raise ValueError("topic must not be empty")
+        if type(self.topic) is not str:
+            object.__setattr__(self, "topic", str.__str__(self.topic))  # a member of a StrEnum, for instance
         for name in ("partition", "timestamp_ms"):
             number = getattr(self, name)
             if number is None:
@@ -214,7 +216,7 @@ class ProducerRecord:
                 raise TypeError(f"{name} must be an int or None, not {type(number).__name__}")
             if number < 0:
                 raise ValueError(f"{name} must not be negative: {number}")
-        if type(self.headers) is not tuple or any(type(header) is not Header for header in self.headers):
+        if type(self.headers) is not tuple or not all(map(_is_plain_header, self.headers)):
             object.__setattr__(self, "headers", as_headers(self.headers))
 
     @property
@@ -231,8 +233,19 @@ def as_headers(headers: HeadersLike | None) -> tuple[Header, ...]:
     """
     if headers is None:
         return ()
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    given: Any = headers
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"headers must be pairs (name, value) or a mapping, not {type(given).__name__}")
+    pairs = given.items() if isinstance(given, Mapping) else given
     return tuple(_as_header(pair) for pair in pairs)
+
+
+def _is_plain_header(header: Any) -> bool:
+    return (
+        type(header) is Header
+        and type(header.key) is str
+        and (header.value is None or type(header.value) is bytes)
+    )
 
 
 def _as_header(pair: Any) -> Header:
@@ -242,8 +255,8 @@ def _as_header(pair: Any) -> Header:
         raise TypeError(f"a header is a pair (name, value), not {pair!r}") from None
     if not isinstance(key, str):
         raise TypeError(f"a header's name must be a str, not {type(key).__name__}")
-    if value is not None and not isinstance(value, bytes):
-        if not isinstance(value, bytearray | memoryview):
+    if value is not None and type(value) is not bytes:
+        if not isinstance(value, bytes | bytearray | memoryview):
             raise TypeError(f"the value of header {key!r} must be bytes or None, not {type(value).__name__}")
         value = bytes(value)
-    return Header(key, value)
+    return Header(key if type(key) is str else str.__str__(key), value)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from penstock._arguments import check_int, check_text, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.steps import CONTROLLER, Ask, Rest, Steps, with_last_trouble
 from penstock.errors import KafkaError, KafkaTimeoutError, broker_error
@@ -31,7 +32,8 @@ class NewTopic:
         config: the topic's own settings, for example {"cleanup.policy": "compact"}.
 
     Raises:
-        ValueError: a number that no broker takes.
+        TypeError: the name is not a str, or a number not an int.
+        ValueError: a number that no broker takes, or a name that no request can carry.
     """
 
     name: str
@@ -40,8 +42,10 @@ class NewTopic:
     config: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_text(self.name, "the name of a topic")
         for name in ("partitions", "replication"):
             number = getattr(self, name)
+            check_int(number, f"{name} of topic {self.name!r}")
             if number != -1 and number < 1:
                 raise ValueError(f"{name} of topic {self.name!r} must be at least 1, or -1: {number}")
 
@@ -93,6 +97,7 @@ def create_topics(
     Raises:
         KafkaTimeoutError: the time is up; each may or may not be there.
     """
+    check_timeout(timeout)
     wanted = list(topics)
     if not wanted:
         return []

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from penstock._arguments import check_text, check_texts, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient, ControlSource, control_client
 from penstock.control.steps import OnNode, Rest, Steps, ask_once, ask_until_answered
 from penstock.errors import KafkaError, UnsupportedVersionError, broker_error
@@ -73,6 +74,9 @@ def list_transactions(
         ValueError: a state that brokers do not know, or a malformed pattern.
         KafkaError: a broker could not be asked: the list would not be complete.
     """
+    check_timeout(timeout)
+    for state in check_texts(states, "states"):
+        check_text(state, "a state")
     compiled = None if pattern is None else _compile(pattern)
     with control_client(config) as client:
         left = client.deadline(timeout)
@@ -153,7 +157,10 @@ def describe_transactions(
     Raises:
         KafkaError: one of the ids could not be asked for.
     """
-    wanted = list(dict.fromkeys(transactional_ids))
+    check_timeout(timeout)
+    wanted = list(dict.fromkeys(check_texts(transactional_ids, "transactional_ids")))
+    for name in wanted:
+        check_text(name, "a transactional id")
     found: dict[str, TransactionDescription | None] = {}
     if wanted:
         with control_client(config) as client:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+from penstock._arguments import check_callable, check_timeout
 from penstock.errors import KafkaError, KafkaTimeoutError
 from penstock.producer.delivery import follow, until_done
 from penstock.types import RecordMetadata
@@ -22,6 +23,10 @@ except ModuleNotFoundError:
 
 if TYPE_CHECKING:
     from penstock.producer.delivery import BatchResult
+
+
+# By another name, so that Cython looks at what users give instead of converting it.
+Seconds = float
 
 
 def is_compiled() -> bool:
@@ -58,7 +63,7 @@ class Delivery:
             batch = self._answered_by()
         return bool(batch.done)
 
-    def result(self, timeout: float | None = None) -> RecordMetadata:
+    def result(self, timeout: Seconds | None = None) -> RecordMetadata:
         """Wait for the acknowledgement; where the record is.
 
         Raises:
@@ -70,12 +75,14 @@ class Delivery:
             raise error
         return metadata
 
-    def exception(self, timeout: float | None = None) -> KafkaError | None:
+    def exception(self, timeout: Seconds | None = None) -> KafkaError | None:
         """Wait for the outcome; the error, or None when the record was acknowledged.
 
         Raises:
             KafkaTimeoutError: the time is up; the record goes on.
         """
+        if timeout is not None:
+            check_timeout(timeout)
         batch = self._batch
         if batch.done and batch.error is None:
             return None  # the ordinary case: all records of the batch were acknowledged
@@ -90,6 +97,7 @@ class Delivery:
 
     def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
+        check_callable(fn, "fn")
 
         def call(delivery: Delivery) -> object:
             batch, index = delivery._place_now()
@@ -129,12 +137,14 @@ class Delivery:
             None if error is None else error.twin(),
         )
 
-    def _wait(self, timeout: float | None) -> tuple[RecordMetadata, KafkaError | None]:
+    def _wait(self, timeout: Seconds | None) -> tuple[RecordMetadata, KafkaError | None]:
+        if timeout is not None:
+            check_timeout(timeout)
         if self._batch.wait(self._index, timeout) is None:
             raise self._out_of_time(timeout)
         return self._outcome()
 
-    def _out_of_time(self, timeout: float | None) -> KafkaTimeoutError:
+    def _out_of_time(self, timeout: Seconds | None) -> KafkaTimeoutError:
         return KafkaTimeoutError(
             f"no outcome for a record of {self._batch.topic_partition} within {timeout} s; it is still on its way"
         )

@@ -36,6 +36,7 @@ else:
 
 # By this name compiled code does not look at the type before the body does, which tells the transaction of a refusal.
 TopicName = str
+WholeNumber = int  # Cython would turn a float, a bool or a Decimal into an int
 
 # C variables when compiled. The first is the most that the size check adds to key and value: batch header, record
 # overhead, header count, and two lengths of up to 5 bytes. Where that is too much, the general path counts to the byte.
@@ -126,6 +127,8 @@ class FastPath:
             return None
         state = self._last_topic
         if state is None or topic is not state.name:
+            if type(topic) is not str:
+                return None
             state = self.topics.get(topic)
             if state is None:
                 return None
@@ -261,8 +264,8 @@ class SendFace:
         key: Any = None,
         *,
         headers: HeadersLike | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: WholeNumber | None = None,
+        timestamp_ms: WholeNumber | None = None,
         on_delivery: OnDelivery | None = None,
         callback: None = None,
     ) -> Delivery:

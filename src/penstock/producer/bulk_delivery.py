@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from penstock._arguments import check_callable, check_timeout
 from penstock._locks import new_lock
 from penstock.errors import BulkDeliveryError, KafkaError, KafkaTimeoutError
 from penstock.producer._delivery_cy import Delivery
@@ -111,6 +112,7 @@ class BulkDelivery:
         Raises:
             KafkaTimeoutError: the time is up; the records go on.
         """
+        check_timeout(timeout)
         self._wait(timeout)
         if not self._failed:
             return None
@@ -124,6 +126,7 @@ class BulkDelivery:
 
     def add_done_callback(self, fn: Callable[[BulkDelivery], object]) -> None:
         """Call `fn(bulk)` when it is done: on the I/O thread, or at once when it is done already."""
+        check_callable(fn, "fn")
         self._is_followed = True
         self._follow(fn)
 

@@ -12,6 +12,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from penstock._arguments import check_timeout
 from penstock._latch import Latch
 from penstock._locks import forbid_reentry, inside, new_lock
 from penstock._refusals import noting_refusals
@@ -150,6 +151,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
         Raises:
             KafkaTimeoutError: the time is up; the records go on.
         """
+        check_timeout(timeout)
         self._check_open()
         check_may_wait("flush()", self._parts.accumulator.owner)
         started = self._clock.now()
@@ -174,6 +176,7 @@ class Producer(SendFace, BulkFace, TransactionFace):
         Raises:
             ValueError: the time is negative.
         """
+        check_timeout(timeout)
         if timeout is not None and timeout < 0:
             raise ValueError(f"the time to close must not be negative: {timeout}")
         if self._forked or getattr(self, "_lock", None) is None:

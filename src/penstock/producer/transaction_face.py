@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from penstock._arguments import check_bool, check_text
 from penstock._locks import forbid_reentry
 from penstock._ticket import Ticket
 from penstock.consumer_groups import as_group, as_positions
@@ -47,8 +48,8 @@ class TransactionFace:
             KafkaTimeoutError: no answer within max.block.ms; call it again.
             ProducerFencedError: another producer took over meanwhile.
         """
-        if transactional_id is not None and not transactional_id:
-            raise ValueError("transactional_id must not be empty")
+        if transactional_id is not None:
+            check_text(transactional_id, "transactional_id")
         manager = self._transactions("init_transactions", waits=True)
         self._finish(manager, manager.initialize(transactional_id), "init_transactions")
 
@@ -104,13 +105,14 @@ class TransactionFace:
             KafkaError: a record failed; abort the transaction.
             ProducerFencedError: another producer uses the transactional id; close this one.
         """
+        check_bool(incomplete, "incomplete")
         manager = self._transactions("commit_transaction", waits=True)
         if not self._parts.accumulator.deferred.all_appended().wait(self._max_block):
             raise KafkaTimeoutError(
                 "commit_transaction() waited for max.block.ms, and a record that a finalizer or a signal handler sent "
                 "has not been appended yet; call it again, or abort_transaction()"
             )
-        self._finish(manager, manager.commit(incomplete=bool(incomplete)), "commit_transaction")
+        self._finish(manager, manager.commit(incomplete=incomplete), "commit_transaction")
 
     def abort_transaction(self) -> None:
         """Drop what was not sent, and abort."""
@@ -131,6 +133,7 @@ class TransactionFace:
             ProducerFencedError: another producer uses the transactional id; also where a record failed because of it
                 and the abort found out why.
         """
+        check_bool(incomplete, "incomplete")
         self.begin_transaction()
         try:
             yield
@@ -169,9 +172,10 @@ class TransactionFace:
         Args:
             incomplete: as for `commit_transaction`.
         """
+        check_bool(incomplete, "incomplete")
         manager = self._transactions("detach_transaction")
         self.flush(self._max_block)
-        return manager.detach(incomplete=bool(incomplete))
+        return manager.detach(incomplete=incomplete)
 
     def _transactions(self, call: str, *, waits: bool = False) -> TransactionManager:
         """The manager; `waits`: the call blocks, so that the I/O thread must not make it, nor begin it."""

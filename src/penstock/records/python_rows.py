@@ -82,6 +82,10 @@ class ManyRecords:
         if headers is not None:
             frozen = [as_headers(some) for some in _items("headers", headers, count)]
         partitions: Iterable[int | None] | None
+        if isinstance(partition, bool) or not isinstance(partition, int | Iterable | None):
+            raise TypeError(
+                f"partition must be an int or None, or one for each record, not {type(partition).__name__}"
+            )
         if isinstance(partition, int):
             partitions = [partition] * count
         else:

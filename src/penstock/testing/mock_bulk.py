@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from penstock._arguments import check_callable, check_timeout
 from penstock._refusals import noting_refusals
 from penstock.errors import BadRowsError, BulkDeliveryError, DamagedRowError, KafkaError
 from penstock.records._columns_cy import LIES
@@ -77,6 +78,7 @@ class MockBulkDelivery:
 
     def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
         """Wait for all outcomes; the error that `result` would raise, or None."""
+        check_timeout(timeout)
         failed = [
             RowErrors(row, row, error)
             for row, _, pending in self._accepted
@@ -92,6 +94,7 @@ class MockBulkDelivery:
 
     def add_done_callback(self, fn: Callable[[MockBulkDelivery], object]) -> None:
         """Call `fn(bulk)` when it is done: on the thread that completes it, or at once when it is done already."""
+        check_callable(fn, "fn")
         pending = [one.delivery for _, _, one in self._accepted if not one.delivery.done()]
         if not pending:
             self._call(fn)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
+from penstock._arguments import check_callable, check_timeout
 from penstock._latch import Latch
 from penstock._locks import forbid_reentry
 from penstock.errors import KafkaError, KafkaTimeoutError
@@ -63,6 +64,7 @@ class MockDelivery:
 
     def add_done_callback(self, fn: Callable[[MockDelivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the thread that completes it, or at once when it is done already."""
+        check_callable(fn, "fn")
         # No lock: whichever comes second, this or `settle`, sees the other, and each entry is taken once.
         entry = (fn,)
         self._followers.append(entry)
@@ -93,6 +95,7 @@ class MockDelivery:
             self._call(follower)
 
     def _wait(self, timeout: float | None) -> None:
+        check_timeout(timeout)
         # Inside its own callback a delivery has an outcome and is not done: there it must not wait for itself.
         if self._settled_by == threading.get_ident() or self._done.is_set():
             return

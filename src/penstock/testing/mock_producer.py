@@ -21,6 +21,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from penstock._arguments import check_bool, check_text, check_timeout
 from penstock._locks import new_nesting_lock
 from penstock._refusals import noting_refusals
 from penstock._time import Clock, SystemClock
@@ -156,6 +157,7 @@ class MockProducer(MockBulkFace):
 
     def flush(self, timeout: float | None = None) -> None:
         """Acknowledge all pending records."""
+        check_timeout(timeout)
         self._check_call("flush")
         self._outbox.acknowledge_all()
 
@@ -165,6 +167,7 @@ class MockProducer(MockBulkFace):
         Raises:
             ValueError: the time is negative.
         """
+        check_timeout(timeout)
         if timeout is not None and timeout < 0:
             raise ValueError(f"the time to close must not be negative: {timeout}")
         with self._lock:
@@ -186,6 +189,7 @@ class MockProducer(MockBulkFace):
         Raises:
             KafkaTimeoutError: the topic does not exist.
         """
+        ProducerRecord(topic)  # refuses what is no topic
         with self._lock:
             self._check_open_locked()
             self._injected.maybe_raise("partitions_for")
@@ -217,6 +221,8 @@ class MockProducer(MockBulkFace):
         Raises:
             IllegalStateError: it was done before, or there is no transactional id.
         """
+        if transactional_id is not None:
+            check_text(transactional_id, "transactional_id")
         with self._lock:
             self._check_call_locked("init_transactions", lambda state: state.check_init(transactional_id))
             self._transactions.init(transactional_id)
@@ -265,6 +271,7 @@ class MockProducer(MockBulkFace):
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
+        check_bool(incomplete, "incomplete")
         with self._nothing_pending("commit_transaction", incomplete=incomplete) as transactions:
             self._history.extend(transactions.commit())
 
@@ -294,6 +301,7 @@ class MockProducer(MockBulkFace):
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
+        check_bool(incomplete, "incomplete")
         with self._nothing_pending("detach_transaction", incomplete=incomplete) as transactions:
             return transactions.detach()
 
@@ -304,6 +312,7 @@ class MockProducer(MockBulkFace):
         Args:
             incomplete: commit also when a send in the block was refused, and the block caught that.
         """
+        check_bool(incomplete, "incomplete")
         self.begin_transaction()
         try:
             yield
