@@ -144,3 +144,32 @@ def test_another_error_in_api_versions_disconnects(version):
     assert h.client.connection_error(0).code == code
     assert h.brokers[0].peers[0].closed_by_client
     assert not h.client.is_ready(h.nodes[0], h.now)
+
+
+def announced(size: int) -> bytes:
+    return struct.pack(">i", size) + b"\0" * 16
+
+
+@pytest.mark.parametrize(
+    ("size", "taken"), [(1024 * 1024, True), (1024 * 1024 + 1, False), (90_000_000, False)]
+)
+def test_before_the_handshake_is_over_no_frame_is_larger_than_a_mebibyte(size: int, taken: bool) -> None:
+    """A peer that nobody knows yet must not make the client wait for 100 MiB, and keep them."""
+    h = Harness()
+    h.brokers[0].rules[API_VERSIONS.key] = lambda _: None
+    h.client.ready(h.nodes[0], h.now)
+    h.poll_until(lambda: h.brokers[0].seen)
+    h.brokers[0].peers[0].send(announced(size))
+    h.poll()
+    h.poll()
+    assert h.brokers[0].peers[0].closed_by_client is not taken
+
+
+def test_after_the_handshake_frames_may_be_as_large_as_the_settings_allow() -> None:
+    h = Harness(max_response_bytes=5 * 1024 * 1024)
+    h.connect()
+    h.send()
+    h.poll()
+    h.brokers[0].peers[0].send(announced(4 * 1024 * 1024))
+    h.poll()
+    assert not h.brokers[0].peers[0].closed_by_client

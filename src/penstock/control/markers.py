@@ -19,6 +19,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from penstock._bounds import most_decoded_bytes
 from penstock.control.steps import Ask, LeaderOf, Steps
 from penstock.errors import KafkaError, ProtocolError, broker_error
 from penstock.protocol.messages import FETCH, LIST_OFFSETS
@@ -218,7 +219,7 @@ def _trouble(error: KafkaError) -> Found:
 
 def read_marker(batch: RecordBatch) -> Marker:
     """Read a batch of control records, which holds exactly one."""
-    records = batch.records()
+    records = batch.records(most_decoded_bytes(batch.size))
     key = records[0].key if records else None
     if key is None or len(key) < _CONTROL_KEY.size:
         raise ProtocolError(f"the control record at offset {batch.base_offset} has no key")

@@ -19,6 +19,7 @@ cdef class Wire:
     cdef int _picked_lowest
     cdef int _picked_highest
     cdef FrameReader _reader
+    cdef Py_ssize_t _max_response_bytes
     cdef object _unsent
     cdef readonly long long unsent_bytes
     cdef bint _unsent_has_answer

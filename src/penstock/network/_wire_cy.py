@@ -31,6 +31,8 @@ else:
 
 # One read takes at most this much. Answers to produce requests are small; a large Metadata answer takes a few reads.
 READ_SIZE = 65_536
+# The largest answer in a handshake: what a broker can do takes less than a kibibyte, a token a few.
+HANDSHAKE_BYTES = 1024 * 1024
 _READ_SIZE = cython.declare(cython.Py_ssize_t, READ_SIZE)
 
 
@@ -46,7 +48,7 @@ class Wire:
     Args:
         known: what is remembered of the node.
         transport: moves the bytes.
-        max_response_bytes: no answer is longer.
+        max_response_bytes: no answer is longer; before `allow_full_answers` none is longer than HANDSHAKE_BYTES either.
         metrics: counters of the client, and `node_metrics` those of the node.
     """
 
@@ -72,12 +74,18 @@ class Wire:
         self._picked_api: Any = None
         self._picked_lowest = 0
         self._picked_highest = 0
-        self._reader = FrameReader(max_response_bytes)
+        self._max_response_bytes = max_response_bytes
+        # Who is at the other end is not known yet: a length that was made up must not cost more than this.
+        self._reader = FrameReader(min(max_response_bytes, HANDSHAKE_BYTES))
         self._unsent: Any = ()
         self.unsent_bytes = 0
         self._unsent_has_answer = True
         self._metrics = metrics
         self._node_metrics = node_metrics
+
+    def allow_full_answers(self) -> None:
+        """The handshake is over: take answers of any size that the settings allow."""
+        self._reader.allow(self._max_response_bytes)
 
     @property
     def fully_written(self) -> bool:

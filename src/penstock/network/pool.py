@@ -165,6 +165,7 @@ class ConnectionPool(PoolFields):
             self._fail(connection, failures.unexpected_error(node, error), now)
         else:
             connection.handshake = None
+            connection.allow_full_answers()
             self.states.ready(connection.known)
             self._reporter.connected(node.id)
             self._note_idle_deadline(connection)

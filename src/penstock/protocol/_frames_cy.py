@@ -202,6 +202,10 @@ class FrameReader:
         self._saw_frame = False
         self.trouble: ProtocolError | None = None
 
+    def allow(self, max_frame_bytes: cython.Py_ssize_t) -> None:
+        """Take frames of this size from now on; between two frames."""
+        self._max_frame_bytes = max_frame_bytes
+
     def feed(self, data: Any) -> list:  # type: ignore[type-arg]
         """Take bytes as they came; give the frames they complete, without their lengths.
 

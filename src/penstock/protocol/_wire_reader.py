@@ -7,18 +7,32 @@ which the version does not have get their default, so that callers need not ask 
 
 Rule 1: no length is believed before it was compared with what is left of the frame.
 Rule 2: whatever is wrong with the bytes is Malformed, with the path of the field.
+Rule 3: what is made of a frame takes at most `most_decoded_bytes` of memory. Whatever is made is charged for, at no
+less than it takes, and mostly before it is made. So that large answers of honest brokers stay far below, short lists of
+numbers that are the same, and defaults, are one object in all places of an answer: nobody may change what was decoded.
 """
 
 from __future__ import annotations
 
 import struct as _struct
 from collections.abc import Callable
-from typing import Any
+from sys import getsizeof
+from typing import Any, Final
 
+from penstock._bounds import DECODED_PER_BYTE, most_decoded_bytes
 from penstock.protocol.schema import RECORDS, STRING, Array, Field, Primitive, Struct
 
 _INT16 = _struct.Struct(">h")
 _INT32 = _struct.Struct(">i")
+
+# What things take at most, in bytes: a number, and a list and its elements, which grows in steps and is copied then.
+_NUMBER_COST: Final = 32
+_LIST_COST: Final = getsizeof([]) + 32
+_ELEMENT_COST: Final = 18
+_RECORDS_COST: Final = 256  # a view of the frame
+# Of a short list that is remembered: its bytes, and a place in a dict.
+_REMEMBERED_COST: Final = 256
+_SHORT_LIST: Final = 16
 
 
 class Malformed(Exception):
@@ -38,12 +52,23 @@ class Malformed(Exception):
 class Cursor:
     """A place in a frame."""
 
-    __slots__ = ("data", "end", "pos")
+    __slots__ = ("data", "end", "pos", "room", "shared")
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.pos = 0
         self.end = len(data)
+        self.room = most_decoded_bytes(self.end)  # bytes of memory that may still be taken
+        self.shared: dict[Any, Any] = {}  # what is the same in many places: short lists, and defaults
+
+    def charge(self, size: int) -> None:
+        """Take so many bytes of memory for what is made of the frame."""
+        self.room -= size
+        if self.room < 0:
+            raise Malformed(
+                f"what is said in {self.end} bytes would take more than {DECODED_PER_BYTE} times as much memory and "
+                f"1 MiB ({most_decoded_bytes(self.end)} bytes): no broker answers like that"
+            )
 
     def advance(self, size: int) -> int:
         """Step over `size` bytes; where they begin."""
@@ -115,16 +140,36 @@ def struct_reader(struct: Struct, version: int, flexible: bool) -> Reader:
     _end_run(run, steps)
     if flexible:
         steps.append(_tagged_step(tagged))
+    cost = _struct_cost(struct, constants)
 
     def read(cursor: Cursor) -> dict[str, Any]:
+        cursor.charge(cost)
         body = constants.copy()
         for field in fresh:
-            body[field.name] = field.default_value()
+            body[field.name] = _shared_default(cursor, field)
         for step in steps:
             step(cursor, body)
         return body
 
     return read
+
+
+def _struct_cost(struct: Struct, constants: dict[str, Any]) -> int:
+    """What the dict of a struct and its numbers take; what else is in it is charged for where it is read."""
+    body = constants.copy()
+    for field in struct.fields:  # a dict grows in steps, which depend on how it is filled
+        body[field.name] = None
+    kinds = [field.type for field in struct.fields if isinstance(field.type, Primitive)]
+    numbers = sum(2 if kind.layout == "16s" else 1 for kind in kinds if kind.layout not in (None, "?", "b"))
+    return getsizeof(body) + _NUMBER_COST * numbers
+
+
+def _shared_default(cursor: Cursor, field: Field) -> Any:
+    """The default of a list or struct: one for the whole answer."""
+    found = cursor.shared.get(id(field))
+    if found is None:
+        found = cursor.shared[id(field)] = field.default_value()
+    return found
 
 
 def _end_run(run: list[Field], steps: list[Step]) -> None:
@@ -230,13 +275,17 @@ def _sized_reader(kind: Primitive, nullable: bool, flexible: bool) -> Reader:
         start = cursor.advance(size)
         raw = cursor.data[start : cursor.pos]
         if kind is RECORDS:
+            cursor.charge(_RECORDS_COST)
             return raw
         if kind is not STRING:
+            cursor.charge(size + _NUMBER_COST + _NUMBER_COST)
             return bytes(raw)
         try:
-            return str(raw, "utf-8")
+            text = str(raw, "utf-8")
         except UnicodeDecodeError:
             raise Malformed("a string is not UTF-8") from None
+        cursor.charge(getsizeof(text))  # up to four times its bytes, by its characters
+        return text
 
     return read
 
@@ -260,6 +309,8 @@ def _array_reader(element: Primitive | Struct, nullable: bool, version: int, fle
             return None
         if count * smallest > cursor.end - cursor.pos:
             raise Malformed(f"{count} elements cannot be in {cursor.end - cursor.pos} bytes")
+        if count == 0:
+            return _shared_list(cursor)
         return read_elements(cursor, count)
 
     return read
@@ -272,9 +323,16 @@ def _elements_reader(
         layout, width = element.layout, _struct.calcsize(">" + element.layout)
 
         def read_fixed(cursor: Cursor, count: int) -> list[Any]:
-            if layout == "16s":  # a repeat count would make one long string of it
-                return [bytes(cursor.data[at : at + 16]) for at in (cursor.advance(16) for _ in range(count))]
-            return list(_struct.unpack_from(f">{count}{layout}", cursor.data, cursor.advance(count * width)))
+            start = cursor.advance(count * width)
+            if count > _SHORT_LIST:
+                cursor.charge(_LIST_COST + count * (_ELEMENT_COST + 2 * _NUMBER_COST))
+                return _numbers(layout, cursor.data[start : cursor.pos], count)
+            key = (layout, bytes(cursor.data[start : cursor.pos]))
+            found: list[Any] | None = cursor.shared.get(key)
+            if found is None:
+                cursor.charge(_REMEMBERED_COST + _LIST_COST + count * (_ELEMENT_COST + 2 * _NUMBER_COST))
+                found = cursor.shared[key] = _numbers(layout, key[1], count)
+            return found
 
         return read_fixed
 
@@ -285,6 +343,7 @@ def _elements_reader(
 
     def read_each(cursor: Cursor, count: int) -> list[Any]:
         elements: list[Any] = []
+        cursor.charge(_LIST_COST + count * _ELEMENT_COST)
         try:
             # Not a comprehension: the number of elements read so far tells where it broke off.
             elements.extend(read_one(cursor) for _ in range(count))
@@ -293,6 +352,19 @@ def _elements_reader(
         return elements
 
     return read_each
+
+
+def _shared_list(cursor: Cursor) -> list[Any]:
+    """The empty list of an answer."""
+    found: list[Any] = cursor.shared.setdefault("", [])
+    return found
+
+
+def _numbers(layout: str, data: memoryview | bytes, count: int) -> list[Any]:
+    """Numbers, or UUIDs, that lie one behind the other."""
+    if layout == "16s":  # a repeat count would make one long string of it
+        return [bytes(data[at : at + 16]) for at in range(0, 16 * count, 16)]
+    return list(_struct.unpack_from(f">{count}{layout}", data))
 
 
 def smallest_size(kind: Primitive | Array | Struct, version: int, flexible: bool) -> int:

@@ -51,10 +51,11 @@ def decode_request_body(api: ApiSchema, version: int, data: Buffer) -> dict[str,
 def decode_response_body(api: ApiSchema, version: int, data: Buffer) -> dict[str, Any]:
     """Read a response. Unknown tagged fields are skipped, unknown error codes stay numbers.
 
-    Fields of type records refer to `data`; everything else is copied out of it.
+    Fields of type records refer to `data`; everything else is copied out of it. Lists and defaults that are the same
+    may be one object in several places: what was decoded is not to be changed.
 
     Raises:
-        ProtocolError: the bytes are not a response of this version.
+        ProtocolError: the bytes are not a response of this version, or would take far more memory than they have bytes.
     """
     if api.key == _API_VERSIONS_KEY and version > 0 and _is_refused_version(data):
         # A broker that does not know the version asked for cannot answer in it: it says so in version 0.

@@ -141,6 +141,8 @@ def _kept(data: Buffer, max_size: int) -> bytes:
 
 # ---------------------------------------------------------------------------------------------------- gzip
 
+# Nobody writes more than one; each costs a copy of all that follow it.
+_MAX_GZIP_MEMBERS = 1000
 _GZIP_WRAPPER = 31  # zlib's way to say: the largest window, and gzip's header and trailer around the stream
 
 
@@ -165,6 +167,8 @@ def _gunzip(data: Buffer, max_size: int) -> bytes:
         if not member.eof:
             raise ProtocolError("damaged gzip data: it ends inside the stream")
         rest = member.unused_data
+        if rest and len(pieces) >= _MAX_GZIP_MEMBERS:
+            raise ProtocolError(f"gzip data of more than {_MAX_GZIP_MEMBERS} members")
         if not rest:
             return b"".join(pieces)
 
