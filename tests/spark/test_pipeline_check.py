@@ -108,9 +108,9 @@ def test_a_file_gives_its_name(tmp_path: Path) -> None:
 
 
 def test_a_stream(tmp_path: Path) -> None:
-    text = STREAM.replace("[sink]", '[sink]\ntrigger = "10 seconds"\noutput_mode = "update"')
+    text = STREAM.replace("[sink]", '[sink]\ntrigger = "10 seconds"\noutput_mode = "append"')
     sink = load(tmp_path, text).sink
-    assert (sink.checkpoint, sink.trigger, sink.output_mode) == ("c", "10 seconds", "update")
+    assert (sink.checkpoint, sink.trigger, sink.output_mode) == ("c", "10 seconds", "append")
     assert load(tmp_path, STREAM.replace("[sink]", '[sink]\ntrigger = "available-now"')).sink.trigger
 
 
@@ -202,11 +202,14 @@ def test_refused_with_its_line(tmp_path: Path, there: str, instead: str, error: 
         assert refusal(tmp_path, text) == error
 
 
+AFTER_APPEND = " With a watermark an aggregate's rows come in it, once they are final; rows of every change: docs/spark.md, foreachBatch"
 STREAM_CASES = [
     ('checkpoint = "c"', "", "[sink] checkpoint: is missing: a streaming pipeline needs a folder where Spark notes how far it has come, like checkpoint = \"checkpoints/orders\""),
     ('checkpoint = "c"', 'checkpoint = "c"\ntrigger = "soon"', "[sink] trigger: 'soon' is neither \"available-now\" nor an interval like \"10 seconds\""),
     ('checkpoint = "c"', 'checkpoint = "c"\ntrigger = "continuous"', "[sink] trigger: the continuous trigger has no batches that could be written exactly once"),
-    ('checkpoint = "c"', 'checkpoint = "c"\noutput_mode = "complete"', "[sink] output_mode: 'complete' is not append or update"),
+    ('checkpoint = "c"', 'checkpoint = "c"\noutput_mode = "complete"', "[sink] output_mode: 'complete' is not possible: Spark writes to a data source of Python in the mode append only." + AFTER_APPEND),
+    ('checkpoint = "c"', 'checkpoint = "c"\noutput_mode = "update"', "[sink] output_mode: 'update' is not possible: Spark writes to a data source of Python in the mode append only." + AFTER_APPEND),
+    ('checkpoint = "c"', 'checkpoint = "c"\noutput_mode = "appended"', "[sink] output_mode: 'appended' is not append; did you mean append?"),
 ]  # fmt: skip
 
 

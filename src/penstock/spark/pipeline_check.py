@@ -198,9 +198,21 @@ def _sink(table: Table, *, streaming: bool) -> Sink:
         dead_letter_topic=dead_letter_topic,
         checkpoint=checkpoint,
         trigger=_trigger(table),
-        output_mode=table.choice("output_mode", ["append", "update"], "append"),
+        output_mode=_output_mode(table),
         options=options,
     )
+
+
+def _output_mode(table: Table) -> str:
+    """Append; the others are refused here, because Spark would only do so once it has started, and without a way out."""
+    mode = table.try_text("output_mode")
+    if mode in ("update", "complete"):
+        table.refuse(
+            "output_mode",
+            f"{mode!r} is not possible: Spark writes to a data source of Python in the mode append only. With a watermark "
+            "an aggregate's rows come in it, once they are final; rows of every change: docs/spark.md, foreachBatch",
+        )
+    return table.choice("output_mode", ["append"], "append")
 
 
 def _check_options(table: Table, options: Mapping[str, str]) -> None:

@@ -114,7 +114,7 @@ class Table:
         if value is None:
             return default
         if value not in choices:
-            words = f"{', '.join(choices[:-1])} or {choices[-1]}"
+            words = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
             self.refuse(key, f"{value!r} is not {words}{nearest(value, choices)}")
         return value
 
