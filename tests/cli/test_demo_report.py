@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cli import _demo_report
 from penstock.cli._demo_compare import TopicFigures
-from penstock.cli._demo_report import Outcome, partition_chart, rate_chart, report_page
+from penstock.cli._demo_report import Outcome, partition_chart, partition_charts, rate_chart, report_page
 from penstock.cli._demo_story import BatchTime, Event
 from penstock.cli.demo import verdict
 
@@ -79,10 +79,20 @@ def test_the_scale_has_few_and_round_numbers(highest: float) -> None:
 
 def test_charts_without_data_do_not_fail() -> None:
     assert "none" in rate_chart([], KILLS)
-    assert svg(partition_chart(replace(GOOD, by_partition=Counter()))).findall("rect") == []
+    assert svg(partition_chart(replace(GOOD, by_partition=Counter()), 1)).findall("rect") == []
 
 
 def test_each_partition_has_its_bar_and_its_number() -> None:
-    chart = svg(partition_chart(GOOD))
+    chart = svg(partition_chart(GOOD, 1000))
     assert len(chart.findall("rect")) == 2
     assert [text.text for text in chart.findall("text")] == ["orders, 0", "1,000", "orders, 1", "960"]
+
+
+def test_bars_of_all_topics_share_one_scale() -> None:
+    few = replace(GOOD, topic="dead", by_partition=Counter({0: 500, 1: 1, 2: 0}))
+    charts = [svg(chart) for chart in re.findall(r"<svg.*?</svg>", partition_charts([GOOD, few]))]
+    many, less = [[float(bar.get("width", "")) for bar in chart.findall("rect")] for chart in charts]
+    assert less[0] == pytest.approx(many[0] / 2)
+    assert less[1:] == [1.0, 0.0]  # a line that can be seen, and nothing
+    assert "on one scale for all topics" in report_page(outcome(GOOD, few))
+    assert partition_charts([]) == ""

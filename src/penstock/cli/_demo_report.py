@@ -81,7 +81,8 @@ the way. Kafka's own console consumer, read-committed, found what follows.</p>
 <div class=wide>{_topics_table(outcome.topics)}</div>
 {_examples(outcome.topics)}
 <h2>Where the records are</h2>
-<div class=wide>{"".join(partition_chart(one) for one in outcome.topics)}</div>
+<p class=soft>A bar for each partition, as long as its count of records, on one scale for all topics.</p>
+<div class=wide>{partition_charts(outcome.topics)}</div>
 <h2>What happened</h2>
 <div class=wide><table class=story>{_story_rows(outcome.story)}</table></div>
 </body></html>
@@ -135,13 +136,19 @@ def _grid(highest: float) -> range:
     return range(0, int(highest) + 1, step)
 
 
-def partition_chart(figures: TopicFigures) -> str:
-    """A bar for each partition of a topic, as long as its count of records."""
+def partition_charts(topics: Sequence[TopicFigures]) -> str:
+    """A chart for each topic, on one scale: bars of different topics stand below each other and are compared."""
+    most = max([1, *(count for one in topics for count in one.by_partition.values())])
+    return "".join(partition_chart(one, most) for one in topics)
+
+
+def partition_chart(figures: TopicFigures, most: int) -> str:
+    """A bar for each partition of a topic, as long as its count of records; the longest bar has `most`."""
     row = 22
-    most = max([1, *figures.by_partition.values()])
     bars = []
     for place, (partition, count) in enumerate(sorted(figures.by_partition.items())):
-        y, width = place * row, (_WIDTH - 360) * count / most
+        # Few records beside very many are a thin line, none are none.
+        y, width = place * row, max((_WIDTH - 360) * count / most, min(count, 1))
         bars.append(
             f'<text x="170" y="{y + 15}" text-anchor="end">{escape(figures.topic)}, {partition}</text>'
             f'<rect class=bar x="180" y="{y + 4}" width="{width:.1f}" height="{row - 8}" rx="2"/>'
