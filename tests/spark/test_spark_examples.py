@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 from fix_broker import MakeTopic
 from fix_spark import SOURCES, ReadBack, shell_environment
 
 from penstock.devbroker import DevCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -57,6 +63,51 @@ def test_an_example_writes_what_it_says(
     output = run(sys.executable, str(EXAMPLES / name), dev_cluster.bootstrap_servers, target, cwd=tmp_path)
     assert f"{said}{target}" in output
     assert len(read_back(target)) == count
+
+
+def example(name: str) -> ModuleType:
+    """An example as a module: what it does in the session that all tests share."""
+    spec = importlib.util.spec_from_file_location(name.removesuffix(".py"), EXAMPLES / name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_threads_of_one_driver_write_at_the_same_time_and_once(
+    spark: SparkSession, dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack
+) -> None:
+    prefix = topic(1)
+    program = example("threads_to_kafka.py")
+    for _ in range(2):  # a scheduler that repeats the job
+        program.write_all(spark, dev_cluster.bootstrap_servers, prefix)
+        counts = {name: len(read_back(f"{prefix}-{name}")) for name in ("orders", "customers", "prices")}
+        assert counts == {"orders": 1000, "customers": 100, "prices": 10}
+
+
+def test_for_each_batch_a_repeated_batch_is_written_once(
+    spark: SparkSession, dev_cluster: DevCluster, topic: MakeTopic, read_back: ReadBack, tmp_path: Path
+) -> None:
+    target = topic(1)
+    folder, servers = tmp_path / "in", dev_cluster.bootstrap_servers
+    folder.mkdir()
+    program = example("running_totals.py")
+
+    def changes() -> list[tuple[bytes | None, int]]:
+        return [(each.key, json.loads(each.value or b"")["litres"]) for each in read_back(target)]
+
+    (folder / "a.json").write_text(program.SAMPLE)
+    assert program.write_changes(spark, servers, target, str(folder)) == 3
+    assert sorted(changes()) == [(b"a", 3), (b"b", 5)]
+    (folder / "b.json").write_text('{"sensor": "a", "litres": 4}\n')
+    assert program.write_changes(spark, servers, target, str(folder)) == 1
+    assert sorted(changes()) == [(b"a", 3), (b"a", 7), (b"b", 5)]
+    # As if the driver had died when the last batch was written and Spark had not noted it.
+    for left in (tmp_path / "in.checkpoint" / "commits").glob("*1*"):
+        left.unlink()
+    assert program.write_changes(spark, servers, target, str(folder)) == 1  # it does run again
+    assert sorted(changes()) == [(b"a", 3), (b"a", 7), (b"b", 5)]
 
 
 def test_a_declarative_pipeline_writes_through_the_sink(

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.spark.lasting_objects import BEFORE_IMPORTS, spare_lasting_objects
 
-__all__ = ["run_pipeline"]
+__all__ = ["activate_session", "run_pipeline"]
 
 spare_lasting_objects(BEFORE_IMPORTS)
 
@@ -20,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from .pipeline_run import run_pipeline
 
         return run_pipeline
+    if name == "activate_session":
+        from .threads import activate_session
+
+        return activate_session
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -204,13 +204,14 @@ def _sink(table: Table, *, streaming: bool) -> Sink:
 
 
 def _output_mode(table: Table) -> str:
-    """Append; the others are refused here, because Spark would only do so once it has started, and without a way out."""
+    """Append. The others are refused here, because Spark refuses them late, and without a way out."""
     mode = table.try_text("output_mode")
     if mode in ("update", "complete"):
         table.refuse(
             "output_mode",
-            f"{mode!r} is not possible: Spark writes to a data source of Python in the mode append only. With a watermark "
-            "an aggregate's rows come in it, once they are final; rows of every change: docs/spark.md, foreachBatch",
+            f"{mode!r} is not possible: Spark writes to a data source of Python in the mode append only. With a "
+            "watermark an aggregate's rows come in it, once they are final; rows of every change: docs/spark.md, "
+            "foreachBatch",
         )
     return table.choice("output_mode", ["append"], "append")
 

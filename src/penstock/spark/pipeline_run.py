@@ -25,6 +25,7 @@ from .pipeline_source import SOURCE_METRICS
 from .pipeline_stats import BatchCounts, ProgressReader, RunStats, SinkLines
 from .pipeline_stop import StopSignals
 from .pipeline_view import NoView, View
+from .threads import activate_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +100,8 @@ class PipelineRun:
         folder = None if is_remote(self._spark) else tempfile.mkdtemp(prefix="penstock-run-")
         lines = None if folder is None else SinkLines(Path(folder) / "progress.jsonl")
         try:
+            if not is_remote(self._spark):
+                activate_session(self._spark)  # the caller's thread may be any
             plan = make_plan(self.pipeline, self._spark)
             try:
                 if self._stop.wanted:  # while it was planned
@@ -230,8 +233,7 @@ class _BatchWrite:
         if is_remote(self._spark):
             self._spark.addTag(self._tag)
             return
-        # Spark looks for Python data sources in the session that is active on the thread; this call makes it so.
-        self._spark.createDataFrame([], "nothing INT")
+        activate_session(self._spark)
         # A tag would not do: tasks that wait for a slow source end only when their threads are interrupted.
         self._spark.sparkContext.setJobGroup(self._tag, self._run.pipeline.name, interruptOnCancel=True)
 
