@@ -279,10 +279,12 @@ class BrokerError(KafkaError):
     Attributes:
         code: the number on the wire.
         name: Kafka's name for it, for example "NOT_LEADER_OR_FOLLOWER".
+        names_record: whether the broker refused this very record of its batch, and no other because of it.
     """
 
     code: int = -1
     name: str = "UNKNOWN_SERVER_ERROR"
+    names_record: bool = False
 
     def __init__(self, message: str | None = None, *, code: int | None = None) -> None:
         row = error_row(self.code if code is None else code)

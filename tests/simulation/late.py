@@ -88,11 +88,11 @@ class LateRequests:
         book = gate._numbering.book
         close_gap = book.close_gap
 
-        def watched(failed: Any) -> None:
+        def watched(failed: Any, *count: int) -> None:
             for each in book.of(failed.queue).in_flight:
                 if is_later(each.identity.base_sequence, failed.identity.base_sequence):
                     self._numbered_anew.add((each.topic_partition, *each.identity[:3]))
-            close_gap(failed)
+            close_gap(failed, *count)
 
         book.close_gap = watched  # type: ignore[method-assign]
 

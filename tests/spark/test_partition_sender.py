@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import struct
 import weakref
 from collections.abc import Iterator
@@ -237,6 +239,42 @@ def test_a_bad_timestamp_is_in_every_dead_letter_as_it_was(kafka: FakeKafka, pro
         assert letter[TIMESTAMP_HEADER] == b"1969-12-31T23:59:59.999999Z (-1 us since 1970)"
         assert letter[WANTED_PARTITION_HEADER] == b"9"
     assert b"1969-12-31T23:59:59.999999Z" in (letters[0][ERROR_HEADER] or b"")
+
+
+FAR = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=10)  # Kafka allows an hour
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "in a transaction"])
+def test_a_row_that_the_broker_refuses_is_a_dead_letter(kafka: FakeKafka, transactional: bool) -> None:
+    options: dict[str, Any] = {"transactional_id": "x"} if transactional else {}
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=20, **options) as producer:
+        if transactional:
+            producer.init_transactions()
+        with producer.transaction() if transactional else contextlib.nullcontext():
+            task = sender(producer, dead_letters=True)
+            task.send(batch(value=[b"0"], partition=[0]))
+            rows = batch(value=[b"1", b"2", b"3"], timestamp=[None, FAR, None], partition=[0, 0, 0])
+            task.send(rows)
+            report = task.finish()
+    assert (report.rows, report.dead_letters) == (4, 1)
+    assert [record.value for record in kafka.records("orders", 0)] == [b"0", b"1", b"3"]
+    [letter] = kafka.records("bad")
+    assert (letter.value, headers(letter)[ROW_HEADER]) == (b"2", b"2")
+    assert b"is out of range" in (headers(letter)[ERROR_HEADER] or b"")
+    assert (headers(letter)[TIMESTAMP_HEADER] or b"").startswith(FAR.isoformat()[:19].encode())
+
+
+def test_a_row_that_the_broker_refuses_fails_the_task_by_its_number(
+    kafka: FakeKafka, producer: Producer
+) -> None:
+    task = sender(producer)
+    task.send(batch(value=[b"0"], partition=[0]))
+    task.send(batch(value=[b"1", b"2", b"3"], timestamp=[None, FAR, None], partition=[0, 0, 0]))
+    with pytest.raises(
+        KafkaError, match=r"1 rows of partition 4 .* the broker refused row 2: .*out of range"
+    ):
+        task.finish()
+    assert [record.value for record in kafka.records("orders", 0)] == [b"0", b"1", b"3"]
 
 
 def test_of_a_row_that_lies_nothing_is_read(kafka: FakeKafka, producer: Producer) -> None:

@@ -14,5 +14,6 @@ cdef class ResultFields:
     cdef public list callbacks
     cdef public object interested
     cdef public object unseen
+    cdef public object expendable
 
     cdef bint settle_unwatched(self, long long base_offset, long long log_append_time_ms) except -1

@@ -72,6 +72,8 @@ class ResultFields:
         # Who follows, and who waits: any thread. Most results are done before anybody does. A program that keeps its
         # Deliveries keeps these, and a list would be looked at by the garbage collector where an empty dict is not.
         self.interested: dict[str, list[Any]] = {}
+        # (first index, count) of rows that may be left out if the broker refuses them; set as `callbacks` are.
+        self.expendable: list[tuple[int, int]] | None = None
         self.unseen: Any = None  # an UnseenRecords, once the batch has failed
 
     def settle_unwatched(

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock._ticket import Ticket
@@ -24,7 +24,7 @@ from penstock.producer.appending import Appender
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.deferring import DeferredSends
-from penstock.producer.delivery import Countdown
+from penstock.producer.delivery import BatchResult, Countdown
 from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
 from penstock.producer.sequences import comes_before
@@ -242,6 +242,27 @@ class RecordAccumulator(Appender):
         self.requeue(pieces)
         return len(pieces)
 
+    def leave_out(
+        self,
+        batch: Batch,
+        refused: Mapping[int, KafkaError],
+        on_split: Callable[[Batch, Sequence[Batch]], None],
+    ) -> int:
+        """Let records of a batch fail that the broker refused, and queue the others again; how many these are.
+
+        Args:
+            on_split: as for `split`.
+        """
+        numbered = self.sealer.without(batch, refused)
+        pieces = [piece for _, piece in numbered]
+        on_split(batch, pieces)
+        self._incomplete.update(pieces)
+        batch.leave_out(refused, numbered, self._watch)
+        self._incomplete.discard(batch)
+        if pieces:
+            self.requeue(pieces)
+        return sum(piece.record_count for piece in pieces)
+
     def take_expired(self, now: float) -> list[Batch]:
         """Take batches out of their queues whose delivery time-out is over."""
         expired: list[Batch] = []
@@ -258,12 +279,15 @@ class RecordAccumulator(Appender):
 
     def finish(self, batch: Batch) -> None:
         """A batch has its outcome: forget it, and free its memory as soon as no request holds it."""
-        if self.watches_failures:
-            self.unseen.watch(batch.result.unseen)
+        self._watch(batch.result)
         if batch.request_pending:
             self._given_up.add(batch)
         self.forget(batch)
         self.release(batch)
+
+    def _watch(self, result: BatchResult) -> None:
+        if self.watches_failures:
+            self.unseen.watch(result.unseen)
 
     def forget(self, batch: Batch) -> None:
         """A batch has its outcome, and its memory is taken care of."""

@@ -45,6 +45,7 @@ class BadRows:
     Attributes:
         count: how many there are.
         errors: the first of them, in order.
+        refused_topics: the topics of a column that the cluster refuses, and why.
     """
 
     def __init__(self, limit: RecordLimit) -> None:
@@ -52,6 +53,7 @@ class BadRows:
         self.count = 0
         self.errors: list[RowErrors] = []
         self._general: dict[int, Exception] = {}
+        self.refused_topics: dict[bytes, Exception] = {}  # by the cluster, and why
 
     def add(self, rows: Rows, row: int, code: int, number: int) -> Exception:
         """Note a row; what is wrong with it.
@@ -63,9 +65,12 @@ class BadRows:
             number: its number among all.
         """
         self.count += 1
+        refused = None
+        if code == NO_TOPIC and self.refused_topics:
+            refused = self.refused_topics.get(rows.topic.get(row))
         if self.count > _TOLD:
-            return self._kind(code)
-        error = self._problem(rows, row, code)
+            return refused or self._kind(code)
+        error = refused or self._problem(rows, row, code)
         self.errors.append(RowErrors(number, number, error))
         return error
 

@@ -10,11 +10,13 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from penstock.errors import KafkaError
 from penstock.producer._flight_cy import BatchFields
 from penstock.producer.batch_states import TRANSITIONS, BatchState
+from penstock.producer.delivery import BatchResult
 from penstock.producer.identity import ANONYMOUS, BatchIdentity
 from penstock.types import TopicPartition
 
@@ -89,8 +91,41 @@ class Batch(BatchFields):
         ranges = []
         for piece in pieces:
             ranges.append((first, piece.result))
+            piece.result.take_expendable(self.result, first)
             first += piece.record_count
         self.result.forward(ranges)
+
+    def leave_out(
+        self,
+        refused: Mapping[int, KafkaError],
+        pieces: Sequence[tuple[int, Batch]],
+        on_failed: Callable[[BatchResult], None],
+    ) -> None:
+        """Let records that the broker refused fail, and pieces take the place of the others.
+
+        A refused record is told when those before it are: callbacks come in the order of the records.
+
+        Args:
+            refused: by index, why.
+            pieces: the others, each with the index of its first record.
+            on_failed: given the result of each refused record, once it is told.
+        """
+        self.move_to(BatchState.SPLIT)
+        results = {first: piece.result for first, piece in pieces}
+        for first, result in results.items():
+            result.take_expendable(self.result, first)
+        failed = {index: BatchResult(*self.topic_partition, self.result.owner) for index in refused}
+        self.result.forward(sorted((results | failed).items()))
+        before: BatchResult | None = None
+        for index, result in self.result.pieces:
+            if index not in failed:
+                before = result
+                continue
+            tell = partial(_fail_one, result, refused[index], on_failed)
+            if before is None:
+                tell()
+            else:
+                before.when_settled(tell)
 
     def _too_late(self, what: str) -> bool:
         if self.state not in (BatchState.FAILED, BatchState.ABORTED):
@@ -101,3 +136,8 @@ class Batch(BatchFields):
     def __repr__(self) -> str:
         state = f"{self.record_count} records, {self.state.value}, attempt {self.attempts}"
         return f"<Batch {self.topic_partition}: {state}>"
+
+
+def _fail_one(result: BatchResult, error: KafkaError, on_failed: Callable[[BatchResult], None]) -> None:
+    result.settle(error=error, count=1)
+    on_failed(result)

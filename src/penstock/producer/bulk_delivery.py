@@ -21,7 +21,7 @@ from typing import Any
 
 from penstock._arguments import check_callable, check_timeout
 from penstock._locks import new_lock
-from penstock.errors import BulkDeliveryError, KafkaError, KafkaTimeoutError
+from penstock.errors import BrokerError, BulkDeliveryError, KafkaError, KafkaTimeoutError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer.delivery import BatchResult, Countdown, until_done
 from penstock.producer.unseen import UnseenFailures
@@ -55,6 +55,7 @@ class BulkDelivery:
         self._unseen = unseen
         self._is_followed = False  # a callback is told
         self._parts: list[Part] = []  # appended to by the thread that sends
+        self._skips = False  # rows that are bad are left out
         self._base_row = 0  # of the chunk that is being sent: spans count from there
         self._lock: Any = new_lock()  # guards all that follows
         self._pending: list[tuple[int, Part]] = []  # with the number of the row from which the span counts
@@ -275,7 +276,13 @@ class BulkDelivery:
         result.look_at(leaf.index, leaf.count)  # from here on it is told by this object, or counted as untold
         for first, last, error in _failures(leaf):
             self._untold.append((result.topic, error, last - first))
-            self._failed.append((error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first)))
+            lost = (error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first))
+            if self._skips and isinstance(error, BrokerError) and error.names_record:
+                self._refused.append(
+                    (error.twin(), *lost[1:])
+                )  # a bad row: the broker knew, and not the client
+            else:
+                self._failed.append(lost)
 
     def _report(self, failed: list[Lost]) -> BulkReport:
         with self._lock:

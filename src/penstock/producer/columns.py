@@ -23,16 +23,18 @@ from typing import Any
 
 from penstock._ticket import Ticket
 from penstock._time import Clock
+from penstock.errors import InvalidTopicError, TopicAuthorizationError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer._queue_cy import PartitionQueue, TopicForgotten, TopicState
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.appending import PROGRESS, BulkWake
 from penstock.producer.bad_rows import BadRows
 from penstock.producer.bulk_delivery import BulkDelivery, Lost, span_of, span_rows
-from penstock.producer.send_path import SendPath, check_topic_name
+from penstock.producer.send_path import SendPath
 from penstock.producer.unseen import EACH_ROWS_OWN
 from penstock.records._rows_cy import STICKY, Rows
 from penstock.records._window_cy import Window
+from penstock.topic_names import is_topic_name
 from penstock.types import ProducerRecord
 
 BulkSteps = Generator[Ticket[Any] | str, Any, BulkDelivery]
@@ -80,6 +82,7 @@ class _Call:
             self.window = Window(size)
         for first in range(0, rows.length, size or 1):
             self.window.open(rows, first, min(first + size, rows.length))
+            self.window.expendable = self.skip
             self.skipped = set()
             yield self.window
 
@@ -127,6 +130,7 @@ class ColumnSender:
         """
         self._send_path.check_open()
         bulk = BulkDelivery(self._accumulator.unseen)
+        bulk._skips = skip
         call = _Call(topic, skip, self._accumulator.bulk_wake(), BadRows(self._send_path.limit), bulk)
         if not skip:
             chunks = deque(chunks)
@@ -184,7 +188,11 @@ class ColumnSender:
         else:
             window.read_topics(call.known)
             for name in list(call.known)[len(call.topics) :]:
-                call.topics.append((yield from self._find_topic(_topic_name(name))))
+                try:
+                    call.topics.append((yield from self._find_topic(_topic_name(name))))
+                except (InvalidTopicError, TopicAuthorizationError) as error:
+                    call.bad.refused_topics[name] = error.with_traceback(None)
+                    call.topics.append(None)
         call.queues = [() if state is None else state.queues for state in call.topics]
         window.place([len(queues) for queues in call.queues], self._send_path.limit.size, hash_keys)
 
@@ -340,7 +348,6 @@ def _topic_name(name: bytes) -> str | None:
     """A topic's name from a column; None for one that no topic can have."""
     try:
         text = name.decode()
-        check_topic_name(text)
     except ValueError:
         return None
-    return text or None
+    return text if is_topic_name(text) else None

@@ -21,7 +21,7 @@ import logging
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 from penstock._latch import Latch
@@ -97,6 +97,16 @@ class BatchResult(ResultFields):
     def still_unknown(self) -> bool:
         """Whether no outcome is known, and no split says who knows it."""
         return not (self.settled or self.pieces)
+
+    def may_lose(self, indexes: Iterable[int]) -> bool:
+        """Whether all these records are rows of calls that go on without those that the broker refuses."""
+        ranges = self.expendable or ()
+        return all(any(first <= index < first + count for first, count in ranges) for index in indexes)
+
+    def take_expendable(self, whole: BatchResult, first: int) -> None:
+        """Be a piece of a result, from that index on, in what may be left out."""
+        if whole.expendable:
+            self.expendable = [(start - first, count) for start, count in whole.expendable]
 
     def resolve(self, index: int) -> tuple[BatchResult, int]:
         """The result that answers for a record now, and the record's index there."""

@@ -64,6 +64,10 @@ class Numbering(NumberedLeave):
         self.book.mark_unresolved(batch)
 
     def on_split(self, batch: Batch, pieces: Sequence[Batch]) -> None:
-        """The pieces share the numbers of the batch."""
-        if batch.identity.base_sequence >= 0:
-            self.book.replace(batch, pieces)
+        """The pieces share the numbers of the batch; without transactions, what was left out costs a new epoch."""
+        if batch.identity.base_sequence < 0:
+            return
+        left_out = batch.record_count - sum(piece.record_count for piece in pieces)
+        if left_out and self.transactional:
+            self.book.close_gap(batch, left_out)
+        self.book.replace(batch, pieces)

@@ -32,6 +32,8 @@ NETWORK_EXCEPTION = 13
 # After these a batch may have been written: UNKNOWN_SERVER_ERROR, NOT_LEADER_OR_FOLLOWER (it lost the leadership while
 # it waited for followers), REQUEST_TIMED_OUT, NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
 _IN_DOUBT = frozenset({-1, 6, 7, NETWORK_EXCEPTION, 20, 56})
+# INVALID_TIMESTAMP, INVALID_RECORD: a batch is refused because of some of its records.
+_REFUSED_RECORD = frozenset({32, 87})
 # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader.
 _LEADER_MOVED = frozenset({6, 74})
 _NOT_HANDLED = "the answer to a batch of %s could not be handled"
@@ -190,10 +192,41 @@ class Outcomes:
             )  # fmt: skip
             self._split_topics.add(batch.queue.topic)
             self._metrics.on_split(now)
+        elif not batch.done and (refused := self._refused_alone(batch, answer, decision, expired)):
+            count = self._accumulator.leave_out(batch, refused, self._gate.on_split)
+            self._metrics.on_refused(batch.queue.topic, len(refused), now)
+            log.warning(
+                "the broker refused %d of %d records for %s; the other %d are sent again without them: %s",
+                len(refused), batch.record_count, batch.topic_partition, count, next(iter(refused.values())),
+            )  # fmt: skip
         elif not batch.done:
             failure = error or _error(batch, answer)
             self._gate.on_failure(batch, failure, decision)
             self.fail(batch, failure, now, _record_errors(answer))
+
+    def _refused_alone(
+        self, batch: Batch, answer: PartitionResponse, decision: Decision, expired: bool
+    ) -> dict[int, KafkaError]:
+        """The records that the broker refused by their numbers, where the others can be sent again without them.
+
+        A batch that was refused was not written, so its numbers are free. What is behind it needs others: it gets them
+        with a new epoch or, in a transaction, moves down. A transaction goes on only if its owner said of these records
+        that they may be left out; otherwise a record that fails means that all is aborted.
+        """
+        errors = {
+            index: error
+            for index, error in (_record_errors(answer) or {}).items()
+            if 0 <= index < batch.record_count
+        }
+        if not errors or batch.in_doubt or expired:
+            return {}
+        if self._gate.transactional_id is not None:
+            can_go_on = batch.attempts < self._retries.limit and batch.result.may_lose(errors)
+        else:
+            can_go_on = len(errors) < batch.record_count and (
+                decision.bump_epoch or batch.identity.base_sequence < 0
+            )
+        return errors if can_go_on else {}
 
     def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
         self._retries.schedule(batch, now)
@@ -280,14 +313,27 @@ def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
             code=answer.error_code,
         )
     described = broker_error(answer.error_code, answer.error_message)
-    return broker_error(answer.error_code, f"{batch.topic_partition}: {described.args[0]}")
+    text = f"{batch.topic_partition}: {described.args[0]}"
+    if answer.error_code in _REFUSED_RECORD and batch.record_count > 1:
+        text += (
+            f". The broker does not say which of the {batch.record_count} records of the batch it refused (Kafka does "
+            "since 2.4), so that none of them was written"
+        )
+    return broker_error(answer.error_code, text)
 
 
 def _record_errors(answer: PartitionResponse) -> dict[int, KafkaError] | None:
     """Errors of single records: those that the broker named; a lone one has the partition's own error."""
     if not answer.record_errors:
         return None
-    if len(answer.record_errors) == 1:
-        index, message = answer.record_errors[0]
-        return {index: broker_error(answer.error_code, message or answer.error_message)}
-    return {index: InvalidRecordError(message) for index, message in answer.record_errors}
+    errors: dict[int, KafkaError] = {}
+    for index, message in answer.record_errors:
+        lone = len(answer.record_errors) == 1
+        error = (
+            broker_error(answer.error_code, message or answer.error_message)
+            if lone
+            else InvalidRecordError(message)
+        )
+        error.names_record = True
+        errors[index] = error
+    return errors

@@ -7,6 +7,7 @@ Runs on the I/O thread, outside every lock; the codec libraries release the inte
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import groupby
 
 from penstock.errors import IllegalStateError
 from penstock.producer._passes_cy import Sealing
@@ -96,6 +97,28 @@ class Sealer(Sealing):
                 writer = BatchWriter(bytearray(max(limit, needed)), limit)
                 writer.append(record.timestamp, record.key, record.value, record.headers)
                 pieces.append(self._piece(batch, writer))
+        return pieces
+
+    def without(self, batch: Batch, refused: Container[int]) -> list[tuple[int, Batch]]:
+        """A batch without some of its records: those between them as batches, each with the index of its first one."""
+        if batch.wire is None:
+            raise ValueError(f"{batch!r} was never sent")
+        if batch.done:
+            raise IllegalStateError(f"{batch!r} has its outcome")
+        (sealed,) = read_batches(batch.wire)
+        kept = ((index, record) for index, record in enumerate(sealed.records()) if index not in refused)
+        pieces: list[tuple[int, Batch]] = []
+        # Neighbours have the same distance between index and place.
+        for _, numbered in groupby(enumerate(kept), lambda pair: pair[1][0] - pair[0]):
+            some = [pair for _, pair in numbered]
+            sizes = [
+                estimate_record_size(_length(record.key), _length(record.value), record.headers)
+                for _, record in some
+            ]
+            writer = BatchWriter(bytearray(sum(sizes)), sum(sizes))
+            for _, record in some:
+                writer.append(record.timestamp, record.key, record.value, record.headers)
+            pieces.append((some[0][0], self._piece(batch, writer)))
         return pieces
 
     @staticmethod

@@ -53,6 +53,11 @@ class SenderMetrics(RequestStats):
         self._errors.record(batch.record_count, now)
         self.topic(batch.queue.topic).errors.record(batch.record_count, now)
 
+    def on_refused(self, topic: str, count: int, now: float) -> None:
+        """Records of a batch were refused, and the others go on."""
+        self._errors.record(count, now)
+        self.topic(topic).errors.record(count, now)
+
     @property
     def send_errors(self) -> WindowedStat:
         """Records that failed for good; send() adds those that it refuses."""

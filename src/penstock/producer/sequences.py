@@ -115,17 +115,22 @@ class SequenceBook(NumberedBook):
         self.unresolved.pop(queue, None)
         self.broken.pop(queue, None)
 
-    def close_gap(self, batch: Batch) -> None:
-        """A batch failed for good and was not written: move the numbers behind it down by its records."""
+    def close_gap(self, batch: Batch, count: int | None = None) -> None:
+        """A batch was not written, and some of its records never will be: move the numbers behind it down by them.
+
+        Args:
+            count: how many of its records failed for good; None: all.
+        """
+        failed = batch.record_count if count is None else count
         numbers = self.of(batch.queue)
         if numbers.identity != identity_of(batch):
             return
         for later in numbers.in_flight:
             if is_later(later.identity.base_sequence, batch.identity.base_sequence):
-                base = _lowered(later.identity.base_sequence, batch.record_count)
+                base = _lowered(later.identity.base_sequence, failed)
                 later.identity = later.identity._replace(base_sequence=base)
                 later.renumbered = True
-        numbers.next = _lowered(numbers.next, batch.record_count)
+        numbers.next = _lowered(numbers.next, failed)
 
     def replace(self, batch: Batch, pieces: Sequence[Batch]) -> None:
         """Let the pieces of a split batch take its place, numbered from its own first number."""

@@ -12,6 +12,7 @@ cdef class Window:
     cdef readonly Py_ssize_t bad
     cdef readonly bint ordered       # by `order`; otherwise the rows as they are
     cdef public long long now_ms
+    cdef public bint expendable      # rows that the broker refuses are left out
     cdef readonly Py_ssize_t refusal  # the writer's answer to the row behind the last that was appended
     cdef readonly Py_ssize_t payload  # bytes of keys and values appended by the last call
     cdef bytearray _place_memory

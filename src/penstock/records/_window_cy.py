@@ -102,6 +102,7 @@ class Window:
         self._places = _ints_of(self._place_memory)
         self._order = _ints_of(self._order_memory)
         self.now_ms = 0
+        self.expendable = False
         self.refusal: int = 0
 
     def open(self, rows: Rows, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> None:

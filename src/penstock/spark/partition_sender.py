@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import BadRowsError, BulkDeliveryError, DamagedRowError, KafkaError
+from penstock.errors import BadRowsError, BrokerError, BulkDeliveryError, DamagedRowError, KafkaError
 from penstock.spark.checksum import Checksum
 from penstock.spark.dead_letters import DeadLetters
 from penstock.spark.options import SinkOptions
@@ -52,7 +52,7 @@ class PartitionSender:
         self._producer = producer
         self._topic = options.topic
         self._spark_partition = spark_partition
-        self._on_their_way: deque[BulkDelivery] = deque()
+        self._on_their_way: deque[_Sent] = deque()
         self._dead_letters: DeadLetters | None = None
         if options.dead_letter_topic is not None:
             self._dead_letters = DeadLetters(
@@ -74,14 +74,14 @@ class PartitionSender:
                 bulk = self._producer.send_arrow(self._topic, batch)
             except BadRowsError as error:
                 raise self._refused(error, batch, first_row) from None
-            self._on_their_way.append(bulk)
+            self._on_their_way.append(_Sent(bulk, first_row))
         else:
             bulk = self._producer.send_arrow(self._topic, batch, on_error="skip")
-            self._on_their_way.append(bulk)
+            # The broker may refuse rows as well: they are needed until it has answered.
+            self._on_their_way.append(_Sent(bulk, first_row, batch))
             if bulk.accepted < batch.num_rows:
-                refused = bulk.errors
-                self.report.dead_letters += sum(entry.count for entry in refused)
-                self._on_their_way.extend(self._dead_letters.send(batch, refused, first_row))
+                left_out = [entry for entry in bulk.errors if not _is_the_brokers(entry)]
+                self._send_dead_letters(self._dead_letters, batch, left_out, first_row)
         if self._checksum is not None:
             self._checksum.add(batch)
         self.report.rows += batch.num_rows
@@ -100,21 +100,38 @@ class PartitionSender:
         return self.report
 
     def _take_up_what_is_done(self) -> None:
-        if len(self._on_their_way) < _LOOK_AT:
+        # With dead letters the rows are held until then: no longer than they have to be.
+        if self._dead_letters is None and len(self._on_their_way) < _LOOK_AT:
             return
-        while self._on_their_way and self._on_their_way[0].done():
+        while self._on_their_way and self._on_their_way[0].bulk.done():
             self._take_up(self._on_their_way.popleft())
 
-    def _take_up(self, bulk: BulkDelivery) -> None:
+    def _take_up(self, sent: _Sent) -> None:
         try:
-            self.report.add_delivered(bulk.result())
+            report = sent.bulk.result()
         except BulkDeliveryError as error:
-            cause = error.__cause__ or error
-            lost = sum(entry.count for entry in error.report.errors)
-            raise KafkaError(
-                f"{lost} rows of partition {self._spark_partition} of the DataFrame were not delivered to "
-                f"{_where(self._topic)}: {cause}"
-            ) from error
+            raise self._not_delivered(error, sent.first_row) from error
+        self.report.add_delivered(report)
+        if self._dead_letters is not None and sent.batch is not None:
+            refused = [entry for entry in report.errors if _is_the_brokers(entry)]
+            self._send_dead_letters(self._dead_letters, sent.batch, refused, sent.first_row)
+
+    def _send_dead_letters(
+        self, to: DeadLetters, batch: pa.RecordBatch, errors: Sequence[RowErrors], first_row: int
+    ) -> None:
+        self.report.dead_letters += sum(entry.count for entry in errors)
+        self._on_their_way.extend(_Sent(bulk, first_row) for bulk in to.send(batch, errors, first_row))
+
+    def _not_delivered(self, error: BulkDeliveryError, first_row: int) -> KafkaError:
+        cause = str(error.__cause__ or error)
+        refused = [entry for entry in error.report.errors if _is_the_brokers(entry)]
+        if refused:
+            cause = f"the broker refused {_reasons(refused[:_NAMED_ROWS], first_row)}"
+        lost = sum(entry.count for entry in error.report.errors)
+        return KafkaError(
+            f"{lost} rows of partition {self._spark_partition} of the DataFrame were not delivered to "
+            f"{_where(self._topic)}: {cause}"
+        )
 
     def _refused(self, error: BadRowsError, batch: pa.RecordBatch, first_row: int) -> BadRowsError:
         named = error.errors[:_NAMED_ROWS]
@@ -131,6 +148,19 @@ class PartitionSender:
             error.errors,
             error.count,
         )
+
+
+class _Sent(NamedTuple):
+    """Rows that were sent: what becomes of them, their first one's number, and, if they may be needed, they."""
+
+    bulk: BulkDelivery
+    first_row: int
+    batch: pa.RecordBatch | None = None
+
+
+def _is_the_brokers(entry: RowErrors) -> bool:
+    """Whether the broker refused these rows, after they were accepted here."""
+    return isinstance(entry.error, BrokerError) and entry.error.names_record
 
 
 def _where(topic: str | None) -> str:

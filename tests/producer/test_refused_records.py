@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that the broker refuses by their numbers: they fail, and their neighbours are written once and in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import Producer
+from penstock.errors import BrokerError, BulkDeliveryError, KafkaError
+from penstock.testing import FakeKafka
+
+FAR = int(time.time() * 1000) + 10 * 24 * 3600 * 1000  # Kafka allows an hour
+NOW = int(time.time() * 1000)
+
+
+@pytest.fixture
+def kafka() -> Iterator[FakeKafka]:
+    with FakeKafka(brokers=1, topics={"t": 1, "secret": 1}) as kafka:
+        yield kafka
+
+
+def make(kafka: FakeKafka, **options: Any) -> Producer:
+    return Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=50, **options)
+
+
+def values(kafka: FakeKafka) -> list[bytes | None]:
+    return [record.value for record in kafka.records("t", 0)]
+
+
+@pytest.mark.parametrize("bad", [{0}, {4}, {9}, {3, 4, 7}, {0, 9}], ids=str)
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
+def test_the_neighbours_of_a_refused_record_are_written(
+    kafka: FakeKafka, idempotent: bool, bad: set[int]
+) -> None:
+    told: list[int] = []
+    with make(kafka, enable_idempotence=idempotent) as producer:
+        deliveries = [
+            producer.send(
+                "t",
+                b"%d" % number,
+                timestamp_ms=FAR if number in bad else NOW,
+                on_delivery=lambda _metadata, _error, number=number: told.append(number),
+            )
+            for number in range(10)
+        ]
+        producer.flush()
+        failed = {number for number in range(10) if deliveries[number].exception(0) is not None}
+        assert failed == bad
+        assert told == list(range(10))
+        producer.send("t", b"after").result(10)
+    assert values(kafka) == [b"%d" % number for number in range(10) if number not in bad] + [b"after"]
+
+
+def test_many_batches_with_refused_records_keep_their_order(kafka: FakeKafka) -> None:
+    with make(kafka, batch_size=300) as producer:
+        deliveries = [
+            producer.send("t", b"%03d" % number, timestamp_ms=FAR if number % 7 == 3 else NOW)
+            for number in range(300)
+        ]
+        producer.flush()
+        assert {number for number in range(300) if deliveries[number].exception(0)} == set(range(3, 300, 7))
+    assert values(kafka) == [b"%03d" % number for number in range(300) if number % 7 != 3]
+
+
+def table(bad: set[int], rows: int = 10) -> pa.Table:
+    moments = pa.array([FAR if row in bad else NOW for row in range(rows)], pa.timestamp("ms"))
+    return pa.table({"value": [b"%03d" % row for row in range(rows)], "timestamp": moments})
+
+
+def test_a_call_that_skips_bad_rows_goes_on_without_them(kafka: FakeKafka) -> None:
+    with make(kafka) as producer:
+        bulk = producer.send_arrow("t", table({2, 5}), on_error="skip")
+        report = bulk.result(10)
+        assert (report.records, [entry.first_row for entry in report.errors]) == (8, [2, 5])
+        with pytest.raises(BulkDeliveryError, match="1 of 10 records were not delivered; row 3"):
+            producer.send_arrow("t", table({3})).result(10)
+    assert len(values(kafka)) == 17
+
+
+@pytest.mark.parametrize("bad", [{2}, {0, 5, 299}, set(range(300))], ids=["one", "some", "all"])
+def test_a_transaction_goes_on_without_rows_that_may_be_left_out(kafka: FakeKafka, bad: set[int]) -> None:
+    with make(kafka, transactional_id="x", batch_size=300) as producer:
+        producer.init_transactions()
+        for _ in range(2):
+            with producer.transaction():
+                bulk = producer.send_arrow("t", table(bad, 300), on_error="skip")
+                producer.flush()
+                report = bulk.result(10)
+                assert {
+                    row for entry in report.errors for row in range(entry.first_row, entry.last_row + 1)
+                } == bad
+                producer.send("t", b"more")
+    good = [b"%03d" % row for row in range(300) if row not in bad]
+    assert values(kafka) == [*good, b"more"] * 2
+
+
+def test_a_transaction_is_aborted_by_a_record_that_must_not_be_left_out(kafka: FakeKafka) -> None:
+    with make(kafka, transactional_id="x") as producer:
+        producer.init_transactions()
+        with pytest.raises(KafkaError), producer.transaction():  # noqa: PT012 - the end of it raises
+            bulk = producer.send_arrow("t", table({2}), on_error="skip")
+            producer.send("t", b"v", timestamp_ms=FAR)
+            producer.flush()
+            bulk.exception(10)
+    assert values(kafka) == []
+
+
+def test_a_lone_refused_record_has_the_brokers_words(kafka: FakeKafka) -> None:
+    with make(kafka) as producer:
+        error = producer.send("t", b"v", timestamp_ms=FAR).exception(10)
+    assert isinstance(error, BrokerError)
+    assert error.name == "INVALID_TIMESTAMP"
+    assert f"Timestamp {FAR} is out of range" in str(error)
+
+
+@pytest.mark.parametrize("name", ["bad topic!", "..", "x" * 250, "", None])
+def test_a_row_with_a_name_that_no_topic_can_have_is_bad(kafka: FakeKafka, name: str | None) -> None:
+    rows = pa.table({"topic": ["t", name, "t"], "value": [b"1", b"2", b"3"]})
+    with make(kafka, max_block_ms=3000) as producer:
+        bulk = producer.send_arrow(None, rows, on_error="skip")
+        assert (bulk.accepted, [entry.first_row for entry in bulk.errors]) == (2, [1])
+        assert bulk.result(10).records == 2
+
+
+def test_a_row_for_a_topic_that_is_forbidden_is_bad(kafka: FakeKafka) -> None:
+    with kafka.locked() as cluster:
+        cluster.denied_topics.add("secret")
+    rows = pa.table({"topic": ["t"] + ["secret"] * 120 + ["t"], "value": [b"1"] * 122})
+    with make(kafka, max_block_ms=3000) as producer:
+        bulk = producer.send_arrow(None, rows, on_error="skip")
+        assert bulk.result(10).records == 2
+        assert {str(entry.error) for entry in bulk.errors} == {
+            "not authorized to use topic 'secret' [TOPIC_AUTHORIZATION_FAILED (29)]"
+        }
+        with pytest.raises(
+            KafkaError, match=r"120 of 122 rows cannot be sent, and none was sent\. row 1: not authorized"
+        ):
+            producer.send_arrow(None, rows)
