@@ -4,14 +4,23 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
+from penstock.control import topic_look
 from penstock.control.client import ControlClient
 from penstock.control.topic_look import TopicLook
-from penstock.errors import AuthenticationError, ConfigError, KafkaError, TopicAuthorizationError
+from penstock.errors import (
+    AuthenticationError,
+    ConfigError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAuthorizationError,
+)
 from penstock.protocol.messages import API_VERSIONS, METADATA
-from penstock.sink import SinkSettings, driver_client
+from penstock.sink import SinkSettings, driver_client, prepare, was_used
 from penstock.sink.faces import close_clients
 from penstock.spark import cluster_check
 from penstock.spark.cluster_check import check_cluster
@@ -156,3 +165,111 @@ def test_a_right_that_is_missing_is_named() -> None:
             cluster.denied_topics.add("orders")
         with pytest.raises(TopicAuthorizationError, match="may not write to topic 'orders'"):
             check_cluster(options(kafka.bootstrap_servers))
+
+
+# ---- patience with a cluster that was found before
+
+
+class Looks:
+    """Stands for the looks at a cluster of which the first ones get no answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, unanswered: int = 0) -> None:
+        self.patience: list[float] = []
+        self._unanswered = unanswered
+        monkeypatch.setattr(TopicLook, "run", self._run)
+
+    def _run(self, client: ControlClient, seconds: float) -> None:
+        self.patience.append(seconds)
+        if len(self.patience) <= self._unanswered:
+            raise KafkaTimeoutError("no answer")
+
+
+def streaming(checkpoint: str | None) -> SinkOptions:
+    return SinkOptions(
+        streaming=True,
+        topic="orders",
+        checkpoint_location=checkpoint,
+        producer={"bootstrap.servers": NOBODY_LISTENS},
+    )
+
+
+def test_a_cluster_that_this_process_has_found_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch)
+    check_cluster(streaming(None))
+    (key,) = cluster_check._seen
+    cluster_check._seen[key] -= 1000  # long ago, so that it is looked at again
+    check_cluster(streaming(None))
+    assert looks.patience == [8.0, 120.0]
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+@pytest.mark.parametrize(("committed", "patience"), [(["0", ".0.crc"], 120.0), ([], 8.0), ([".0.crc"], 8.0)])
+def test_a_new_process_knows_from_the_checkpoint_that_the_query_has_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str, committed: list[str], patience: float
+) -> None:
+    folder = tmp_path / "a checkpoint"
+    (folder / "commits").mkdir(parents=True)
+    for name in committed:
+        (folder / "commits" / name).touch()
+    looks = Looks(monkeypatch)
+    written = str(folder) if not prefix else prefix + quote(str(folder))
+    check_cluster(streaming(written))
+    assert looks.patience == [patience]
+
+
+@pytest.mark.parametrize(
+    "checkpoint", [None, "s3://bucket/checkpoint", "/nowhere", "file://elsewhere/x", "x\0y"]
+)
+def test_a_checkpoint_that_cannot_be_seen_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, checkpoint: str | None
+) -> None:
+    looks = Looks(monkeypatch)
+    check_cluster(streaming(checkpoint))
+    assert looks.patience == [8.0]
+
+
+def test_a_new_process_asks_the_log_when_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, unanswered=1)
+    check_cluster(streaming(None), was_used=lambda: True)
+    assert looks.patience == [8.0, 120.0]
+
+
+def test_without_an_owner_in_the_log_it_is_a_mistake_that_is_told_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = Looks(monkeypatch, unanswered=9)
+    with pytest.raises(KafkaError, match="cannot reach Kafka") as caught:
+        check_cluster(streaming(None))
+    assert type(caught.value) is KafkaError
+    assert looks.patience == [8.0]
+
+
+def test_the_log_tells_whether_a_sink_was_used() -> None:
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        config = {"bootstrap.servers": kafka.bootstrap_servers}
+        settings = SinkSettings(sink_id="used", topic="orders", config=config)
+        assert not was_used(settings)
+        prepare(settings)
+        assert was_used(settings)
+        assert not was_used(SinkSettings(sink_id="another", topic="orders", config=config))
+        close_clients()
+    gone = SinkSettings(sink_id="used", topic="orders", config={"bootstrap.servers": NOBODY_LISTENS})
+    assert not was_used(gone, timeout=0.3)
+    close_clients()
+
+
+def test_a_broker_that_pauses_is_waited_for_once_the_cluster_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What would be 8 s and 20 s here is 0.1 s and the time of three attempts."""
+    monkeypatch.setattr(topic_look, "PATIENCE_SECONDS", 0.1)
+    with FakeKafka(topics={"orders": 1}, brokers=1) as kafka:
+        found = options(kafka.bootstrap_servers)
+        check_cluster(found)
+        (key,) = cluster_check._seen
+        cluster_check._seen[key] -= 1000
+        kafka.add_fault(
+            Fault(api=METADATA, error=5, times=6)
+        )  # LEADER_NOT_AVAILABLE: more than 0.1 s of them
+        check_cluster(found)
+        assert cluster_check._seen[key] > time.monotonic() - 100

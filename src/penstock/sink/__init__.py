@@ -31,7 +31,7 @@ from penstock.sink.settings import BATCH_QUERY_ID, DEFAULT_LOG_TOPIC, SinkSettin
 from penstock.sink.task_side import Admission, Slots, admit, open_transaction, process_slots
 
 if _typing.TYPE_CHECKING:
-    from penstock.sink.faces import abort, commit, driver_client, prepare
+    from penstock.sink.faces import abort, commit, driver_client, prepare, was_used
     from penstock.sink.recovering import end_left_over, inspect_log, inspect_sinks, roll_forward
 
 __all__ = [
@@ -75,6 +75,7 @@ __all__ = [
     "reached",
     "roll_forward",
     "sink_key",
+    "was_used",
 ]
 
 _WHEN_ASKED_FOR = {
@@ -86,6 +87,7 @@ _WHEN_ASKED_FOR = {
     "inspect_sinks": "penstock.sink.recovering",
     "prepare": "penstock.sink.faces",
     "roll_forward": "penstock.sink.recovering",
+    "was_used": "penstock.sink.faces",
 }
 
 

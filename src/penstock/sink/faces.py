@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from penstock.control.client import ControlClient
+from penstock.errors import KafkaError
 from penstock.sink.aborting import abort_steps
 from penstock.sink.carrying_out import Cluster, LogReaders
 from penstock.sink.clients import IdleClients
 from penstock.sink.committing import commit_steps
 from penstock.sink.driver_identity import DriverIdentity
+from penstock.sink.effects import ReadLog
+from penstock.sink.log_view import SinkView
 from penstock.sink.messages import Message
 from penstock.sink.plan import BatchPlan
 from penstock.sink.preparing import PlannerMemory, prepare_steps
@@ -110,6 +113,17 @@ def abort(
 def driver_client(settings: SinkSettings) -> AbstractContextManager[ControlClient]:
     """The client that the next of these calls will use, for what else a driver asks: so it connects once."""
     return _clients.borrow(settings.config)
+
+
+def was_used(settings: SinkSettings, timeout: float = 5.0) -> bool:
+    """Whether the log says that this sink has had an owner; False when it does not tell within the time."""
+    try:
+        with _clients.borrow(settings.config) as opened:
+            cluster = Cluster(opened, settings.cluster, settings.log_topic, _readers, timeout=timeout)
+            view: SinkView = cluster.perform(ReadLog(settings.sink_key))
+    except KafkaError:
+        return False  # whoever asks goes on to say what is wrong
+    return view.owner is not None
 
 
 def close_clients() -> None:

@@ -2,13 +2,20 @@
 """One look at the cluster from the driver, so that a wrong address fails in seconds and not in every task.
 
 The topic is asked for as the producer would do it, which lets brokers create it where they are set to.
+
+Impatience is for mistakes. A cluster that was found before is there, and a broker of it that pauses must not end a
+query that runs: then the look waits as long as records do. That it was found is known by this process; or, where Spark
+has started a new one for planning, by a batch that the checkpoint has as committed, or by the sink's owner in the log.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from penstock.control import topic_look
 from penstock.control.client import ControlClient
@@ -25,6 +32,9 @@ from penstock.spark.options import SinkOptions
 # A streaming query is planned for each micro-batch: not each of them needs a look.
 _GOOD_FOR_SECONDS: Final = 60.0
 
+# How long a cluster that was found before is waited for: as long as a record by default (delivery.timeout.ms).
+FOUND_PATIENCE_SECONDS: Final = 120.0
+
 # When a cluster was last found in order, by this process. A fork copies it, which does no harm.
 _seen: dict[tuple[str, ...], float] = {}
 
@@ -35,15 +45,17 @@ def check_cluster(
     *,
     dead_letter_topic: str | None = None,
     client: AbstractContextManager[ControlClient] | None = None,
+    was_used: Callable[[], bool] = lambda: False,
 ) -> None:
     """Talk to a broker, and find the topics that the options name.
 
     Args:
         options: of the write.
-        patience: seconds to wait for an answer; a few by default. Not kafka.max.block.ms: tasks wait that long for
-            memory as well, and what is wrong here is to be told soon.
+        patience: seconds to wait for an answer; by default a few, or two minutes where the cluster was found before.
+            Not kafka.max.block.ms: tasks wait that long for memory as well, and what is wrong here is to be told soon.
         dead_letter_topic: one that rows name themselves, besides that of the options.
         client: opens one with the same options; one of its own, unless given.
+        was_used: whether the log knows that this sink has written before; asked when no answer comes.
 
     Raises:
         KafkaError: no broker answers; names the address and the cause.
@@ -57,8 +69,48 @@ def check_cluster(
     now = time.monotonic()
     if now - _seen.get(key, -_GOOD_FOR_SECONDS) < _GOOD_FOR_SECONDS:
         return
+    found_before = key in _seen or _has_committed(options)
+    seconds = FOUND_PATIENCE_SECONDS if found_before else topic_look.PATIENCE_SECONDS
+    try:
+        try:
+            _look(options, topics, seconds if patience is None else patience, client)
+        except _NoAnswerError:
+            if patience is not None or found_before or not was_used():
+                raise
+            _look(options, topics, FOUND_PATIENCE_SECONDS, None)
+    except _NoAnswerError as error:
+        raise error.told from None
+    _seen[key] = now
+
+
+class _NoAnswerError(KafkaError):
+    """Nobody answers, or not in time: perhaps only for a while. Never leaves this module."""
+
+    def __init__(self, told: KafkaError) -> None:
+        super().__init__(str(told))
+        self.told = told
+
+
+def _has_committed(options: SinkOptions) -> bool:
+    """Whether the checkpoint says that a batch of this query was written; False where that cannot be seen from here."""
+    if not options.streaming or options.checkpoint_location is None:
+        return False
+    place = urlsplit(options.checkpoint_location)
+    if place.scheme not in ("", "file") or place.netloc not in ("", "localhost"):
+        return False
+    try:
+        return any(each.name.isdecimal() for each in (Path(unquote(place.path)) / "commits").iterdir())
+    except (OSError, ValueError):
+        return False
+
+
+def _look(
+    options: SinkOptions,
+    topics: list[str],
+    seconds: float,
+    client: AbstractContextManager[ControlClient] | None,
+) -> None:
     look = TopicLook(topics)
-    seconds = topic_look.PATIENCE_SECONDS if patience is None else patience
     try:
         with client if client is not None else ControlClient(options.producer) as opened:
             look.run(opened, seconds)
@@ -73,15 +125,14 @@ def check_cluster(
         if look.missing is not None:
             raise _no_topic(look.missing, options) from None
         if is_answer(error.__cause__):
-            raise _not_ready(options, error.__cause__, seconds) from None
+            raise _NoAnswerError(_not_ready(options, error.__cause__, seconds)) from None
         if look.unreached:
-            raise KafkaError(why_unreached(options.servers, look.unreached)) from None
-        raise _unreachable(options, error, seconds) from None
+            raise _NoAnswerError(KafkaError(why_unreached(options.servers, look.unreached))) from None
+        raise _NoAnswerError(_unreachable(options, error, seconds)) from None
     except KafkaError as error:
         if is_answer(error):
             raise KafkaError(f"Kafka at {options.servers} refuses what the driver asks: {error}") from None
-        raise _unreachable(options, error, seconds) from None
-    _seen[key] = now
+        raise _NoAnswerError(_unreachable(options, error, seconds)) from None
 
 
 def _no_topic(topic: str, options: SinkOptions) -> ConfigError:

@@ -99,9 +99,10 @@ class Write:
         if self._settings is None:
             check_cluster(self._options)
         else:
-            from penstock.sink import driver_client, prepare
+            from penstock.sink import driver_client, prepare, was_used
 
-            check_cluster(self._options, client=driver_client(self._settings))
+            settings = self._settings
+            check_cluster(self._options, client=driver_client(settings), was_used=lambda: was_used(settings))
             self._plan = prepare(self._settings, DriverIdentity.current())
         self._is_planned = True
         spare_lasting_objects(AFTER_FIRST_WORK)
