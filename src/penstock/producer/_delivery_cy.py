@@ -81,7 +81,8 @@ class Delivery:
         Raises:
             KafkaTimeoutError: the time is up; the record goes on.
         """
-        if timeout is not None:
+        # What is plainly right costs no call: a program may ask for each record.
+        if timeout is not None and type(timeout) is not int and type(timeout) is not float:
             check_timeout(timeout)
         batch = self._batch
         if batch.done and batch.error is None:
@@ -138,7 +139,7 @@ class Delivery:
         )
 
     def _wait(self, timeout: Seconds | None) -> tuple[RecordMetadata, KafkaError | None]:
-        if timeout is not None:
+        if timeout is not None and type(timeout) is not int and type(timeout) is not float:
             check_timeout(timeout)
         if self._batch.wait(self._index, timeout) is None:
             raise self._out_of_time(timeout)
