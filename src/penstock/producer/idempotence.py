@@ -83,7 +83,9 @@ class IdempotentGate(NumberedGate):
         if book.unresolved:
             for queue in book.resolve():
                 book.mark_broken(queue, book.of(queue).next)
-        if self.numbering.identity.valid and ((book.broken and book.restartable()) or book.wants_new_epoch):
+        # In this order, because it is asked in every turn, and nearly always in vain.
+        is_due = (book.broken or book.away) and (book.wants_new_epoch or book.restartable())
+        if is_due and self.numbering.identity.valid:
             self._raise_epoch()
         if self._fatal is not None:
             return self._fatal

@@ -74,6 +74,7 @@ class Sender:
     ) -> None:
         self._settings = settings
         self._accumulator = accumulator
+        self._unseen = accumulator.unseen
         self._drainer = drainer
         self._gate = drainer.gate
         self._gate_requests = GateRequests(drainer.gate, client, settings.request_timeout_ms / 1000)
@@ -162,7 +163,7 @@ class Sender:
             self._give_up()
         self._metadata.close()
         self._client.close()
-        self._accumulator.unseen.end()
+        self._unseen.end()
 
     def _give_up(self) -> None:
         """Fail what has no outcome, and say how much that is: nobody may be left to look at it."""
@@ -190,7 +191,9 @@ class Sender:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
                 self._outcomes.fail(batch, error, now)
         delay = min(delay, self._gate_requests.maybe_send(now, self._accumulator.has_undrained))
-        delay = min(delay, self._send_ready(now), self._accumulator.unseen.maybe_tell(now))
+        delay = min(delay, self._send_ready(now))
+        if self._unseen.has_news:
+            delay = min(delay, self._unseen.maybe_tell(now))
         self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 
     def keep_topics(self, in_use: Collection[str]) -> None:

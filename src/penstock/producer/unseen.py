@@ -105,7 +105,7 @@ class UnseenFailures:
         self._now = now
         self._noted: deque[tuple[str, Exception, int]] = deque()  # appended to by any thread
         self._causes: dict[tuple[type[Exception], int], _Cause] = {}  # the I/O thread's, while there is one
-        self._untold = False  # some cause has a count
+        self.has_news = False  # something was noted, or some cause has a count; looked at in every turn
         self._ended = False
 
     def watch(self, records: UnseenRecords | None) -> None:
@@ -117,6 +117,7 @@ class UnseenFailures:
     def note(self, topic: str, error: Exception, count: int) -> None:
         """Records have failed, and nobody can look at them any more. From a finalizer, perhaps."""
         self._noted.append((topic, error, count))
+        self.has_news = True
         if self._ended:
             self.maybe_tell(self._now())
         else:
@@ -124,8 +125,7 @@ class UnseenFailures:
 
     def maybe_tell(self, now: float) -> float:
         """Write to the log what is due; seconds until more will be. I/O thread."""
-        if not self._noted and not self._untold:
-            return FOREVER  # as nearly always
+        self.has_news = False  # before the look: who notes something meanwhile sets it again
         while self._noted:
             topic, error, count = self._noted.popleft()
             key = (type(error), getattr(error, "code", 0))
@@ -154,7 +154,7 @@ class UnseenFailures:
                 "call returns and ask it for its result() or exception(). (Told once a minute for each kind of error.)",
                 count, "" if count == 1 else "s", _names(topics), _described(error),
             )  # fmt: skip
-        self._untold = delay != FOREVER
+        self.has_news = self.has_news or delay != FOREVER
         return delay
 
 
