@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 from sink.test_log_records import handle
@@ -71,3 +72,11 @@ def test_what_is_no_message_is_refused_and_not_left_out() -> None:
     messages: list[object] = [Written(STAMP, "q", 1, handle(0)), Strange()]
     with pytest.raises(SinkError, match=r"Strange is no message of a task.*Nothing was decided"):
         sort_out(messages, KEY, 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["payments-service-1", f"ps.{'f' * 16}.1.abc.0", f"ps.{KEY}.c"])
+def test_a_handle_of_somebody_else_is_not_decided(name: str) -> None:
+    """Nobody could read the decision: one that names the transactions of others is refused."""
+    stolen = replace(handle(0), transaction=replace(handle(0).transaction, transactional_id=name))
+    with pytest.raises(SinkError, match="not one of this sink's own"):
+        sort_out([Written(STAMP, "q", 1, stolen)], KEY, 1)

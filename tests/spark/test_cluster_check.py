@@ -269,7 +269,7 @@ def test_a_broker_that_pauses_is_waited_for_once_the_cluster_was_found(
         (key,) = cluster_check._seen
         cluster_check._seen[key] -= 1000
         kafka.add_fault(
-            Fault(api=METADATA, error=5, times=6)
+            Fault(api=METADATA, error=5, times=3)
         )  # LEADER_NOT_AVAILABLE: more than 0.1 s of them
         check_cluster(found)
         assert cluster_check._seen[key] > time.monotonic() - 100

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from penstock.errors import SinkError
 from penstock.sink.content import IN_ORDER, NO_CHECKSUM, NO_ROWS, Content, added_up
 from penstock.sink.log_fields import Fields, as_list, as_number, as_text
+from penstock.sink.names import parse_task_id
 from penstock.sink.plan import ExecutionStamp
 from penstock.transaction_handle import TransactionHandle
 
@@ -184,6 +185,16 @@ def sort_out(messages: Iterable[Message | None], sink_key: str, batch_id: int) -
             "nothing was decided"
         )
     handles = tuple(message.handle for message in given if isinstance(message, Written))
+    for handle in handles:
+        name = handle.transaction.transactional_id
+        parts = parse_task_id(name)
+        if (
+            parts is None or parts.sink_key != sink_key
+        ):  # the decision could not be read: it must name its own only
+            raise SinkError(
+                f"a task's message names the transaction of {name!r}, which is not one of this sink's own "
+                f"({sink_key}); nothing was decided"
+            )
     skipped = [message for message in given if isinstance(message, Skipped)]
     content = added_up([*(handle.content for handle in handles), *(message.content for message in skipped)])
     return BatchMessages(first.stamp, first.query_id, batch_id, handles, len(skipped), content)
