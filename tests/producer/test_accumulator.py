@@ -378,6 +378,26 @@ def test_a_flush_waits_for_what_is_in_flight_and_not_for_what_comes_later():
     assert core.accumulator.has_incomplete()
 
 
+@pytest.mark.parametrize("asked", ["in flight", "queued again"])
+def test_a_flush_waits_for_a_batch_that_is_sent_again(asked):
+    """Requirement 25."""
+    core = Core(linger_ms=1000)
+    core.append(b"v")
+    core.now += 1
+    [batch] = core.drain()
+    ticket = core.accumulator.flush() if asked == "in flight" else None
+    batch.request_pending = False
+    batch.attempts = 1
+    batch.move_to(BatchState.QUEUED)
+    core.accumulator.requeue([batch])
+    ticket = ticket or core.accumulator.flush()
+    assert not ticket.done
+    assert core.drain() == [batch]
+    assert not ticket.done, "on its way once more"
+    core.acknowledge(batch)
+    assert ticket.done
+
+
 def test_a_flush_counts_failed_batches_as_ended():
     """Requirement 25."""
     core = Core()

@@ -56,6 +56,25 @@ def test_failures_double_the_wait_up_to_the_maximum() -> None:
     assert when.full_update_wanted(1.0)  # a request is not lost with the question that failed
 
 
+def test_an_answer_ends_a_row_of_failures() -> None:
+    when = answered()
+    when.request()
+    for _ in range(5):
+        when.on_asked()
+        when.on_failure(1.0)
+    assert seconds(when, 1.0) == pytest.approx(1.0)
+    when.on_asked()
+    when.on_answer(2.0, partial=False, progress=True)
+    when.request()
+    assert seconds(when, 2.0) == pytest.approx(0.1), "the rest after any answer"
+    waits = []
+    for _ in range(2):
+        when.on_asked()
+        when.on_failure(3.0)
+        waits.append(seconds(when, 3.0))
+    assert waits == pytest.approx([0.1, 0.2]), "as if there had never been a failure"
+
+
 def test_answers_without_progress_double_the_wait_until_there_is_some() -> None:
     when = answered()
     waits = []

@@ -773,6 +773,22 @@ def test_a_flush_ends_the_linger():
     assert rig.clock.now() == started
 
 
+def test_a_flush_ends_when_a_batch_that_was_refused_twice_is_written():
+    rig = Rig(linger_ms=10_000, **QUIET)
+    rig.know("t")
+    delivery = rig.send("t", b"a")
+    ticket = rig.parts.accumulator.flush()
+    for _ in range(2):
+        rig.await_request()
+        rig.answer(error_code=6)
+        assert not ticket.done
+        assert not delivery.done()
+    rig.await_request()
+    rig.answer(base_offset=7)
+    assert ticket.done
+    assert delivery.result(0).offset == 7
+
+
 def test_each_broker_gets_its_own_partitions_in_one_request():
     rig = Rig(brokers=2, linger_ms=5)
     rig.know("t", leaders=[0, 1, 0, 1])

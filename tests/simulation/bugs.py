@@ -8,17 +8,26 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
+from penstock.network import _pool_cy
+from penstock.network.wakeup import Wakeup
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.batch import ANONYMOUS, Batch
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.delivery import BatchResult
+from penstock.producer.gate import OpenGate
 from penstock.producer.idempotence import IdempotentGate
-from penstock.producer.outcomes import Outcomes
+from penstock.producer.metadata_schedule import RefreshSchedule
+from penstock.producer.numbering import Numbering
+from penstock.producer.outcomes import Outcomes, Retries
+from penstock.producer.producer import Producer
+from penstock.producer.response_policy import Action, Decision
 from penstock.producer.sender import Sender
 from penstock.producer.sequences import SequenceBook
 from simulation.plan import IDEMPOTENT, PLAIN, TRANSACTIONAL, Plan
 
 Patch = AbstractContextManager[Any]
+
+NOT_LEADER_OR_FOLLOWER = 6
 
 
 def _around(owner: type, method: str, replacement: Callable[..., Any]) -> Patch:
@@ -133,6 +142,118 @@ def numbers_forgotten_with_the_topic() -> Patch:
     return mock.patch.object(SequenceBook, "put_away", lambda book, queue: book._partitions.pop(queue, None))
 
 
+def second_not_leader_fails() -> Patch:
+    """A batch that meets a broker which does not lead its partition for the second time is given up."""
+
+    def decide(original: Any, gate: Any, code: int, *args: Any) -> Decision:
+        decision: Decision = original(gate, code, *args)
+        situation = args[-1]
+        again = code == NOT_LEADER_OR_FOLLOWER and situation.attempts >= 1
+        return decision._replace(action=Action.FAIL) if again and not situation.done else decision
+
+    return _both(_around(OpenGate, "decide", decide), _around(Numbering, "decide", decide))
+
+
+def pieces_share_a_sequence() -> Patch:
+    """The pieces of a batch that was too large all get the number of the first one."""
+
+    def on_split(original: Any, numbering: Numbering, batch: Batch, pieces: Any) -> None:
+        original(numbering, batch, pieces)
+        for piece in pieces:
+            piece.identity = pieces[0].identity
+
+    return _around(Numbering, "on_split", on_split)
+
+
+def callbacks_reversed() -> Patch:
+    """The callbacks of a batch are called from its last record to its first."""
+
+    def settle(original: Any, result: BatchResult, *args: Any, **options: Any) -> None:
+        result.callbacks = result.callbacks[::-1]
+        original(result, *args, **options)
+
+    return _around(BatchResult, "settle", settle)
+
+
+def last_waiter_first() -> Patch:
+    """Whoever asked for memory last is served first."""
+
+    def take_for(original: Any, pool: BufferPool, *args: Any) -> None:
+        before = len(pool._waiting)
+        original(pool, *args)
+        if len(pool._waiting) > max(before, 1):
+            pool._waiting.rotate(1)
+
+    return _around(BufferPool, "take_for", take_for)
+
+
+def retry_backoff_ignored() -> Patch:
+    """A batch that is sent again does not wait before it is."""
+
+    def schedule(original: Any, retries: Retries, batch: Batch, now: float) -> None:
+        original(retries, batch, now)
+        batch.retry_at = now
+
+    return _around(Retries, "schedule", schedule)
+
+
+def throttled_node_drained() -> Patch:
+    """A broker that asked for a pause is sent the next request at once."""
+    return mock.patch.object(_pool_cy, "throttle_seconds", return_value=0.0)
+
+
+def close_leaves_the_rest() -> Patch:
+    """close(timeout) returns when its time is up, and what has no outcome by then goes on."""
+
+    def close(original: Any, producer: Producer, timeout: float | None = None) -> None:
+        producer._begin_close()
+        if producer._ended.wait(timeout):
+            original(producer, timeout)
+
+    return _around(Producer, "close", close)
+
+
+def metadata_backoff_never_reset() -> Patch:
+    """After an answer the next failure waits as if it followed on all failures before."""
+
+    def on_answer(original: Any, schedule: RefreshSchedule, *args: Any, **options: Any) -> None:
+        failures = schedule._failures
+        original(schedule, *args, **options)
+        schedule._failures = failures
+
+    return _around(RefreshSchedule, "on_answer", on_answer)
+
+
+def flush_forgets_retries() -> Patch:
+    """flush() does not wait for batches that are to be sent again."""
+
+    def flush(original: Any, accumulator: RecordAccumulator) -> Any:
+        retried = {batch for batch in accumulator._incomplete if batch.attempts}
+        accumulator._incomplete -= retried
+        try:
+            return original(accumulator)
+        finally:
+            accumulator._incomplete |= retried
+
+    return _around(RecordAccumulator, "flush", flush)
+
+
+def wake_up_lost() -> Patch:
+    """The I/O thread waits although it was woken just before."""
+
+    def before_wait(original: Any, wakeup: Wakeup) -> bool:
+        original(wakeup)
+        return True
+
+    return _around(Wakeup, "before_wait", before_wait)
+
+
+@contextmanager
+def _both(first: Patch, second: Patch) -> Iterator[None]:
+    with first, second:
+        yield
+
+
 BUGS: dict[str, Callable[[], Patch]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -146,6 +267,16 @@ BUGS: dict[str, Callable[[], Patch]] = {
         given_up_ticket_loses_memory,
         second_look_left_out,
         numbers_forgotten_with_the_topic,
+        second_not_leader_fails,
+        pieces_share_a_sequence,
+        callbacks_reversed,
+        last_waiter_first,
+        retry_backoff_ignored,
+        throttled_node_drained,
+        close_leaves_the_rest,
+        metadata_backoff_never_reset,
+        flush_forgets_retries,
+        wake_up_lost,
     )
 }
 
@@ -166,6 +297,10 @@ _WORTH: dict[Callable[[], Patch], Callable[[Plan], bool]] = {
     ),
     end_sent_too_early: lambda plan: plan.mode == TRANSACTIONAL,
     numbers_forgotten_with_the_topic: lambda plan: plan.mode == IDEMPOTENT,
+    pieces_share_a_sequence: lambda plan: (
+        plan.mode != PLAIN and plan.max_message_bytes < plan.options["batch_size"]
+    ),
+    close_leaves_the_rest: lambda plan: plan.close_timeout < 1.0,
 }
 
 

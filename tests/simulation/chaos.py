@@ -106,8 +106,14 @@ class Chaos:
             if what is not None:
                 self.happened += 1
                 self.sim.note("FAULT: %s", what)
+                self.sim.note_trouble(0.0)
                 self.world.pump()
                 return
+
+    def _later(self, seconds: float, action: Callable[..., None], *args: object) -> None:
+        """Undo it, or go on with it, after a while; until then there is trouble."""
+        self.sim.note_trouble(seconds)
+        self.world.after(seconds, action, *args)
 
     # ---- connections and requests
 
@@ -159,7 +165,7 @@ class Chaos:
     def silence(self) -> str:
         broker = self.rng.choice(list(self.cluster.nodes))
         self.world.silent.add(broker)
-        self.world.after(0.1 + self.rng.random(), self.world.silent.discard, broker)
+        self._later(0.1 + self.rng.random(), self.world.silent.discard, broker)
         for link in list(self.world.links):
             if link.broker_id == broker:
                 self.world.cut(link)
@@ -237,7 +243,8 @@ class Chaos:
         for link in self.world.links:
             if link.broker_id == leader:
                 link.stall(seconds)
-        self.world.after(self.rng.random() * 0.05, self._depose, partition, leader)
+        self.sim.note_trouble(seconds)
+        self._later(self.rng.random() * 0.05, self._depose, partition, leader)
         return f"requests to broker {leader} take {seconds} s, and it will lose {partition.key}"
 
     def unheard_leader(self) -> str | None:
@@ -250,11 +257,12 @@ class Chaos:
         for link in self.world.links:
             if link.broker_id == leader:
                 link.stall_answers(seconds)
+        self.sim.note_trouble(seconds)
         moves_in = self.rng.random() * 0.1
-        self.world.after(moves_in, self._depose, partition, leader)
+        self._later(moves_in, self._depose, partition, leader)
         if self.rng.random() < 0.7:
             # As an error of some other partition would make it do: the former leader tells it nothing.
-            self.world.after(moves_in + 0.01, self._ask_who_leads)
+            self._later(moves_in + 0.01, self._ask_who_leads)
         return f"answers of broker {leader} take {seconds} s, and it will lose {partition.key}"
 
     def _ask_who_leads(self) -> None:
@@ -277,7 +285,7 @@ class Chaos:
         self.cluster.stop_broker(broker)
         seconds = self.rng.choice((0.05, 0.3, 1.0))
         lose = self.rng.random() < 0.5
-        self.world.after(seconds, self._start_broker, broker, lose)
+        self._later(seconds, self._start_broker, broker, lose)
         return f"broker {broker} is stopped for {seconds} s"
 
     def _start_broker(self, broker: int, lose: bool) -> None:
@@ -297,7 +305,7 @@ class Chaos:
     def hold_replication(self) -> str:
         partition = self._partition()
         self.cluster.hold_replication(*partition.key)
-        self.world.after(self.rng.choice((0.03, 0.2, 0.6)), self._resume, partition)
+        self._later(self.rng.choice((0.03, 0.2, 0.6)), self._resume, partition)
         return f"the followers of {partition.key} fall behind"
 
     def _resume(self, partition: Partition) -> None:
@@ -311,7 +319,7 @@ class Chaos:
             return None
         before = list(partition.isr)
         self.cluster.shrink_isr(*partition.key, [partition.leader])
-        self.world.after(0.3, self._grow_isr, partition, before)
+        self._later(0.3, self._grow_isr, partition, before)
         return f"only the leader of {partition.key} is in step"
 
     def _grow_isr(self, partition: Partition, isr: list[int]) -> None:

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of `Producer`, as steps in virtual time: the simulator's face of the core, beside the blocking one.
 
-Each call mirrors the method of the same name, with a yielded `Wait` where that blocks.
+Each call mirrors the method of the same name, with a yielded `Wait` where that blocks. `close` is the
+producer's own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaTimeoutError, ProducerClosedError
 from penstock.producer._delivery_cy import Delivery
 from penstock.producer.appending import TimeIsUp
-from penstock.producer.assembly import ProducerParts
+from penstock.producer.producer import Producer
 from penstock.producer.txn_manager import TransactionManager
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import (
@@ -25,6 +26,7 @@ from penstock.types import (
     as_headers,
 )
 from simulation.ledger import Entry
+from simulation.lockstep import BlockingCall, pause
 from simulation.scheduler import DONE, INTERRUPTED, Interrupted, Wait
 from simulation.wire import SimClock
 
@@ -32,18 +34,20 @@ Call = Generator[Any, Any, Any]
 
 
 class Face:
-    """One producer, as an application thread of the simulator sees it.
+    """One producer, as an application thread of the simulator sees it."""
 
-    Attributes:
-        ended: granted when the I/O thread has done its work.
-    """
-
-    def __init__(self, parts: ProducerParts, clock: SimClock, max_block: float) -> None:
-        self.parts = parts
+    def __init__(self, producer: Producer, clock: SimClock, max_block: float) -> None:
+        self.producer = producer
+        self.parts = producer._parts
         self.clock = clock
         self.max_block = max_block
-        self.closed = False
-        self.ended: Ticket[None] = Ticket("the end of the I/O thread")
+        for part in (self.parts.accumulator, self.parts.metadata):
+            # Others may run in between, as on real threads.
+            part.close = _after_a_pause(part.close)  # type: ignore[method-assign]
+
+    @property
+    def closed(self) -> bool:
+        return self.producer._closed
 
     # ---- records
 
@@ -164,25 +168,26 @@ class Face:
     # ---- the end
 
     def close(self, seconds: float) -> Call:
-        if not self.closed:
-            self.closed = True
-            parts = self.parts
-            parts.fast_path.enabled = False
-            parts.send_path.closed = True
-            yield "closing"
-            parts.accumulator.close()
-            yield "closing"
-            parts.metadata.close()
-            parts.sender.initiate_close()
-        answer = yield Wait(self.ended, seconds)
-        if answer != DONE:
-            self.parts.sender.force_close()
-            while not self.ended.done:
-                yield Wait(self.ended, math.inf)
+        """`Producer.close` itself; whoever is interrupted in it calls it again."""
+        while True:
+            call = BlockingCall(lambda: self.producer.close(None if seconds == math.inf else seconds))
+            try:
+                yield from call.steps()
+            except Interrupted:
+                continue
+            return
 
     def _check_open(self) -> None:
         if self.closed:
             raise ProducerClosedError("the producer is closed")
+
+
+def _after_a_pause(work: Callable[[], None]) -> Callable[[], None]:
+    def close() -> None:
+        pause("closing")
+        work()
+
+    return close
 
 
 def _check_interrupt(answer: str) -> None:

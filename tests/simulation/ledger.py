@@ -44,7 +44,7 @@ class Entry:
 
     __slots__ = (
         "accepted", "calls", "delivery", "error", "ledger", "number", "offset", "partition", "refused", "sender",
-        "topic", "txn", "value",
+        "started", "topic", "txn", "value",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, number: int, sender: int, size: int) -> None:
@@ -61,6 +61,7 @@ class Entry:
         self.error: KafkaError | None = None
         self.partition = -1
         self.offset = -1
+        self.started = 0.0  # when send() was called
 
     def on_delivery(self, metadata: RecordMetadata, error: Any) -> None:
         self.calls += 1

@@ -215,6 +215,7 @@ class Application:
         sim.note("close(%s)", plan.close_timeout)
         yield from self.face.close(plan.close_timeout)
         sim.note("closed")
+        sim.check_closed()
 
 
 def _join(threads: Sequence[AppThread]) -> Call:

@@ -14,12 +14,17 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 from penstock.producer import delivery as delivery_module
+from penstock.producer import lifecycle
+from penstock.producer import producer as producer_module
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.config import ProducerConfig
+from penstock.producer.producer import Producer
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.cluster import FakeCluster
+from penstock.testing.faults import NO_FAULT, Fault
 from penstock.testing.settings import ClusterSettings
 from penstock.transaction_handle import TransactionHandle
 from simulation import checks
@@ -27,10 +32,12 @@ from simulation.chaos import Chaos
 from simulation.face import Call, Face
 from simulation.late import LateRequests, batches_of
 from simulation.ledger import Entry, Ledger, Txn, TxnEnd
+from simulation.lockstep import THREADING, SimThread
 from simulation.plan import IDEMPOTENT, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan
 from simulation.programs import Application
 from simulation.scheduler import AppThread, Scheduler
 from simulation.tracing import broker_side
+from simulation.watch import Watch, watched_order
 from simulation.wire import EPOCH, SimClock, World
 
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
@@ -83,12 +90,17 @@ class Simulation:
         self.world.partial_writes = self.plan.partial_writes
         self.world.poll_with = self._poll
         self.world.on_write = self._interleave
+        self.world.violate = self.violate
+        self.world.on_trouble = self.note_trouble
+        self.trouble_until = 0.0  # when something went wrong last
+        self.told: list[Entry] = []  # in the order of their callbacks
         self.ledger = Ledger()
         self.ledger.on_outcome = self._on_outcome
         self.choices = _stream(seed, "schedule")
         self.scheduler = Scheduler(self.choices, self.clock.now, self._on_crash)
         self.scheduler.interrupts = self.plan.interrupts
         self.chaos = Chaos(self, _stream(seed, "faults"))
+        self._watch_faults()
         self.ids = 0
         self._senders = 0
         self._faults_at = list(reversed(self.plan.faults_at))
@@ -108,6 +120,22 @@ class Simulation:
         """Something does not hold."""
         self.note("VIOLATION: %s", problem)
         self.report.problems.append(problem)
+
+    def note_trouble(self, seconds: float) -> None:
+        """Something goes wrong, from now for so long."""
+        self.trouble_until = max(self.trouble_until, self.clock.time + seconds)
+
+    def _watch_faults(self) -> None:
+        faults = self.cluster.faults
+        take = faults.take
+
+        def taken(request: ApiRequest) -> Fault:
+            fault = take(request)
+            if fault is not NO_FAULT:
+                self.note_trouble(fault.delay + fault.throttle_ms / 1000)
+            return fault
+
+        faults.take = taken  # type: ignore[method-assign]
 
     def _make_cluster(self) -> FakeCluster:
         plan = self.plan
@@ -138,13 +166,7 @@ class Simulation:
         logger.setLevel(logging.DEBUG if self.traced else logging.ERROR)
         logger.propagate = False
         try:
-            while (
-                not report.problems and report.lives < _MOST_LIVES and self.ledger.accepted < RECORDS_WANTED
-            ):
-                report.lives += 1
-                self._live()
-            self._settle()
-            self._check()
+            self._run_lives()
         except Stuck as stuck:
             self.violate(str(stuck))
         finally:
@@ -158,14 +180,24 @@ class Simulation:
         report.virtual_seconds = self.clock.time - 1000
         return report
 
+    def _run_lives(self) -> None:
+        report = self.report
+        with watched_order(self):
+            while (
+                not report.problems and report.lives < _MOST_LIVES and self.ledger.accepted < RECORDS_WANTED
+            ):
+                report.lives += 1
+                self._live()
+            self._settle()
+            self._check()
+
     def _live(self) -> None:
         """The life of one producer."""
         plan = self.plan
         self.note("a producer is made")
-        servers = ",".join(f"broker-{index}:9092" for index in range(plan.brokers))
-        config = ProducerConfig.from_user(None, plan.options | {"bootstrap_servers": servers})
-        rng = _stream(self.seed, f"producer {self.report.lives}")
-        self.parts = assemble(config, self.clock, self.world.backend(), rng)
+        producer = self._make_producer()
+        self.parts = producer._parts
+        self.watch = Watch(self, self.parts)
         if self.seed % _FORGETFUL == 0:
             _forget_at_every_update(self.parts)
         self._open_batches = checks.OpenBatches(self.parts.accumulator)
@@ -173,7 +205,7 @@ class Simulation:
             self.late.watch(self.parts.sender._gate)  # type: ignore[arg-type]
         if plan.mode == TRANSACTIONAL:
             self.late.watch_gaps(self.parts.sender._gate)  # type: ignore[arg-type]
-        self.face = Face(self.parts, self.clock, plan.max_block)
+        self.face = Face(producer, self.clock, plan.max_block)
         app = Application(self, self.face, _stream(self.seed, f"application {self.report.lives}"))
         self._ends_at = self.clock.time + _LONGEST
         if plan.mode == TRANSACTIONAL:
@@ -182,24 +214,43 @@ class Simulation:
             for _ in range(plan.senders):
                 self.spawn_sender(lambda sender: app.sender(sender, -(-plan.records // plan.senders)))
         self.scheduler.spawn("closer", app.closer())
-        with _ApplicationSide():  # what run() says of this thread does not outlast it
-            self.parts.sender.run()
-        self.note("the I/O thread has ended")
-        self.face.ended.complete(None)
-        while self.scheduler.threads:
-            if self.scheduler.runnable:
-                self.scheduler.step()
-            else:
-                self._pass_time(self._ends_at)
+        thread = producer._thread
+        assert isinstance(thread, SimThread)
+        try:
+            with _ApplicationSide():  # what run() says of this thread does not outlast it
+                thread.run()
+            self.note("the I/O thread has ended")
+            while self.scheduler.threads:
+                if self.scheduler.runnable:
+                    self.scheduler.step()
+                else:
+                    self._pass_time(self._ends_at)
+        finally:
+            # Also where the simulation has failed: nobody else will ever close it.
+            lifecycle.unregister(producer)
+            producer._closed = True
         for problem in checks.check_producer(self.parts, self.world.open_transports):
             self.violate(problem)
+
+    def _make_producer(self) -> Producer:
+        plan = self.plan
+        rng = _stream(self.seed, f"producer {self.report.lives}")
+        servers = ",".join(f"broker-{index}:9092" for index in range(plan.brokers))
+
+        def assemble_here(config: ProducerConfig) -> ProducerParts:
+            return assemble(config, self.clock, self.world.backend(), rng)
+
+        with (
+            mock.patch.object(producer_module, "assemble", assemble_here),
+            mock.patch.object(producer_module, "threading", THREADING),
+        ):
+            return Producer(plan.options | {"bootstrap_servers": servers})
 
     def _settle(self) -> None:
         """Let everything come to rest: late requests, time-outs of transactions, markers."""
         self.cluster.faults.clear()
         until = self.clock.time + 60
         while (moment := self.world.next_at()) <= until:
-            self.world.woken = False
             self.world.happen(moment, until)
 
     def _check(self) -> None:
@@ -229,13 +280,15 @@ class Simulation:
                     continue
                 ready = world.ready()
                 if ready or world.woken:
-                    world.woken = False
                     return ready
                 if scheduler.runnable:
                     self._step()
                 elif clock.time >= until:
                     return []
                 else:
+                    if world.must_not_wait:
+                        world.must_not_wait = False
+                        self.violate("the I/O thread waits although it was woken before")
                     self._pass_time(until)
 
     def _pass_time(self, until: float) -> None:
@@ -293,7 +346,9 @@ class Simulation:
         if self._faults_at and len(self.ledger.entries) >= self._faults_at[-1]:
             self._faults_at.pop()
             self.chaos.strike()
-        return self.ledger.new_entry(sender, size)
+        entry = self.ledger.new_entry(sender, size)
+        entry.started = self.clock.time
+        return entry
 
     def on_accepted(self, entry: Entry, delivery: Any) -> None:
         self.ledger.accept(entry, delivery)
@@ -301,12 +356,15 @@ class Simulation:
 
     def on_refused(self, entry: Entry, error: BaseException) -> None:
         entry.refused = error
+        self.watch.on_refused(entry, error, self.clock.time)
         self.note("%s is refused: %r", entry, error)
 
     def _on_outcome(self, entry: Entry) -> None:
         if self.traced:
             where = f"{entry.topic}-{entry.partition} {entry.offset}"
             self.note("%s: %s", entry, where if entry.error is None else f"failed, {entry.error!r}")
+        self.told.append(entry)
+        self.watch.on_outcome(entry)
         self._check_locks("while a callback runs")
         if self.plan.mode != TRANSACTIONAL and self.choices.random() < 0.01:
             self._send_from_callback(entry)
@@ -315,6 +373,7 @@ class Simulation:
     def _send_from_callback(self, cause: Entry) -> None:
         # Each producer has callbacks of its own: there is no order between what two producers write.
         entry = self.ledger.new_entry(-self.report.lives, 20)
+        entry.started = self.clock.time
         entry.topic = cause.topic
         try:
             self.on_accepted(entry, self.face.send_from_callback(entry))
@@ -325,6 +384,13 @@ class Simulation:
         for entry in waiting:
             if not entry.calls:
                 self.violate(f"flush() returned, and {entry} has no outcome")
+
+    def check_closed(self) -> None:
+        """close() has returned, whatever its time-out: nobody waits for an outcome any more."""
+        for entry in self.ledger.entries:
+            if entry.accepted and not entry.calls:
+                self.violate(f"close() returned, and {entry} has no outcome")
+                return
 
     def take_handle(self, txn: Txn, handle: TransactionHandle) -> None:
         """Another process ends the detached transaction, after a while."""

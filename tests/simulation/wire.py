@@ -19,6 +19,7 @@ from typing import Any
 
 from penstock.network.backend import NetworkBackend
 from penstock.network.transport import NOTHING, READ, WRITE, Address
+from penstock.network.wakeup import Wakeup
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
 from simulation.late import LateRequest, LateRequests
@@ -43,6 +44,26 @@ class SimClock:
         return int((self.time + self.wall_offset) * 1000)
 
 
+class SimWakeup(Wakeup):
+    """The real wake-up, but that its byte is written into memory.
+
+    Attributes:
+        byte: whether there is one.
+        seen: whether the last wait has ended with it.
+    """
+
+    __slots__ = ("byte", "seen")
+
+    def __init__(self) -> None:
+        self._sleeping = False
+        self._wanted = False
+        self.byte = False
+        self.seen = False
+
+    def _write_byte(self) -> None:
+        self.byte = True
+
+
 class Link:
     """One connection; as a Transport it is the client's end."""
 
@@ -57,6 +78,12 @@ class Link:
         self.severed = False  # nothing travels any more
         self.ended = False  # the broker has closed its end, and all that it said has arrived
         self.inbound = bytearray()
+        self.throttled_until = -math.inf  # by what the client has read
+        self._half_written = False  # the client has begun a request, and has still to write the rest
+        self._begun_before_throttle = False
+        self._throttles: list[
+            tuple[int, float]
+        ] = []  # answers on their way: bytes still to be read, until when
         self.in_transit: list[bytes] = []  # requests that were written and have not arrived
         self._frame = bytearray()  # the request that is being written
         self._up_at = 0.0
@@ -75,6 +102,7 @@ class Link:
         if self.broken is not None:
             raise self.broken
         if self.blocked:
+            self._half_written = True
             return 0
         data = b"".join(buffers)
         taken = self.world.room_for(len(data))
@@ -90,12 +118,15 @@ class Link:
             frame = bytes(self._frame[:size])
             del self._frame[:size]
             self._depart(frame)
+        self._half_written = self.blocked
+        self._begun_before_throttle = self._begun_before_throttle and self._half_written
         return taken
 
     def recv_some(self, max_bytes: int) -> bytes | None:
         if self.inbound:
             data = bytes(self.inbound[:max_bytes])
             del self.inbound[:max_bytes]
+            self._note_throttles(len(data))
             return data
         if self.broken is not None:
             raise self.broken
@@ -133,6 +164,11 @@ class Link:
 
     def _depart(self, frame: bytes) -> None:
         world = self.world
+        if world.clock.time < self.throttled_until and not self._begun_before_throttle:
+            world.violate(
+                f"API {int.from_bytes(frame[4:6], 'big')} is sent to broker {self.broker_id}, which throttles for "
+                f"another {self.throttled_until - world.clock.time:.3f} s"
+            )
         self.in_transit.append(frame)
         self._up_at = max(self._up_at, world.clock.time + world.latency())
         world.at(self._up_at, self._arrive)
@@ -152,17 +188,33 @@ class Link:
         session, world = self.session, self.world
         if session is None or self.severed:
             return
-        for frame in session.output(world.clock.time):
+        frames = session.output(world.clock.time)
+        for number, frame in enumerate(frames, 1):
             self._down_at = max(self._down_at, world.clock.time + world.latency())
-            world.at(self._down_at, self._deliver, frame)
+            # A broker that throttles looks at nothing more: it is the last answer that says so.
+            until = session._muted_until if number == len(frames) else -math.inf
+            world.at(self._down_at, self._deliver, frame, until)
         if session.closed:
             world.sever(self)
             self._down_at = max(self._down_at, world.clock.time + world.latency())
             world.at(self._down_at, self._end)
 
-    def _deliver(self, frame: bytes) -> None:
+    def _deliver(self, frame: bytes, throttled_until: float) -> None:
         if not self.closed and self.broken is None:
             self.inbound += frame
+            self._throttles.append((len(self.inbound), throttled_until))
+
+    def _note_throttles(self, read: int) -> None:
+        """The client has read so many bytes, and knows what the answers say that ended with them."""
+        left = []
+        for ends_at, until in self._throttles:
+            if ends_at <= read:
+                if until > self.throttled_until:
+                    self.throttled_until = until
+                    self._begun_before_throttle = self._half_written
+            else:
+                left.append((ends_at - read, until))
+        self._throttles = left
 
     def _end(self) -> None:
         self.ended = True
@@ -195,7 +247,10 @@ class World:
         self.silent: set[int] = set()  # brokers that do not answer attempts to connect
         self.links: list[Link] = []
         self._forsaken: list[Session] = []  # of cut links: the broker goes on, and nobody hears it
-        self.woken = False
+        self._wakeup = SimWakeup()
+        self.must_not_wait = False
+        self.violate: Callable[[str], None] = lambda problem: None
+        self.on_trouble: Callable[[float], None] = lambda seconds: None
         self.late_arrivals = 0
         self.late_losses = 0  # requests that did not arrive because of a hole in Kafka's protocol
         self.on_write: Callable[[], None] = lambda: None
@@ -204,6 +259,11 @@ class World:
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._watched: dict[int, tuple[Link, Any, int]] = {}
         self._numbers = itertools.count(1)
+
+    @property
+    def woken(self) -> bool:
+        """Whether the client's wait is to end: a byte was written."""
+        return self._wakeup.byte
 
     # ---- what happens when
 
@@ -259,6 +319,7 @@ class World:
         if link.closed or link.broken is not None:
             return
         self.note("%s is cut, %s request(s) on their way", link, len(link.in_transit))
+        self.on_trouble(0.0)
         self.sever(link)
         link.broken = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
 
@@ -304,6 +365,7 @@ class World:
             self._hang_up(session)
         else:
             self.late_arrivals += 1
+            self.on_trouble(0.0)
             self.note(
                 "a request (API %s) of a cut connection reaches broker %s", late.api_key, session.broker_id
             )
@@ -349,10 +411,20 @@ class World:
         self._watched.pop(transport.fileno(), None)
 
     def wakeup(self) -> None:
-        self.woken = True
+        self._wakeup.wake()
 
     def poll(self, timeout: float) -> list[tuple[Any, int]]:
-        return self.poll_with(timeout)
+        """As SocketSelector does it: a byte that was seen is taken out before the next wait."""
+        wakeup = self._wakeup
+        if wakeup.seen:
+            wakeup.seen = wakeup.byte = False
+        self.must_not_wait = wakeup._wanted  # whoever said so has published work that nobody has looked for
+        may_wait = wakeup.before_wait()
+        try:
+            return self.poll_with(timeout if may_wait else 0.0)
+        finally:
+            wakeup.seen = wakeup.byte
+            wakeup.after_wait()
 
     def ready(self) -> list[tuple[Any, int]]:
         """The owners of the links that can be read or written now, as the client wants."""
