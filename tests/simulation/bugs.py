@@ -130,7 +130,7 @@ def second_look_left_out() -> Patch:
 
     def append(original: Any, accumulator: RecordAccumulator, topic: Any, partition: Any, *rest: Any) -> Any:
         if rest[-1] is not None:
-            queue, _ = accumulator._queue(topic, partition)
+            queue = accumulator._queue(topic, partition)
             queue.take_some(lambda batch: False)  # closes the open batch
         return original(accumulator, topic, partition, *rest)
 

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from penstock import _locks
 from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.assembly import ProducerParts
 from penstock.records.format import HEADER_SIZE
@@ -27,22 +28,9 @@ _VARINT_SLACK = 12
 # ------------------------------------------------------------------------------------------------ at all times
 
 
-def held_locks(parts: ProducerParts) -> list[str]:
-    """The locks of the core that somebody holds; compiled ones cannot be seen."""
-    locks: dict[str, Any] = {
-        "accumulator": parts.accumulator._lock,
-        "pool": parts.accumulator.pool._lock,
-        "metadata": parts.metadata._lock,
-        "transactions": None if parts.transactions is None else parts.transactions._lock,
-    }
-    return [name for name, lock in locks.items() if _is_held(lock)]
-
-
-def _is_held(lock: Any) -> bool:
-    for ask in ("locked", "_is_owned"):
-        if hasattr(lock, ask):
-            return bool(getattr(lock, ask)())
-    return False
+def held_locks() -> list[str]:
+    """The locks of the package that this thread holds, which plays all threads; a compiled one has no name."""
+    return ["the producer"] if _locks.inside() else []
 
 
 class OpenBatches:
@@ -95,7 +83,7 @@ def check_producer(parts: ProducerParts, open_transports: int) -> Iterator[str]:
         yield f"{parts.client.in_flight_count()} requests are still in flight after close()"
     if open_transports:
         yield f"{open_transports} connections are still open after close()"
-    for name in held_locks(parts):
+    for name in held_locks():
         yield f"the lock of {name} is held after close()"
 
 

@@ -87,8 +87,8 @@ def pause(name: str) -> None:
         call.hand_over(name)
 
 
-class SimEvent:
-    """A threading.Event that is waited for in virtual time."""
+class SimLatch:
+    """A Latch that is waited for in virtual time."""
 
     def __init__(self) -> None:
         self._ticket: Ticket[None] = Ticket("the end of the I/O thread")
@@ -102,7 +102,7 @@ class SimEvent:
     def wait(self, timeout: float | None = None) -> bool:
         if self._ticket.done:
             return True
-        call: BlockingCall = _mine.call
+        call: BlockingCall = _mine.call  # nobody else may wait here
         return call.hand_over(Wait(self._ticket, math.inf if timeout is None else timeout)) == DONE
 
 
@@ -128,4 +128,4 @@ class SimThread:
 
 
 # What a producer finds in place of the module.
-THREADING = SimpleNamespace(**{**vars(threading), "Event": SimEvent, "Thread": SimThread})
+THREADING = SimpleNamespace(**{**vars(threading), "Thread": SimThread})

@@ -32,7 +32,7 @@ from simulation.chaos import Chaos
 from simulation.face import Call, Face
 from simulation.late import LateRequests, batches_of
 from simulation.ledger import Entry, Ledger, Txn, TxnEnd
-from simulation.lockstep import THREADING, SimThread
+from simulation.lockstep import THREADING, SimLatch, SimThread
 from simulation.plan import IDEMPOTENT, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan
 from simulation.programs import Application
 from simulation.scheduler import AppThread, Scheduler
@@ -243,6 +243,7 @@ class Simulation:
         with (
             mock.patch.object(producer_module, "assemble", assemble_here),
             mock.patch.object(producer_module, "threading", THREADING),
+            mock.patch.object(producer_module, "Latch", SimLatch),
         ):
             return Producer(plan.options | {"bootstrap_servers": servers})
 
@@ -321,7 +322,7 @@ class Simulation:
         self._interleaving = False
 
     def _check_locks(self, when: str) -> None:
-        held = checks.held_locks(self.parts)
+        held = checks.held_locks()
         if held:
             self.violate(f"the lock of {held[0]} is held {when}")
 
