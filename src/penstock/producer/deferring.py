@@ -30,7 +30,8 @@ from penstock.producer.unseen import UnseenFailures
 log = logging.getLogger("penstock.producer")
 
 # What may wait to be appended: this is not part of buffer.memory, and one collection can run many finalizers.
-_MOST_BYTES = 16 * 1024 * 1024
+_MOST_BYTES = 1024 * 1024
+_AT_A_TIME = 100
 
 
 class LaterRecord(NamedTuple):
@@ -147,14 +148,20 @@ class DeferredSends:
         """Append what can be appended; seconds until the time of one of the others is over."""
         if not self._waiting:
             return FOREVER
-        for deferred in list(self._waiting):
+        # So few at a time that a turn stays short, however many wait for memory.
+        for deferred in self._first():
             self._go_on(deferred, now)
         if not self._waiting:
             self._bytes = 0
             self.on_waiting(False)
             if self._waiting:  # one more came between the look and the word
                 self.on_waiting(True)
-        return min((max(0.0, one.deadline - now) for one in list(self._waiting)), default=FOREVER)
+        if any(one.waits_for is None for one in self._first()):
+            return 0.0  # those before them are done
+        return min((max(0.0, one.deadline - now) for one in self._first()), default=FOREVER)
+
+    def _first(self) -> list[_Deferred]:
+        return list(self._waiting)[:_AT_A_TIME]
 
     def fail_all(self, error: KafkaError) -> None:
         """The producer has closed: nothing more is appended."""
