@@ -236,9 +236,12 @@ class InlineProducer:
         ticket.give_up()
 
     def close(self) -> None:
-        """End the producer: what its thread does last is done here."""
+        """End the producer: its I/O thread runs now, for what it does last."""
         self._parts.sender.initiate_close()
-        self.producer._thread.work()  # type: ignore[attr-defined]  # noqa: SLF001
+        # Not on this thread, which would count as an I/O thread from then on.
+        thread = threading.Thread(target=self.producer._thread.work)  # type: ignore[attr-defined]  # noqa: SLF001
+        thread.start()
+        thread.join()
         self.producer.close()
 
     def _drive(self, steps: Generator[Any, Any, Any]) -> None:

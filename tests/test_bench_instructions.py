@@ -12,6 +12,7 @@ from bench import counted, in_memory
 from bench.__main__ import main as bench_main
 from bench.studies import instructions
 from bench.studies.instructions import RECORDS
+from penstock.producer.delivery import on_io_thread
 
 
 def recorded(**per_record: float) -> dict[str, Any]:
@@ -84,6 +85,7 @@ def test_what_is_counted_sends_every_record_without_a_broker(program: str) -> No
     if "arrow" in program:
         pytest.importorskip("pyarrow")
     counted.main([program, str(2 * counted.CHUNKS[program])])
+    assert not on_io_thread()  # a thread that only measured waits like any other afterwards
 
 
 def test_a_record_that_does_not_arrive_is_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
