@@ -25,7 +25,7 @@ from unittest import mock
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, DeliveryTimeoutError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
-from penstock.producer.batch import Batch
+from penstock.producer.batch import Batch, BatchState
 from penstock.producer.buffer_pool import BufferPool
 from penstock.producer.delivery import BatchResult
 from simulation.ledger import Entry
@@ -89,8 +89,8 @@ class Watch:
         outcomes.fail, outcomes._retry = watched_fail, watched_retry  # type: ignore[method-assign]
 
     def _check_failure(self, batch: Batch, error: Any, now: float) -> None:
-        if isinstance(error, DeliveryTimeoutError):
-            return  # its own, or that of another batch of its transaction
+        if batch.state is not BatchState.IN_FLIGHT or isinstance(error, DeliveryTimeoutError):
+            return  # not for its own answer: its transaction, or the producer, has failed with another batch's error
         over = batch.reached_timeout(now, self._timeout)
         if error.retriable and batch.attempts < self._retries and not over:
             self._sim.violate(
