@@ -282,6 +282,24 @@ def test_what_is_lost_of_it_is_repaired_by_the_checksum_of_then(world: World, lo
         driver.batch(7, {0: ["a", "b"]})
 
 
+def test_the_replay_of_what_the_first_release_has_repaired_is_skipped_with_one_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a repair it wrote down the rows that were written again, and not those of the batch."""
+    messages = decide_with_first_release(world)
+    abort_from_elsewhere(world, messages[0])
+    assert FirstRelease(world, world.settings(on_lost="repair")).batch(7, ROWS).decided
+    assert world.visible() == ALL
+    caplog.clear()
+    driver = world.driver()
+    assert driver.batch(7, ROWS).skipped
+    warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "does not tell its rows" in warnings[0]
+    driver.batch(8, {0: ["d"]})
+    assert world.visible() == [*ALL, "d"]
+
+
 def test_decisions_of_both_releases_may_follow_each_other(world: World) -> None:
     world.driver().batch(7, ROWS)
     (state,) = inspect_sinks(world.config)

@@ -17,7 +17,7 @@ from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import GZIP, codec
 from penstock.records.format import CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT
 from penstock.records.reader import read_batches
-from penstock.sink import DriverIdentity, Execution
+from penstock.sink import DriverIdentity, Execution, sink_key
 from penstock.sink import log_records as records
 from penstock.sink.driver_identity import Jvm
 from penstock.sink.log_records import Claim, Decision
@@ -26,7 +26,8 @@ from penstock.sink.log_view import MAX_STRAYS, LogContents, SinkView
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 OWNER = records.first_owner(DriverIdentity(Jvm("h", 1, "s"), 2, "t"), 7)
 CLAIM = records.claim_record(KEY, Claim("orders", None))
-ONE_OFF = records.claim_record(KEY, Claim("batch", "random", one_off=True))
+RUN = sink_key("batch", "random")
+ONE_OFF = records.claim_record(RUN, Claim("batch", "random", one_off=True))
 OWNED = records.owner_record(KEY, OWNER)
 
 
@@ -62,6 +63,12 @@ def decision(number: int, handles: int = 2, replaces: int | None = None) -> tupl
     )
     before = None if replaces is None else Execution(1, replaces)
     return records.decision_records(KEY, planned, before)
+
+
+def run_decision() -> tuple[Decision, list[KeyValue]]:
+    planned = records.decide(Execution(1, 1), ("batch", 0), None, [])
+    made, written = records.decision_records(RUN, planned, None)
+    return made, [records.owner_record(RUN, OWNER), *written]
 
 
 def test_an_empty_log_knows_nothing() -> None:
@@ -148,12 +155,19 @@ def test_a_decision_without_all_of_its_handles_is_a_lost_log() -> None:
 
 
 def test_a_sink_can_be_forgotten() -> None:
-    made, written = decision(1)
-    log = Log().write(ONE_OFF).write(OWNED, *written, pid=7).end(7, commit=True)
-    log.write(*records.done_records(KEY, made))
-    assert log.contents.sink_keys() == [KEY]
-    log.write(*records.forget_records(KEY, made.execution))
+    made, written = run_decision()
+    log = Log().write(ONE_OFF).write(*written, pid=7).end(7, commit=True)
+    log.write(*records.done_records(RUN, made))
+    assert log.contents.sink_keys() == [RUN]
+    log.write(*records.forget_records(RUN, made.execution))
     assert log.contents.sink_keys() == []
+    assert log.contents.strays == []
+
+
+def test_what_compaction_leaves_of_a_forgotten_run_accuses_nobody() -> None:
+    log = Log().write(*records.forget_records(RUN, Execution(1, 1)))
+    assert log.contents.sink_keys() == []
+    assert log.contents.strays == []
 
 
 def test_all_sinks_are_told_apart() -> None:
@@ -233,11 +247,35 @@ def test_a_plain_tombstone_undoes_no_decision() -> None:
 
 
 def test_a_one_off_run_is_not_forgotten_before_it_is_done() -> None:
+    made, written = run_decision()
+    log = Log().write(ONE_OFF).write(*written, pid=7).end(7, commit=True)
+    before = log.contents.view(RUN)
+    assert before.undone is not None
+    log.write(*records.forget_records(RUN, made.execution))
+    assert log.contents.view(RUN) == before
+
+
+@pytest.mark.parametrize("run_id", [None, "random"])
+def test_a_plain_record_makes_no_query_a_run_that_may_be_forgotten(run_id: str | None) -> None:
     made, written = decision(1)
-    log = Log().write(ONE_OFF).write(OWNED, *written, pid=7).end(7, commit=True)
-    before = log.view
+    log = Log().write(CLAIM).write(OWNED, *written, pid=7).end(7, commit=True)
+    log.write(*records.done_records(KEY, made))
+    log.write(records.claim_record(KEY, Claim("orders", run_id, one_off=True)))
     log.write(*records.forget_records(KEY, made.execution))
-    assert log.view == before
+    assert log.view.decision is not None
+    assert log.view.decision.last_decided == {"p": 1, "q": 1}
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_decision_that_was_deleted_is_not_taken_for_none(done: bool) -> None:
+    """A plain tombstone does not count, but compaction has removed the head, and in time the tombstone."""
+    made, written = decision(1)
+    log = Log().write(CLAIM).write(OWNED, *([] if done else written[:-1]), pid=7).end(7, commit=True)
+    if done:
+        log.write(*records.done_records(KEY, made))
+    with pytest.raises(SinkLogLostError, match="the decision itself was deleted"):
+        _ = log.view
+    assert log.contents.sink_keys() == [KEY]
 
 
 @pytest.mark.parametrize("kind", ["owner", "decision"])

@@ -350,8 +350,13 @@ def parse_owner(raw: bytes) -> Owner:
         )
 
 
-def parse_decision(raw: bytes) -> Decision:
-    """Read the head of a decision, without its handles."""
+def parse_decision(raw: bytes, *, is_of_repair: bool = False) -> Decision:
+    """Read the head of a decision, without its handles.
+
+    Args:
+        raw: its value.
+        is_of_repair: the decision repairs another one. The first release wrote down only what was written again then.
+    """
     with _believing_nothing():
         values = _parse(raw)
         query_id, rows = values.text("query"), values.number("rows", 0)
@@ -363,7 +368,7 @@ def parse_decision(raw: bytes) -> Decision:
             rows,
             values.number("chunks", 0),
             values.numbers_by_text("last_decided"),
-            contents=_parse_contents(values, query_id, rows),
+            contents=_parse_contents(values, {} if is_of_repair else {query_id: Content(rows)}),
             forgotten=_parse_forgotten(values),
         )
 
@@ -375,10 +380,10 @@ def _parse_forgotten(values: Fields) -> int:
     return int(len(values.numbers_by_text("last_decided")) >= _FIRST_MAX_QUERIES)
 
 
-def _parse_contents(values: Fields, query_id: str, rows: int) -> dict[str, Content]:
+def _parse_contents(values: Fields, otherwise: dict[str, Content]) -> dict[str, Content]:
     """What was decided for each query; a head without the field only has the rows of its own batch."""
     if not values.has("contents"):
-        return {query_id: Content(rows)}
+        return otherwise
     contents = Fields(values.value("contents"))
     return {query: content_from_json(contents.value(query)) for query in contents.names()}
 

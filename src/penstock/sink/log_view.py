@@ -11,10 +11,12 @@ Rules:
 2. Owner, chunk and decision count from transactions only. A plain record counts where it is a fact: the name of a
    sink, and that a decision is done.
 3. A plain tombstone counts for the chunks of a decision that is done or was replaced; and for everything of a one-off
-   run, unless a decision of it is not done: such a run is forgotten as a whole.
+   run, unless a decision of it is not done: such a run is forgotten as a whole. That it is one-off is believed of a
+   claim whose name is the sink's own: the key is made of it, so nobody can make a streaming query's sink one.
 4. Of each key the latest value counts, as compaction would leave it, so that it makes no difference how far compaction
    has come. A plain record that does not count may still have made compaction remove the one before it: where there is
-   no other, the sink is refused instead of taken for one that has decided nothing.
+   no other, the sink is refused instead of taken for one that has decided nothing. So it is where parts of a decision,
+   or that it is done, are left of a decision that is not there.
 5. Only the latest decision matters: before it was made, all earlier ones were done.
 6. What cannot be read, or does not count by these rules, is noted and concerns at most the sink that its key names.
 """
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from penstock._bounds import most_decoded_bytes
@@ -76,13 +79,19 @@ class Stray(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A record of the log; `value` is None in a tombstone."""
+    """A record of the log.
+
+    Attributes:
+        value: None in a tombstone.
+        is_of_repair: its transaction also gives up parts of another decision, as only a repair does.
+    """
 
     sink_key: str
     key: bytes
     value: bytes | None
     offset: int
     epoch: int = -1
+    is_of_repair: bool = False
 
 
 class _SinkRecords:
@@ -163,9 +172,10 @@ class LogContents:
         # One epoch carries one transaction. Brokers before 3.6 take a batch that arrives after its transaction was
         # aborted, and nothing ends it: it would pass for part of the next one.
         newest = max(record.epoch for record in waiting)
-        for record in waiting:
-            if record.epoch == newest:
-                self._count(record)
+        written = [record for record in waiting if record.epoch == newest]
+        repairs = any(record.value is None and _CHUNK in record.key for record in written)
+        for record in written:
+            self._count(record._replace(is_of_repair=repairs))
 
     def view(self, sink_key: str) -> SinkView:
         """What the log says of a sink.
@@ -179,11 +189,12 @@ class LogContents:
             log_records.check_format(key)
         claim = _read(records.get(Key("sink", sink_key)), log_records.parse_claim)
         owner = _read(records.get(Key("owner", sink_key)), log_records.parse_owner)
-        decision = _read(records.get(Key("decision", sink_key)), log_records.parse_decision)
+        decision = _read_head(records.get(Key("decision", sink_key)))
         if owner is None and claim is not None:
             _refuse_shadow(records, Key("owner", sink_key))
         if decision is None and owner is not None:
             _refuse_shadow(records, Key("decision", sink_key))
+            _refuse_headless(records, sink_key)
         done = decision is not None and records.get(Key("done", sink_key, decision.execution)) is not None
         if decision is not None and not done:
             decision = decision._replace(handles=tuple(_handles(records, sink_key, decision)))
@@ -249,13 +260,13 @@ class LogContents:
         claim, head = records.get(Key("sink", sink_key)), records.get(Key("decision", sink_key))
         one_off, undone = False, None
         try:
-            one_off = claim is not None and log_records.parse_claim(claim.value or b"").one_off
+            one_off = claim is not None and _is_one_off(log_records.parse_claim(claim.value or b""), sink_key)
             decision = None if head is None else log_records.parse_decision(head.value or b"")
         except SinkLogLostError:
             return _Standing(one_off=False, undone=None, readable=False)
         if decision is not None and records.get(Key("done", sink_key, decision.execution)) is None:
             undone = decision.execution
-        return _Standing(one_off, undone)
+        return _Standing(one_off, undone, known=bool(records.values))
 
     def _shadow(self, record: _Found) -> None:
         key = log_records.parse_key(record.key)
@@ -275,6 +286,7 @@ class LogContents:
 
 # As they are in keys and values that this format writes; only to save time.
 _DONE = b'"kind":"done"'
+_CHUNK = b'"kind":"chunk"'
 _ONE_OFF = b'"one_off":true'
 
 # What only a transaction of the sink's coordinator may say.
@@ -287,11 +299,13 @@ class _Standing(NamedTuple):
     Attributes:
         undone: the execution of a decision that is not done.
         readable: whether that is known.
+        known: whether the log had anything of it.
     """
 
     one_off: bool
     undone: Execution | None
     readable: bool = True
+    known: bool = True
 
 
 def _why_value_does_not_count(fact: _Found) -> str | None:
@@ -308,11 +322,22 @@ def _why_tombstone_does_not_count(fact: _Found, standing: _Standing) -> str | No
     key = log_records.parse_key(fact.key)
     if key is None:
         return None
+    if not standing.known:
+        return None  # of a run that was forgotten; compaction has removed the rest before
     if standing.readable and standing.one_off and standing.undone is None:
         return None
     if standing.readable and key.kind == "chunk" and key.execution != standing.undone:
         return None
     return f"it is to delete the {key.kind} record of a sink, and was not written in a transaction"
+
+
+def _is_one_off(claim: Claim, sink_key: str) -> bool:
+    return claim.one_off and claim.run_id is not None and key_of(claim.sink_id, claim.run_id) == sink_key
+
+
+def _read_head(record: _Found | None) -> Decision | None:
+    is_of_repair = record is not None and record.is_of_repair
+    return _read(record, partial(log_records.parse_decision, is_of_repair=is_of_repair))
 
 
 def _read(record: _Found | None, parse: Callable[[bytes], T]) -> T | None:
@@ -339,6 +364,17 @@ def _refuse_shadow(records: _SinkRecords, key: Key) -> None:
             "the one that did, so that what was decided is not known. Nothing was written: find out who may write to "
             "the topic, restore it, or go on with another sinkId"
         )
+
+
+def _refuse_headless(records: _SinkRecords, sink_key: str) -> None:
+    """Refuse a sink that has decided, and whose decision is not there: a query's head is replaced, and never deleted."""
+    for key, record in records.values.items():
+        if _DONE in key or _CHUNK in key:
+            raise SinkLogLostError(
+                f"sink key {sink_key} has decided a batch (offset {record.offset} of the decision topic), but the "
+                "decision itself was deleted, so that what was written is not known. Nothing was written: find out who "
+                "may write to the topic, restore it, or go on with another sinkId"
+            )
 
 
 def _handles(records: _SinkRecords, sink_key: str, head: Decision) -> list[TaskHandle]:
