@@ -5,8 +5,8 @@ Three things are recognised:
 1. The name of an option: password, secret, token, credential, account key and their like. Its value is not shown.
 2. A value that is known to be secret, an environment variable for instance. It is not shown wherever it turns up, also
    as it is written in a URL, in JSON or in a text literal, and line by line.
-3. A pair inside a text (`password=x` in a URL, `password 'x'` in SQL, `"password": "x"` in JSON) and the password of
-   `scheme://user:password@host`.
+3. A pair inside a text (`password=x` in a URL, `password 'x'` in SQL, `"password": "x"` in JSON), the password of
+   `scheme://user:password@host` and of Oracle's `user/password@host`, of `IDENTIFIED BY`, and a bearer's token.
 
 When in doubt it is hidden: a name too many that is not shown does no harm.
 """
@@ -106,17 +106,25 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 _PAIR: Final = re.compile(
     r"""
-    (?P<name>[A-Za-z_][\w.\-]{0,80})
+    (?<![\w.\-])(?P<name>[\w.\-]+)
     (?:
-        (?P<between>["'`\])]{0,2}\s*(?:=>|:=|==?|:|\s)\s*)(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote)).)*)(?P=quote)?
+        (?P<between>["'`\])]{0,2}(?:\s*(?:=>|:=|==?|:|(?<=["'`]),|(?<=["'`]\s),)\s*|\s+))
+        (?P<quote>["'])(?P<quoted>(?:\\.|(?P=quote){2}|(?!(?P=quote)).)*)(?P=quote)?
       | (?P<equals>\s*=\s*)(?P<bare>(?:\$\{[^}]*\}|[^\s"'&;,)\]}<>])+)
     )
     """,
     re.VERBOSE | re.DOTALL,
 )
 _VARIABLE: Final = re.compile(r"\$\{[^}]*\}")
-_URL_PASSWORD: Final = re.compile(
-    r"(?P<before>\b[A-Za-z][\w+.\-]*://[^\s/@:]*:)(?!\$\{[^}]*\}@)[^\s/@]+(?=@)"
+_URL_PASSWORD: Final = re.compile(r"(?P<before>\b[A-Za-z][\w+.\-]*://[^\s/@:]*:)(?!\$\{[^}]*\}@)[^\s/]+(?=@)")
+# Where a secret follows words that are no name of it.
+_AFTER_WORDS: Final = re.compile(
+    r"""
+    (?P<before>\bjdbc:oracle:\w{1,20}:[^\s/@"']{1,128}/)(?!\$\{[^}]*\}@)[^\s@]+(?=@)
+  | (?P<by>\bidentified\s+by\s+)(?:'[^']*'|"[^"]*"|[^\s'";]+)
+  | (?P<bearer>\b(?:bearer|authorization["']?\s*[:=]\s*["']?basic)\s+)[\w.~+/=\-]{8,}
+    """,
+    re.VERBOSE | re.IGNORECASE,
 )
 
 # Values that are everywhere: hiding them would hide the text, and they tell nobody anything.
@@ -155,7 +163,12 @@ def shown_option(name: str, value: Any) -> str:
 
 def redacted(text: str) -> str:
     """A text without the secrets that it names as such."""
+    text = _AFTER_WORDS.sub(_without_rest, text)
     return _URL_PASSWORD.sub(rf"\g<before>{HIDDEN}", _PAIR.sub(_without_value, text))
+
+
+def _without_rest(found: re.Match[str]) -> str:
+    return f"{found['before'] or found['by'] or found['bearer']}{HIDDEN}"
 
 
 def _without_value(found: re.Match[str]) -> str:
