@@ -367,7 +367,7 @@ def _refuse_shadow(records: _SinkRecords, key: Key) -> None:
 
 
 def _refuse_headless(records: _SinkRecords, sink_key: str) -> None:
-    """Refuse a sink that has decided, and whose decision is not there: a query's head is replaced, and never deleted."""
+    """Refuse a sink that has decided, and whose decision is not there: a head is replaced, and never deleted alone."""
     for key, record in records.values.items():
         if _DONE in key or _CHUNK in key:
             raise SinkLogLostError(
