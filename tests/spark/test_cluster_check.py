@@ -230,8 +230,21 @@ def test_a_checkpoint_that_cannot_be_seen_says_nothing(
 
 def test_a_new_process_asks_the_log_when_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch, unanswered=1)
-    check_cluster(streaming(None), was_used=lambda: True)
+    check_cluster(streaming(None), was_used=lambda _: True)
     assert looks.patience == [8.0, 120.0]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "seconds"), [(None, 30.0), ("s3://bucket/checkpoint", 30.0), ("/nowhere", 5.0)]
+)
+def test_where_only_the_log_tells_it_is_asked_for_longer_than_a_broker_pauses(
+    monkeypatch: pytest.MonkeyPatch, checkpoint: str | None, seconds: float
+) -> None:
+    asked: list[float] = []
+    Looks(monkeypatch, unanswered=9)
+    with pytest.raises(KafkaError, match="cannot reach Kafka"):
+        check_cluster(streaming(checkpoint), was_used=lambda seconds: bool(asked.append(seconds)))
+    assert asked == [seconds]
 
 
 def test_without_an_owner_in_the_log_it_is_a_mistake_that_is_told_soon(
@@ -248,10 +261,10 @@ def test_the_log_tells_whether_a_sink_was_used() -> None:
     with FakeKafka(topics={"orders": 1}) as kafka:
         config = {"bootstrap.servers": kafka.bootstrap_servers}
         settings = SinkSettings(sink_id="used", topic="orders", config=config)
-        assert not was_used(settings)
+        assert not was_used(settings, 5.0)
         prepare(settings)
-        assert was_used(settings)
-        assert not was_used(SinkSettings(sink_id="another", topic="orders", config=config))
+        assert was_used(settings, 5.0)
+        assert not was_used(SinkSettings(sink_id="another", topic="orders", config=config), 5.0)
         close_clients()
     gone = SinkSettings(sink_id="used", topic="orders", config={"bootstrap.servers": NOBODY_LISTENS})
     assert not was_used(gone, timeout=0.3)

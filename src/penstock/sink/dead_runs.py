@@ -48,13 +48,13 @@ def end_dead_runs(sink_id: str, own_key: str) -> Effects[None]:
     """End what dead runs of a sink id have left, as far as it can be done now; `own_key` is that of our own run."""
     try:
         runs: list[SinkView] = yield ReadRuns(sink_id)
-        owners = [view.owner for view in runs if view.owner is not None]
         suspects = [view for view in runs if view.sink_key != own_key and _may_have_left(view)]
         if not suspects:
             return
-        lives: list[Life] = yield LookAtDrivers(tuple(owners))
-        dead = {owner.jvm for owner, life in zip(owners, lives, strict=True) if life is Life.ENDED}
-        suspects = [view for view in suspects if view.owner is not None and view.owner.jvm in dead]
+        owners = tuple(view.owner for view in suspects if view.owner is not None)
+        lives: list[Life] = yield LookAtDrivers(owners)
+        dead = {owner for owner, life in zip(owners, lives, strict=True) if life is Life.ENDED}
+        suspects = [view for view in suspects if view.owner in dead]
         ongoing: list[str] = (yield ListOngoing(None)) if suspects else []
     except KafkaError as error:
         yield Note(

@@ -115,7 +115,7 @@ def driver_client(settings: SinkSettings) -> AbstractContextManager[ControlClien
     return _clients.borrow(settings.config)
 
 
-def was_used(settings: SinkSettings, timeout: float = 5.0) -> bool:
+def was_used(settings: SinkSettings, timeout: float) -> bool:
     """Whether the log says that this sink has had an owner; False when it does not tell within the time."""
     try:
         with _clients.borrow(settings.config) as opened:

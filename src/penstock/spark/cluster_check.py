@@ -35,6 +35,11 @@ _GOOD_FOR_SECONDS: Final = 60.0
 # How long a cluster that was found before is waited for: as long as a record by default (delivery.timeout.ms).
 FOUND_PATIENCE_SECONDS: Final = 120.0
 
+# How long the log is asked whether the sink was used before. Not for long where a query's checkpoint can be seen from
+# here. Elsewhere (in an object store, say) nothing else tells, and a broker that pauses does not answer for a while.
+_LOG_SECONDS: Final = 5.0
+_ONLY_LOG_SECONDS: Final = 30.0
+
 # When a cluster was last found in order, by this process. A fork copies it, which does no harm.
 _seen: dict[tuple[str, ...], float] = {}
 
@@ -45,7 +50,7 @@ def check_cluster(
     *,
     dead_letter_topic: str | None = None,
     client: AbstractContextManager[ControlClient] | None = None,
-    was_used: Callable[[], bool] = lambda: False,
+    was_used: Callable[[float], bool] = lambda seconds: False,
 ) -> None:
     """Talk to a broker, and find the topics that the options name.
 
@@ -55,7 +60,8 @@ def check_cluster(
             Not kafka.max.block.ms: tasks wait that long for memory as well, and what is wrong here is to be told soon.
         dead_letter_topic: one that rows name themselves, besides that of the options.
         client: opens one with the same options; one of its own, unless given.
-        was_used: whether the log knows that this sink has written before; asked when no answer comes.
+        was_used: whether the log knows that this sink has written before, if it answers within so many seconds; asked
+            when no answer comes.
 
     Raises:
         KafkaError: no broker answers; names the address and the cause.
@@ -75,7 +81,7 @@ def check_cluster(
         try:
             _look(options, topics, seconds if patience is None else patience, client)
         except _NoAnswerError:
-            if patience is not None or found_before or not was_used():
+            if patience is not None or found_before or not was_used(_seconds_for_log(options)):
                 raise
             _look(options, topics, FOUND_PATIENCE_SECONDS, None)
     except _NoAnswerError as error:
@@ -93,15 +99,26 @@ class _NoAnswerError(KafkaError):
 
 def _has_committed(options: SinkOptions) -> bool:
     """Whether the checkpoint says that a batch of this query was written; False where that cannot be seen from here."""
-    if not options.streaming or options.checkpoint_location is None:
-        return False
-    place = urlsplit(options.checkpoint_location)
-    if place.scheme not in ("", "file") or place.netloc not in ("", "localhost"):
-        return False
+    folder = _try_checkpoint(options)
     try:
-        return any(each.name.isdecimal() for each in (Path(unquote(place.path)) / "commits").iterdir())
+        return folder is not None and any(each.name.isdecimal() for each in (folder / "commits").iterdir())
     except (OSError, ValueError):
         return False
+
+
+def _try_checkpoint(options: SinkOptions) -> Path | None:
+    """The folder of a query's checkpoint; None where it is not on this machine."""
+    if not options.streaming or options.checkpoint_location is None:
+        return None
+    place = urlsplit(options.checkpoint_location)
+    if place.scheme not in ("", "file") or place.netloc not in ("", "localhost"):
+        return None
+    return Path(unquote(place.path))
+
+
+def _seconds_for_log(options: SinkOptions) -> float:
+    is_told_elsewhere = not options.streaming or _try_checkpoint(options) is not None
+    return _LOG_SECONDS if is_told_elsewhere else _ONLY_LOG_SECONDS
 
 
 def _look(

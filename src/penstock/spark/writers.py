@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
@@ -102,7 +103,7 @@ class Write:
             from penstock.sink import driver_client, prepare, was_used
 
             settings = self._settings
-            check_cluster(self._options, client=driver_client(settings), was_used=lambda: was_used(settings))
+            check_cluster(self._options, client=driver_client(settings), was_used=partial(was_used, settings))
             self._plan = prepare(self._settings, DriverIdentity.current())
         self._is_planned = True
         spare_lasting_objects(AFTER_FIRST_WORK)
