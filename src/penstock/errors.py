@@ -279,7 +279,8 @@ class BrokerError(KafkaError):
     Attributes:
         code: the number on the wire.
         name: Kafka's name for it, for example "NOT_LEADER_OR_FOLLOWER".
-        names_record: whether the broker refused this very record of its batch, and no other because of it.
+        names_record: whether the broker refused this very record, by its number in the batch or by its topic, and no
+            other because of it.
     """
 
     code: int = -1

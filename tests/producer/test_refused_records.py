@@ -141,3 +141,101 @@ def test_a_row_for_a_topic_that_is_forbidden_is_bad(kafka: FakeKafka) -> None:
             KafkaError, match=r"120 of 122 rows cannot be sent, and none was sent\. row 1: not authorized"
         ):
             producer.send_arrow(None, rows)
+
+
+def forbid_writing(kafka: FakeKafka, topic: str = "secret") -> None:
+    with kafka.locked() as cluster:
+        cluster.read_only_topics.add(topic)
+
+
+def rows_for(*topics: str) -> pa.Table:
+    return pa.table({"topic": topics, "value": [b"%d" % row for row in range(len(topics))]})
+
+
+MIXED = rows_for("t", "secret", "secret", "t", "secret", "t")
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def either_protocol(request: pytest.FixtureRequest) -> Iterator[FakeKafka]:
+    features = {"transaction.version": request.param}
+    with FakeKafka(brokers=1, topics={"t": 1, "secret": 1}, features=features) as kafka:
+        yield kafka
+
+
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
+def test_rows_for_a_topic_that_may_not_be_written_to_are_bad(kafka: FakeKafka, idempotent: bool) -> None:
+    forbid_writing(kafka)
+    with make(kafka, enable_idempotence=idempotent) as producer:
+        bulk = producer.send_arrow(None, MIXED, on_error="skip")
+        report = bulk.result(10)
+        assert report.records == 3
+        assert [(entry.first_row, entry.last_row) for entry in report.errors] == [(1, 2), (4, 4)]
+        assert all("TOPIC_AUTHORIZATION_FAILED" in str(entry.error) for entry in report.errors)
+        with pytest.raises(BulkDeliveryError, match="3 of 6 records were not delivered; row"):
+            producer.send_arrow(None, MIXED).result(10)
+    assert values(kafka) == [b"0", b"3", b"5"] * 2
+
+
+def test_a_transaction_goes_on_without_a_topic_that_may_not_be_written_to(either_protocol: FakeKafka) -> None:
+    kafka = either_protocol
+    forbid_writing(kafka)
+    with make(kafka, transactional_id="x") as producer:
+        producer.init_transactions()
+        for _ in range(2):
+            with producer.transaction():
+                bulk = producer.send_arrow(None, MIXED, on_error="skip")
+                report = bulk.result(10)
+                assert (report.records, [entry.first_row for entry in report.errors]) == (3, [1, 4])
+                late = producer.send_arrow(None, MIXED, on_error="skip")
+        assert late.result(10).records == 3
+    assert values(kafka) == [b"0", b"3", b"5"] * 4
+
+
+def test_a_transaction_of_nothing_but_refused_rows_can_be_committed(either_protocol: FakeKafka) -> None:
+    kafka = either_protocol
+    forbid_writing(kafka)
+    with make(kafka, transactional_id="x") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            bulk = producer.send_arrow(None, rows_for("secret", "secret"), on_error="skip")
+        assert [(entry.first_row, entry.last_row) for entry in bulk.result(10).errors] == [(0, 1)]
+        producer.begin_transaction()
+        producer.send_arrow(None, rows_for("secret"), on_error="skip")
+        handle = producer.detach_transaction()
+        assert handle.empty
+        producer.init_transactions("y")
+        with producer.transaction():
+            producer.send("t", b"after")
+    assert values(kafka) == [b"after"]
+
+
+def test_a_refused_topic_aborts_a_transaction_that_needs_its_records(either_protocol: FakeKafka) -> None:
+    kafka = either_protocol
+    forbid_writing(kafka)
+    with make(kafka, transactional_id="x") as producer:
+        producer.init_transactions()
+        with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"), producer.transaction():  # noqa: PT012
+            producer.send_arrow(None, MIXED, on_error="skip")
+            producer.send("secret", b"v")
+        with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"), producer.transaction():  # noqa: PT012
+            producer.send_arrow(None, MIXED, on_error="skip").result(10)
+            producer.send("secret", b"v")  # behind what was refused
+        with producer.transaction():
+            producer.send("t", b"after")
+    assert [record.value for record in kafka.records("t", 0) if record.value == b"after"] == [b"after"]
+
+
+def test_a_topic_that_is_allowed_later_is_written_to_in_the_next_transaction(
+    either_protocol: FakeKafka,
+) -> None:
+    kafka = either_protocol
+    forbid_writing(kafka)
+    with make(kafka, transactional_id="x") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            assert producer.send_arrow(None, MIXED, on_error="skip").result(10).records == 3
+        with kafka.locked() as cluster:
+            cluster.read_only_topics.clear()
+        with producer.transaction():
+            assert producer.send_arrow(None, MIXED, on_error="skip").result(10).records == 6
+    assert [record.value for record in kafka.records("secret", 0)] == [b"1", b"2", b"4"]

@@ -573,6 +573,21 @@ def test_a_partition_that_the_answer_leaves_out_was_not_added():
     assert rig.seen(PRODUCE) == []
 
 
+def test_that_others_were_not_attempted_is_no_reason_to_abort():
+    """A partition that is not known yet (3) is asked for again, with those (55) that wait because of it."""
+    rig = GateRig.transactional(protocol=V1, linger_ms=5)
+    rig.begin()
+    rig.hold(ADD_PARTITIONS_TO_TXN)
+    sent = [rig.send("t", b"a", partition=0), rig.send("t", b"b", partition=1)]
+    rig.run_until(lambda: rig.held(ADD_PARTITIONS_TO_TXN))
+    (request,) = rig.held(ADD_PARTITIONS_TO_TXN)
+    rig.brokers[1].answer(request, added_body(request, {0: 3, 1: 55}))
+    rig.release(ADD_PARTITIONS_TO_TXN)
+    rig.acknowledge_all()
+    rig.commit()
+    assert [delivery.exception(0) for delivery in sent] == [None, None]
+
+
 def test_an_answer_without_a_coordinator_is_fatal():
     """Requirement 69."""
     rig = GateRig(transactional_id="x")

@@ -264,6 +264,27 @@ def test_a_row_that_the_broker_refuses_is_a_dead_letter(kafka: FakeKafka, transa
     assert (headers(letter)[TIMESTAMP_HEADER] or b"").startswith(FAR.isoformat()[:19].encode())
 
 
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "in a transaction"])
+def test_rows_for_a_topic_that_may_not_be_written_to_are_dead_letters(
+    kafka: FakeKafka, transactional: bool
+) -> None:
+    with kafka.locked() as cluster:
+        cluster.read_only_topics.add("stock")
+    options: dict[str, Any] = {"transactional_id": "x"} if transactional else {}
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=20, **options) as producer:
+        if transactional:
+            producer.init_transactions()
+        with producer.transaction() if transactional else contextlib.nullcontext():
+            task = sender(producer, topic=None, dead_letters=True)
+            task.send(batch(topic=["orders", "stock", "orders"], value=[b"0", b"1", b"2"]))
+            report = task.finish()
+    assert (report.rows, report.dead_letters) == (3, 1)
+    assert sorted(record.value or b"" for record in all_records(kafka, "orders", 2)) == [b"0", b"2"]
+    [letter] = kafka.records("bad")
+    assert (letter.value, headers(letter)[ROW_HEADER]) == (b"1", b"1")
+    assert b"TOPIC_AUTHORIZATION_FAILED" in (headers(letter)[ERROR_HEADER] or b"")
+
+
 def test_a_row_that_the_broker_refuses_fails_the_task_by_its_number(
     kafka: FakeKafka, producer: Producer
 ) -> None:

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock._ticket import Ticket
@@ -29,6 +29,7 @@ from penstock.producer.partitioner import BuiltInPartitioner
 from penstock.producer.sealing import Sealer
 from penstock.producer.sequences import comes_before
 from penstock.producer.unseen import UnseenFailures
+from penstock.types import TopicPartition
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
@@ -275,6 +276,14 @@ class RecordAccumulator(Appender):
         taken: list[Batch] = []
         for queue in self.active_queues():
             taken.extend(queue.take_all() if also_retried else queue.take_some(_never_sent))
+        return taken
+
+    def take_waiting_for(self, partitions: Container[TopicPartition]) -> list[Batch]:
+        """Take the batches of these partitions out of their queues that never were on the wire."""
+        taken: list[Batch] = []
+        for queue in self.active_queues():
+            if queue.place in partitions:
+                taken.extend(queue.take_some(_never_sent))
         return taken
 
     def finish(self, batch: Batch) -> None:

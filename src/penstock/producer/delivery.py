@@ -103,6 +103,14 @@ class BatchResult(ResultFields):
         ranges = self.expendable or ()
         return all(any(first <= index < first + count for first, count in ranges) for index in indexes)
 
+    def may_lose_all(self, record_count: int) -> bool:
+        """The same for all records of the batch, which are so many."""
+        ranges = self.expendable or ()
+        kept = sum(
+            max(0, min(first + count, record_count) - max(first, 0)) for first, count in ranges
+        )  # of a piece they say what the whole had
+        return kept >= record_count
+
     def take_expendable(self, whole: BatchResult, first: int) -> None:
         """Be a piece of a result, from that index on, in what may be left out."""
         if whole.expendable:

@@ -10,8 +10,9 @@ All methods belong to the I/O thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
 from penstock.errors import KafkaError
 from penstock.network.exchange import ClientResponse
@@ -19,7 +20,9 @@ from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import ANONYMOUS, Batch, BatchIdentity
 from penstock.producer.response_policy import BatchSituation, Decision, decide
 from penstock.protocol.requests import Request
-from penstock.types import Node
+from penstock.types import Node, TopicPartition
+
+NOTHING_REFUSED: Final[Mapping[TopicPartition, KafkaError]] = MappingProxyType({})
 
 
 class GateRequest(NamedTuple):
@@ -69,6 +72,11 @@ class Gate(Protocol):
     @property
     def failed(self) -> bool:
         """Whether the producer cannot go on: batches that wait to be sent again fail, too."""
+        ...
+
+    @property
+    def refused_partitions(self) -> Mapping[TopicPartition, KafkaError]:
+        """Partitions that cannot become part of the transaction, and why: what waits for them fails."""
         ...
 
     def check_send(self) -> None:
@@ -145,6 +153,7 @@ class OpenGate:
     completing = False
     busy = False
     failed = False
+    refused_partitions = NOTHING_REFUSED
 
     def __init__(self, retries: int) -> None:
         self._retries = retries

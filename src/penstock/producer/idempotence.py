@@ -20,7 +20,7 @@ from penstock.network.exchange import ClientResponse
 from penstock.producer._flight_cy import NumberedGate
 from penstock.producer._queue_cy import PartitionQueue
 from penstock.producer.batch import Batch
-from penstock.producer.gate import GateRequest
+from penstock.producer.gate import NOTHING_REFUSED, GateRequest
 from penstock.producer.numbering import Numbering
 from penstock.producer.response_policy import Action, BatchSituation, Decision
 from penstock.producer.sequences import NO_IDENTITY, ProducerIdentity
@@ -48,6 +48,7 @@ class IdempotentGate(NumberedGate):
     max_produce_version = 13
     completing = False
     busy = False
+    refused_partitions = NOTHING_REFUSED
     numbering: Numbering
 
     def __init__(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock._time import ExponentialBackoff
@@ -24,7 +24,7 @@ from penstock.producer.metadata import ProducerMetadata
 from penstock.producer.response_policy import NONE, Action, BatchSituation, Decision
 from penstock.producer.sender_metrics import SenderMetrics
 from penstock.protocol.produce import PartitionResponse, ProduceResponse
-from penstock.types import Node
+from penstock.types import Node, TopicPartition
 
 log = logging.getLogger("penstock.producer")
 
@@ -36,6 +36,8 @@ _IN_DOUBT = frozenset({-1, 6, 7, NETWORK_EXCEPTION, 20, 56})
 _REFUSED_RECORD = frozenset({32, 87})
 # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader.
 _LEADER_MOVED = frozenset({6, 74})
+TOPIC_AUTHORIZATION_FAILED = 29
+_UNEXPECTED = Decision(Action.FAIL, bump_epoch=True)
 _NOT_HANDLED = "the answer to a batch of %s could not be handled"
 
 
@@ -201,6 +203,9 @@ class Outcomes:
             )  # fmt: skip
         elif not batch.done:
             failure = error or _error(batch, answer)
+            if code == TOPIC_AUTHORIZATION_FAILED and not (batch.in_doubt or expired):
+                may_lose = batch.result.may_lose_all(batch.record_count)
+                decision = decision._replace(expendable=may_lose and batch.attempts < self._retries.limit)
             self._gate.on_failure(batch, failure, decision)
             self.fail(batch, failure, now, _record_errors(answer))
 
@@ -227,6 +232,16 @@ class Outcomes:
                 decision.bump_epoch or batch.identity.base_sequence < 0
             )
         return errors if can_go_on else {}
+
+    def fail_refused(self, refused: Mapping[TopicPartition, KafkaError], now: float) -> None:
+        """Fail what waits for partitions that cannot become part of the transaction.
+
+        It goes on if all of that may be left out.
+        """
+        for batch in self._accumulator.take_waiting_for(refused):
+            error = refused[batch.topic_partition]
+            decision = Decision(Action.FAIL, expendable=batch.result.may_lose_all(batch.record_count))
+            self._give_up(batch, error, now, decision)
 
     def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
         self._retries.schedule(batch, now)
@@ -268,10 +283,12 @@ class Outcomes:
             batch.in_doubt = True
             self._give_up(batch, failure, now)
 
-    def _give_up(self, batch: Batch, failure: KafkaError, now: float) -> None:
+    def _give_up(
+        self, batch: Batch, failure: KafkaError, now: float, decision: Decision = _UNEXPECTED
+    ) -> None:
         """Fail a batch after something unexpected; nothing may keep it from its outcome, nor those after it."""
         try:
-            self._gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
+            self._gate.on_failure(batch, failure, decision)
         except Exception:
             log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
         self.fail(batch, failure, now)
@@ -319,7 +336,9 @@ def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
             f". The broker does not say which of the {batch.record_count} records of the batch it refused (Kafka does "
             "since 2.4), so that none of them was written"
         )
-    return broker_error(answer.error_code, text)
+    failure = broker_error(answer.error_code, text)
+    failure.names_record = answer.error_code == TOPIC_AUTHORIZATION_FAILED
+    return failure
 
 
 def _record_errors(answer: PartitionResponse) -> dict[int, KafkaError] | None:

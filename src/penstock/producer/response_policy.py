@@ -30,6 +30,7 @@ class Decision(NamedTuple):
         bump_epoch: the partition's numbering is broken or unsure: go on with a new epoch, from 0.
         restart_sequences: number the partition from 0 again, with the same epoch.
         fatal: the producer as a whole cannot go on.
+        expendable: a transaction goes on without the records of the batch.
     """
 
     action: Action
@@ -37,6 +38,7 @@ class Decision(NamedTuple):
     bump_epoch: bool = False
     restart_sequences: bool = False
     fatal: bool = False
+    expendable: bool = False
 
 
 class BatchSituation(NamedTuple):

@@ -190,6 +190,8 @@ class Sender:
         if error is not None:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
                 self._outcomes.fail(batch, error, now)
+        if refused := self._gate.refused_partitions:
+            self._outcomes.fail_refused(refused, now)
         delay = min(delay, self._gate_requests.maybe_send(now, self._accumulator.has_undrained))
         delay = min(delay, self._send_ready(now))
         if self._unseen.has_news:

@@ -84,7 +84,8 @@ class TransactionExchange(RequestQueue):
         self._end_version_v1 = _END_VERSION_V1  # of EndTxn, for whoever ends a detached transaction
         self._wanted: set[TopicPartition] = set()  # to be added (v1)
         self._added: set[TopicPartition] = set()
-        self._started = False  # something was added: the coordinator knows of the transaction
+        self._traces = 0  # what may have told the coordinator of the transaction
+        self._refused: dict[TopicPartition, KafkaError] = {}  # cannot be added, and why (v1)
         self._settled = False  # the transaction has its end, and only an epoch for the next one is missing
 
     @property
@@ -106,6 +107,11 @@ class TransactionExchange(RequestQueue):
     def has_partitions(self) -> bool:
         """Whether the transaction has any partition yet."""
         return bool(self._added)
+
+    @property
+    def refused_partitions(self) -> Mapping[TopicPartition, KafkaError]:
+        """Partitions that cannot become part of the transaction, and why. I/O thread, which alone adds to them."""
+        return self._refused
 
     @property
     def aborting(self) -> bool:
@@ -177,7 +183,7 @@ class TransactionExchange(RequestQueue):
             if isinstance(request, EndTxnRequest):
                 if self._around.has_incomplete():
                     return None
-                if not self._started:
+                if not self._traces:
                     heapq.heappop(self._queue)
                     self.on_ended(None)
                     continue
@@ -263,13 +269,20 @@ class TransactionExchange(RequestQueue):
     def on_partitions_added(self, partitions: frozenset[TopicPartition]) -> None:
         """The coordinator knows of these partitions now."""
         self._added.update(partitions)
-        self._started = True
+        self._traces += 1
+
+    def on_partitions_refused(
+        self, refused: Mapping[TopicPartition, KafkaError], others: frozenset[TopicPartition]
+    ) -> None:
+        """Nothing was added, because of some: what waits for these fails, and the others are asked for again."""
+        self._refused = {**self._refused, **refused}
+        self._wanted |= others
 
     def on_offsets_added(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
         """The coordinator knows of the group now."""
-        self._started = True
+        self._traces += 1
         if not self.aborting:
             self._push(TxnOffsetCommitRequest(self, offsets, group))
 
@@ -301,11 +314,15 @@ class TransactionExchange(RequestQueue):
         self._state.move_to(TxnState.READY)
         # The abort of an initialization ends with its answer, too: what is left would end the next transaction.
         self._drop_queued(lambda request: isinstance(request, EndTxnRequest))
-        self._wanted.clear()
-        self._added.clear()
-        self._started = False
+        self._forget_partitions()
         self._settled = False
         self._end_operation()
+
+    def _forget_partitions(self) -> None:
+        self._wanted.clear()
+        self._added.clear()
+        self._refused = {}
+        self._traces = 0
 
     def _choose_protocol(self, *, at_end: bool) -> None:
         """Look at the cluster's feature; going from v1 to v2 needs a new epoch, which the end of v1 does not bring."""

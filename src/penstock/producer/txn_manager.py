@@ -96,9 +96,7 @@ class TransactionManager(TransactionExchange):
             if self._state.current is TxnState.IN_TRANSACTION:
                 raise IllegalStateError("a transaction is open already: commit or abort it first")
             self._state.move_to(TxnState.IN_TRANSACTION)
-            self._wanted.clear()
-            self._added.clear()
-            self._started = False
+            self._forget_partitions()
             self._first = FirstWrite()
             self._refusals.clear()
             self._around.accept(True)
@@ -139,7 +137,7 @@ class TransactionManager(TransactionExchange):
             if self._state.current is not TxnState.IN_TRANSACTION:
                 raise IllegalStateError("send_offsets_to_transaction() needs an open transaction")
             if self.uses_v2:
-                self._started = True
+                self._traces += 1
                 self._push(TxnOffsetCommitRequest(self, offsets, group))
             else:
                 self._push(AddOffsetsRequest(self, offsets, group))
@@ -222,14 +220,12 @@ class TransactionManager(TransactionExchange):
                 offset=first.offset,
                 record_count=first.records,
                 timeout_ms=self.timeout_ms,
-                empty=not self._started,
+                empty=not self._traces,
             )
             self._state.move_to(TxnState.UNINITIALIZED)
             self._numbering.identity = NO_IDENTITY
             self._numbering.book.forget_all()
-            self._wanted.clear()
-            self._added.clear()
-            self._started = False
+            self._forget_partitions()
             self._has_detached = True
         return handle
 
@@ -309,6 +305,9 @@ class TransactionManager(TransactionExchange):
             partition = batch.topic_partition
             if self.uses_v2 or partition in self._added:
                 return True
+            if partition in self._refused:
+                self._around.wake()  # it came behind the others, and fails in the next turn
+                return False
             if not self.aborting and partition not in self._wanted and not self._is_being_added(partition):
                 self._wanted.add(partition)
                 self._around.wake()  # the request for it is made in the next turn
@@ -318,7 +317,7 @@ class TransactionManager(TransactionExchange):
         """Number a batch; in v2 its request adds its partition to the transaction."""
         with self._lock:
             self._added.add(batch.topic_partition)
-            self._started = True
+            self._traces += 1
             return self._numbering.assign(batch)
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
@@ -340,7 +339,7 @@ class TransactionManager(TransactionExchange):
                 first.offset = base_offset
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
-        """A batch failed for good: the transaction cannot be committed any more."""
+        """A batch failed for good: the transaction cannot be committed any more, unless it may be left out."""
         if batch.in_doubt and not decision.fatal:
             # Its numbers must not be used again: what comes with them could be taken for it, and be lost.
             self.on_expired(batch, error)
@@ -349,6 +348,8 @@ class TransactionManager(TransactionExchange):
             self._numbering.book.drop(batch)
             if decision.fatal:
                 self._fatal(error)
+            elif decision.expendable:
+                self._leave_out(batch)
             else:
                 is_numbered = batch.identity.base_sequence >= 0
                 if isinstance(error, UnknownProducerIdError):
@@ -358,6 +359,14 @@ class TransactionManager(TransactionExchange):
                     self._numbering.book.close_gap(batch)
                 self._abortable(error, wants_bump=is_numbered)
         self._complete()
+
+    def _leave_out(self, batch: Batch) -> None:
+        """A batch was refused whose records may be lost: the transaction goes on as if they had never been sent."""
+        if batch.identity.base_sequence < 0:
+            return
+        self._numbering.book.close_gap(batch)
+        if self.uses_v2 and batch.attempts == 0:
+            self._traces -= 1  # brokers look at the rights before they add the partition
 
     def on_not_appended(self, error: KafkaError) -> None:
         """A record that was put aside came into no batch: the transaction it was sent in cannot be committed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import broker_error
+from penstock.errors import BrokerError, broker_error
 from penstock.producer.cluster import NO_TOPIC_ID
 from penstock.producer.sequences import ProducerIdentity
 from penstock.producer.txn_cluster import FIRST_OFFSETS_BY_TOPIC_ID
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _NO_ANSWER = -1  # UNKNOWN_SERVER_ERROR, for what an answer leaves out
 _UNKNOWN_TOPIC_ID = 100
+_TOPIC_AUTHORIZATION_FAILED = 29
+_NOT_ATTEMPTED = 55  # because of another partition
 
 # An earlier transaction of the id is still being completed: that takes milliseconds, so the first partition of a new
 # one is tried again sooner than retry.backoff.ms.
@@ -198,7 +200,15 @@ class AddPartitionsRequest(TxnRequest):
         if not failed:
             self.manager.on_partitions_added(self.partitions)
             return
-        self.on_errors(failed.values(), now)
+        # Where one is refused, nothing is added. That of the others is no reason of its own.
+        reasons = {tp: code for tp, code in failed.items() if code != _NOT_ATTEMPTED} or failed
+        forbidden = {tp for tp, code in reasons.items() if code == _TOPIC_AUTHORIZATION_FAILED}
+        if forbidden and all(tp in forbidden or self._judge(reasons[tp]) is Verdict.RETRY for tp in reasons):
+            self.manager.on_partitions_refused(
+                {tp: _not_authorized(tp) for tp in forbidden}, self.partitions - forbidden
+            )
+            return
+        self.on_errors(reasons.values(), now)
 
     def backoff_ms(self, code: int) -> float | None:
         """Sooner for the first partitions of a transaction."""
@@ -357,3 +367,11 @@ class EndTxnRequest(TxnRequest):
         if version >= 5 and body.get("producer_id", -1) >= 0:
             following = ProducerIdentity(body["producer_id"], body["producer_epoch"])
         self.manager.on_ended(following)
+
+
+def _not_authorized(partition: TopicPartition) -> BrokerError:
+    error = broker_error(
+        _TOPIC_AUTHORIZATION_FAILED, f"{partition}: not authorized to write to topic {partition.topic!r}"
+    )
+    error.names_record = True
+    return error

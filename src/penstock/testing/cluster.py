@@ -40,6 +40,7 @@ class FakeCluster:
         received: the last requests that were read, oldest first.
         faults: what is to go wrong.
         denied_topics, denied_transactional_ids, denied_groups: what clients are not authorized for.
+        read_only_topics: what they may describe and read, but not write to.
 
     Args:
         brokers: how many; their ids count from 0.
@@ -81,6 +82,7 @@ class FakeCluster:
             self.settings, self.allocate_producer_id, self._write_marker, self.wall_ms
         )
         self.denied_topics: set[str] = set()
+        self.read_only_topics: set[str] = set()
         self.denied_transactional_ids: set[str] = set()
         self.denied_groups: set[str] = set()
         self._clock = clock
@@ -88,6 +90,10 @@ class FakeCluster:
         # Markers that the followers do not have yet: the leader epoch in which they were written, and where they end.
         self._markers: dict[tuple[TopicPartition, str], tuple[int, int]] = {}
         self._sessions: list[Session] = []
+
+    def may_write(self, topic: str) -> bool:
+        """Whether clients are authorized to write to a topic."""
+        return topic not in self.denied_topics and topic not in self.read_only_topics
 
     # ------------------------------------------------------------------------------------------ time, connections
 

@@ -53,7 +53,7 @@ def _refusal(request: ApiRequest, transactional_id: str) -> Code:
 
 
 def _problem(request: ApiRequest, key: TopicPartition) -> Code:
-    if key.topic in request.cluster.denied_topics:
+    if not request.cluster.may_write(key.topic):
         return Code.TOPIC_AUTHORIZATION_FAILED
     known = request.cluster.topics.partition(*key) is not None
     return Code.NONE if known else Code.UNKNOWN_TOPIC_OR_PARTITION

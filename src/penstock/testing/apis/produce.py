@@ -155,7 +155,7 @@ def _find(request: ApiRequest, topic_row: Body, index: int) -> tuple[Topic, Part
     else:
         topic, missing = topics.by_name(topic_row["name"]), Code.UNKNOWN_TOPIC_OR_PARTITION
     name = topic_row["name"] if topic is None else topic.name
-    if name in request.cluster.denied_topics:
+    if not request.cluster.may_write(name):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED)
     if topic is None:
         raise Refused(missing)
