@@ -99,6 +99,11 @@ chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producer
 test-spark-faults: build need-java ## Spark jobs whose processes are killed, frozen and replaced; all cases, some minutes
 	PENSTOCK_SPARK_FAULTS=all PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/spark/faults $(DEMO_TESTS) $(PYTEST_ARGS)
 
+# Builds a wheel and an environment to ship, so it is not part of `make test`. What is missing is a failure.
+.PHONY: test-spark-cluster
+test-spark-cluster: build need-java ## Spark jobs on a standalone cluster whose workers have no penstock of their own
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/spark/deployment.py $(PYTEST_ARGS)
+
 .PHONY: fuzz
 fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers and lying Arrow tables, for longer than the tests do; FUZZ_SECONDS=60 of each
 	PENSTOCK_FUZZ_EFFORT=10 $(PY) -m pytest tests/fuzz tests/network/test_fuzz_responses.py --timeout 900 $(PYTEST_ARGS)

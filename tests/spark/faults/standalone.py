@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -29,6 +30,7 @@ class StandaloneCluster:
 
     folder: Path
     url: str = ""
+    environment: Mapping[str, str] | None = None  # of master and workers, and so of the executors; None: ours
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -65,7 +67,7 @@ class StandaloneCluster:
 
         home = Path(pyspark.__file__).parent
         (core,) = (home / "jars").glob("spark-core_*.jar")
-        env = os.environ | {
+        env = dict(os.environ if self.environment is None else self.environment) | {
             "SPARK_HOME": str(home),
             "SPARK_SCALA_VERSION": core.name.split("_")[1].split("-")[0],
             "SPARK_LOCAL_IP": host,
