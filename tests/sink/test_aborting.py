@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from sink.support import BATCH_QUERY_ID, Crash, Driver, World, abort_from_elsewhere, open_task
 
 from penstock import Producer
-from penstock.errors import DecisionRefusedError
-from penstock.sink import BatchPlan, Message, Slots, inspect_sinks
+from penstock.errors import DecisionRefusedError, SinkError
+from penstock.sink import BatchPlan, Message, Slots, Written, inspect_sinks
 from penstock.sink.effects import AppendInTransaction, EndAll, EndTransaction, FenceAll, ListOngoing, Pause
 
 
@@ -41,6 +44,25 @@ def test_what_the_tasks_of_a_failed_batch_job_hold_open_is_aborted(world: World,
     dead.close(0)
     driver.batch(0, {0: ["a"]}, BATCH_QUERY_ID)
     assert world.visible() == ["a"]
+
+
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("stray", ["of another batch", "of another sink", "none of ours"])
+def test_messages_that_commit_refuses_keep_nothing_open(world: World, stray: str, planned: bool) -> None:
+    driver = world.driver()
+    plan, (message, second) = two_tasks(driver)
+    assert isinstance(second, Written)
+    strange: Any = {
+        "of another batch": replace(second, batch_id=9),
+        "of another sink": replace(second, stamp=replace(second.stamp, sink_key="0" * 16)),
+        "none of ours": "?",
+    }[stray]
+    with pytest.raises(SinkError, match=r"[Nn]othing was decided"):
+        driver.commit([message, strange], 0)
+    assert driver.abort([message, strange], 0, plan if planned else None)
+    assert world.ongoing() == []
+    driver.batch(0, {0: ["0"], 1: ["1"]})
+    assert world.visible() == ["0", "1"]
 
 
 def test_a_one_off_run_that_fails_or_has_no_rows_leaves_nothing_in_the_log(world: World) -> None:

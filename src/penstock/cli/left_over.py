@@ -130,11 +130,9 @@ def what_would_be_ended(states: Iterable[SinkState], *, named: bool, command: st
         found = may_be_ended(state, named=named)
         endable += len(found)
         if found:
-            lines.append(f"would end {counted(len(found), 'open transaction')} of {_title(state)}")
+            lines.append(f"would end {counted(len(found), 'open transaction')} of {title(state)}")
         if len(found) < len(state.left_over):
-            lines.append(
-                f"leaves {len(state.left_over) - len(found)} of {_title(state)} alone: {_why(state)}"
-            )
+            lines.append(f"leaves {len(state.left_over) - len(found)} of {title(state)} alone: {_why(state)}")
     if endable:
         lines.append(f"nothing was ended; to end them: {command} --yes")
         return "\n".join(lines)
@@ -165,7 +163,7 @@ def end_all(
     for state in states:
         if not may_be_ended(state, named=named):
             continue
-        say(f"ending open transactions of {_title(state)} ...")
+        say(f"ending open transactions of {title(state)} ...")
         try:
             ended = end_left_over(client, state.sink_key, log_topic=log_topic, elsewhere=named)
         except KafkaError as error:
@@ -175,7 +173,8 @@ def end_all(
     return failed
 
 
-def _title(state: SinkState) -> str:
+def title(state: SinkState) -> str:
+    """A sink by its name and its key."""
     name = "a sink without a name" if state.sink_id is None else f"sink {state.sink_id!r}"
     run_name = "" if state.run_id is None else f", run {state.run_id!r}"
     return f"{name}{run_name} ({state.sink_key})"

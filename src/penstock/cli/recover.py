@@ -19,6 +19,7 @@ from penstock.cli.left_over import (
     left_over_advice,
     left_over_json,
     left_over_lines,
+    title,
     what_would_be_ended,
 )
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
@@ -182,7 +183,7 @@ def _roll_all(
     for state in states:
         if not state.needs_roll_forward:
             continue
-        _say(f"rolling forward {_title(state)} ...")
+        _say(f"rolling forward {title(state)} ...")
         try:
             report = roll_forward(
                 client, state.sink_key, log_topic=args.decision_topic, accept_loss=args.accept_loss
@@ -294,7 +295,7 @@ def _advice_after_loss(command: str, failure: KafkaError | None) -> list[str]:
 
 
 def _lines(state: SinkState) -> list[str]:
-    lines = [_title(state)]
+    lines = [title(state)]
     if state.unreadable is not None:
         return [*lines, f"  UNREADABLE   {state.unreadable}"]
     if state.owner is None:
@@ -333,12 +334,6 @@ def _decision_lines(decision: DecisionState) -> list[str]:
         name = handle.handle.transaction.transactional_id
         lines.append(f"               {name}: {handle.state}, {counted(handle.handle.rows, 'row')}")
     return lines
-
-
-def _title(state: SinkState) -> str:
-    name = "a sink without a name" if state.sink_id is None else f"sink {state.sink_id!r}"
-    run_name = "" if state.run_id is None else f", run {state.run_id!r}"
-    return f"{name}{run_name} ({state.sink_key})"
 
 
 def as_json(state: SinkState) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 
 A driver calls `prepare` before a batch, `commit` or `abort` after it; its tasks call `admit` and `open_transaction`,
 and return `Written`, `Skipped` or `Nothing`. The driver's work is generators of effects without I/O (`effects`,
-`preparing`, `committing`, `aborting`, `rolling`), carried out by `carrying_out`. Knows no Spark.
+`preparing`, `committing`, `aborting`, `recovering`), carried out by `carrying_out`. Knows no Spark.
 
 The driver's work is imported when it is first asked for: tasks do without, and each waits for what it imports.
 """

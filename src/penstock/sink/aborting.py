@@ -13,6 +13,9 @@ then whether the coordinator's id is still as we have left it: if so, no later e
 transactions can be hit. Spark cancels tasks while abort() runs already, and some of them begin or go on for a moment:
 so there is a second look, and more as long as something is found.
 
+Messages that do not belong together, or are none of ours, were refused by commit(). They do not tell which execution it
+is, either, and what tasks have open is found without them.
+
 In a streaming query Spark calls abort() on a writer that knows nothing of the execution. If no task has ended, nobody
 else tells, either. Then it is the one that the coordinator has now, provided that this driver owns the sink: Spark
 plans the next one only after abort() has returned, and kills the process of one that it does not wait for any more.
@@ -23,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from penstock.control.transactions import TransactionDescription
-from penstock.errors import KafkaError
+from penstock.errors import KafkaError, SinkError
 from penstock.sink.cleaning import abort_left_over, fence_left_over, find_left_over
 from penstock.sink.committing import forget
 from penstock.sink.driver_identity import DriverIdentity
@@ -40,7 +43,7 @@ from penstock.sink.effects import (
     ReadLog,
 )
 from penstock.sink.log_view import SinkView
-from penstock.sink.messages import Message, sort_out
+from penstock.sink.messages import Message, Written, sort_out
 from penstock.sink.names import coordinator_id
 from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
 from penstock.sink.seam import Step
@@ -76,13 +79,17 @@ def abort_steps(
             driver has planned last.
     """
     given = list(messages)
-    batch = sort_out(given, settings.sink_key, batch_id)
-    handles = tuple(each.transaction for each in batch.handles if not each.transaction.empty)
-    stamp = batch.stamp if batch.stamp is not None or plan is None else plan.stamp
+    told: ExecutionStamp | None = None
+    try:
+        told = sort_out(given, settings.sink_key, batch_id).stamp
+    except SinkError as error:
+        yield Note(f"batch {batch_id} is given up although what its tasks have told is not right: {error}")
+    stamp = told if told is not None or plan is None else plan.stamp
     if stamp is None and driver is not None:
         stamp = yield from _present_execution(settings.sink_key, driver)
     if stamp is None:
         return False
+    handles = _handles_of(stamp, given)
     try:
         void = yield from _make_void(stamp.coordinator)
     except KafkaError as error:
@@ -100,6 +107,14 @@ def abort_steps(
         yield from forget(settings.sink_key)
     yield Reached(Step.ABORTED, {"batch_id": batch_id})
     return True
+
+
+def _handles_of(stamp: ExecutionStamp, messages: Iterable[Message | None]) -> tuple[TransactionHandle, ...]:
+    """The transactions that the tasks of an execution have handed over; those of another one may be decided."""
+    written = [
+        each.handle.transaction for each in messages if isinstance(each, Written) and each.stamp == stamp
+    ]
+    return tuple(transaction for transaction in written if not transaction.empty)
 
 
 def _make_void(identity: ProducerIdentity) -> Effects[ProducerIdentity | None]:

@@ -29,7 +29,7 @@ from penstock.sink.log_reader import LogReader
 from penstock.sink.log_records import Decision, done_records
 from penstock.sink.log_view import LogContents, SinkView
 from penstock.sink.messages import TaskHandle
-from penstock.sink.names import parse_task_id
+from penstock.sink.names import parse_task_id, task_id_pattern
 from penstock.sink.reports import (
     CommitReport,
     DecisionState,
@@ -43,7 +43,6 @@ from penstock.sink.settings import DEFAULT_LOG_TOPIC
 from penstock.sink.settings import sink_key as key_of
 from penstock.sink.writing import complain_of, counted, lost_error, lost_handles
 
-_ANY_TASK = r"ps\.[0-9a-f]{16}\.[0-9]+\.[0-9a-zA-Z-]+\.[0-9]+"
 _ONGOING = "Ongoing"
 # Only after these is a transaction lost. After anything else (a missing permission, say) it may well be committed.
 _FOR_GOOD = (TransactionAbortedError, TransactionUnknownError)
@@ -91,7 +90,7 @@ def inspect_log(
             of_interest = [stray for stray in contents.strays if sink_key in (None, stray.sink_key)]
             strays += [StrayRecord(partition, *stray) for stray in of_interest]
             stray_count += contents.stray_count if sink_key is None else len(of_interest)
-        ongoing = list_transactions(client, pattern=_ANY_TASK, states=[_ONGOING])
+        ongoing = list_transactions(client, pattern=task_id_pattern(), states=[_ONGOING])
         known = {view.sink_key for view in views}
         # Of a decision topic with another name, or of tasks that have outlived a run that the log has forgotten.
         others = {

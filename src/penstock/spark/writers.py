@@ -210,6 +210,7 @@ def _all_task_messages(messages: Messages) -> list[TaskMessage]:
     Raises:
         SinkError: one is none of ours, or missing: what its task wrote would be left out in silence.
     """
+    all_of_them = []
     for number, message in enumerate(messages):
         if not isinstance(message, TaskMessage):
             found = "no message" if message is None else f"a message of type {type(message).__qualname__}"
@@ -217,9 +218,5 @@ def _all_task_messages(messages: Messages) -> list[TaskMessage]:
                 f"task {number} has handed over {found}, which is not what this version of Penstock writes: do the "
                 "executors have the version of the driver? The batch was not committed"
             )
-    return _task_messages(messages)
-
-
-def _task_messages(messages: Messages) -> list[TaskMessage]:
-    """Those of tasks that ended well; None stands for one that did not."""
-    return [message for message in messages if isinstance(message, TaskMessage)]
+        all_of_them.append(message)
+    return all_of_them
