@@ -4,15 +4,27 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 
 import pytest
-from sink.support import QUERY, TOPIC, Crash, Driver, World, abort_from_elsewhere, handles_of, open_by_hand
+from sink.support import (
+    QUERY,
+    TOPIC,
+    Crash,
+    Driver,
+    World,
+    abort_from_elsewhere,
+    handles_of,
+    open_by_hand,
+    open_task,
+)
 
 from penstock.control import complete_transaction
 from penstock.control.configs import describe_topic
 from penstock.errors import (
     ConfigError,
     DecidedDataLostError,
+    KafkaError,
     RunIdReusedError,
     SinkAuthorizationError,
     SinkError,
@@ -20,7 +32,7 @@ from penstock.errors import (
     SinkSupersededError,
 )
 from penstock.protocol.messages import INIT_PRODUCER_ID, LIST_TRANSACTIONS
-from penstock.sink import Admission, Message, admit
+from penstock.sink import Admission, Message, Slots, admit, preparing
 from penstock.sink.effects import (
     AppendFacts,
     AppendInTransaction,
@@ -29,6 +41,7 @@ from penstock.sink.effects import (
     FenceAll,
     InitProducer,
     ListOngoing,
+    Pause,
     ReadLog,
 )
 from penstock.sink.names import coordinator_id, parse_task_id
@@ -120,6 +133,86 @@ def test_a_planner_that_was_overtaken_by_another_of_its_driver_cleans_up_nothing
     slow.prepare()
     quick.commit(messages, 0)
     assert world.visible() == ["a"]
+
+
+@pytest.fixture(params=["3.0", "3.7"])
+def older(request: pytest.FixtureRequest) -> Iterator[World]:
+    """Three brokers that take, or do not take, what is written to a transaction that was aborted."""
+    with FakeKafka(brokers=3, topics={TOPIC: 2}, release=request.param) as kafka:
+        yield World(kafka)
+
+
+def test_what_a_task_writes_after_it_was_cleaned_up_behind_never_stays_open(older: World) -> None:
+    """Before Kafka 3.6 brokers take it after a mere abort, and readers would wait for it for ever."""
+    driver = older.driver()
+    driver.batch(0, {0: ["a"]})
+    zombie = open_task(driver, driver.prepare(), 0, "failed", Slots())
+    driver.batch(1, {1: ["b"]})
+    refused = zombie.send(TOPIC, b"late", partition=0)
+    with pytest.raises(KafkaError):
+        refused.result(20)
+    zombie.close(0)
+    driver.batch(2, {0: ["c"]})
+    assert older.visible() == ["a", "b", "c"]
+    assert older.ongoing() == []
+
+
+def test_generations_grow_with_what_is_left_open_and_only_before_kafka_3_6(older: World) -> None:
+    driver = older.driver()
+    driver.prepare()
+    driver.prepare()  # without a decision in between: nothing was written
+    zombie = open_task(driver, driver.prepare(), 0, "failed", Slots())
+    following = [driver.prepare().execution for _ in range(3)]
+    zombie.close(0)
+    verifies = older.kafka.cluster.release.verifies_transactions
+    assert [execution.generation for execution in following] == [1 if verifies else 2] * 3
+    assert following == sorted(set(following))
+    assert older.driver().prepare().execution.generation == (2 if verifies else 3)
+
+
+def test_old_brokers_do_not_let_a_planner_that_was_overtaken_begin_a_generation(older: World) -> None:
+    slow = older.driver()
+    slow.task(slow.prepare(), 0, 0, ["failed"])
+    quick = slow.replaced()
+    messages: list[Message | None] = []
+
+    def overtake(effect: object) -> None:
+        if isinstance(effect, ListOngoing):
+            slow.before = lambda _: None
+            messages.append(quick.task(quick.prepare(), 0, 0, ["a"]))
+
+    slow.before = overtake
+    slow.prepare()
+    quick.commit(messages, 0)
+    assert older.visible() == ["a"]
+
+
+def test_drivers_that_take_over_at_the_same_time_do_not_fence_each_other_for_ever(world: World) -> None:
+    """In step, request by request: each takes the id before the other's owner record is committed."""
+    one, other = world.driver(), world.driver()
+    names = {one.identity.token: one, other.identity.token: other}
+    waits = {
+        token: [preparing._pause_seconds(driver.identity, pauses) for pauses in range(18)]
+        for token, driver in names.items()
+    }
+    for pauses in zip(*waits.values(), strict=True):
+        assert 0 <= min(pauses) < max(pauses) <= 3
+    assert max(abs(mine - yours) for mine, yours in zip(*waits.values(), strict=True)) > 1
+    rounds = 0
+
+    def fence(effect: object) -> None:
+        nonlocal rounds
+        if isinstance(effect, Pause):
+            one.before = lambda _: None  # the other one waits now for longer
+        elif isinstance(effect, EndTransaction):
+            rounds += 1
+            with world.kafka.locked() as cluster:
+                cluster.fence(coordinator_id(one.settings.sink_key), 0.0)
+
+    one.before = fence
+    one.prepare()
+    assert rounds == 2
+    assert [effect for effect in one.seen if isinstance(effect, Pause)]
 
 
 def test_every_prepare_takes_the_right_to_decide_from_the_one_before(world: World) -> None:

@@ -37,7 +37,7 @@ from penstock.errors import IllegalStateError, KafkaError, broker_error
 from penstock.network import NetworkBackend, NetworkClient, bootstrap_nodes
 from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.find_coordinator import CoordinatorKind
-from penstock.protocol.messages import END_TXN, METADATA
+from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, METADATA
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node
 
@@ -48,6 +48,8 @@ DEFAULT_TIMEOUT = 60.0
 FIRST_FEATURE_OF_V2 = 2
 FIRST_END_TXN_OF_V2 = 5
 LAST_END_TXN_OF_V1 = 3
+# Its version 4 is what brokers ask each other with before they take a transactional batch (KIP-890, Kafka 3.6).
+FIRST_ADD_PARTITIONS_OF_VERIFICATION = 4
 
 
 class ControlClient:
@@ -184,15 +186,32 @@ class ControlClient:
 
         5 for the newer one (KIP-890), else the highest of the older one that all known brokers take.
         """
-        known = self._known_versions()
-        if not known:
-            self.brokers(timeout)
-            known = self._known_versions()
+        known = self._versions_of_brokers(timeout)
         newest = max(known, key=lambda versions: versions.finalized_features_epoch)
         if newest.finalized_features.get("transaction.version", 0) >= FIRST_FEATURE_OF_V2:
             return FIRST_END_TXN_OF_V2
         offered = [versions.range(END_TXN.key) or (0, 0) for versions in known]
         return min(LAST_END_TXN_OF_V1, *(highest for _, highest in offered))
+
+    def verifies_transactions(self, timeout: float | None = DEFAULT_TIMEOUT) -> bool:
+        """Whether all known brokers refuse a batch of a transaction that its coordinator does not have open.
+
+        Brokers before 3.6 take what a producer writes after somebody else has aborted its transaction. Nobody ever ends
+        that, and readers of committed records wait for it for ever.
+        """
+        offered = [
+            versions.range(ADD_PARTITIONS_TO_TXN.key) for versions in self._versions_of_brokers(timeout)
+        ]
+        return all(
+            found is not None and found[1] >= FIRST_ADD_PARTITIONS_OF_VERIFICATION for found in offered
+        )
+
+    def _versions_of_brokers(self, timeout: float | None) -> list[NodeApiVersions]:
+        known = self._known_versions()
+        if not known:
+            self.brokers(timeout)
+            known = self._known_versions()
+        return known
 
     def _known_versions(self) -> list[NodeApiVersions]:
         nodes = self._metadata.nodes()

@@ -104,6 +104,7 @@ class Cluster:
             effects.ReadRuns: self._read_runs,
             effects.LookAtDrivers: self._look_at_drivers,
             effects.EndTxnVersion: self._end_txn_version,
+            effects.VerifiesTransactions: self._verifies_transactions,
             effects.Pause: self._pause,
             effects.InitProducer: self._init_producer,
             effects.JoinLog: self._join_log,
@@ -205,6 +206,10 @@ class Cluster:
     def _end_txn_version(self, effect: effects.EndTxnVersion) -> int:
         del effect
         return self._client.end_txn_version(self._timeout)
+
+    def _verifies_transactions(self, effect: effects.VerifiesTransactions) -> bool:
+        del effect
+        return self._client.verifies_transactions(self._timeout)
 
     def _pause(self, effect: effects.Pause) -> None:
         self._client.run(_rest_for(effect.seconds), None)

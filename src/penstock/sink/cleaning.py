@@ -7,6 +7,7 @@ Rules:
 3. Ids of our own generation belong to living workers, who alone may initialise them: their transactions are ended with
    exactly the producer id and epoch that they have now. They are looked at first, and then whether we still have the
    coordinator's id: if another planner process of this driver has taken it since, they may be those of its batch.
+   Where that would not shut out a task that still writes, nothing is ended: the driver begins a generation first.
 4. Ids of a newer generation are left alone: then we are the former driver.
 5. What a commit cleans up it has looked for before its decision was committed. So it is of this execution or an earlier
    one, and not decided: a driver that stalls afterwards, and aborts late, hits nothing that the next batch has begun.
@@ -20,7 +21,7 @@ from collections.abc import Collection
 from penstock.control.pool import Completion
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
-from penstock.sink.effects import Describe, Effects, EndAll, FenceAll, ListOngoing, Note
+from penstock.sink.effects import Describe, Effects, EndAll, FenceAll, ListOngoing, Note, VerifiesTransactions
 from penstock.sink.names import parse_task_id
 from penstock.sink.plan import ProducerIdentity
 from penstock.sink.writing import is_ours
@@ -61,8 +62,29 @@ def _clean_up(
         elif parts.generation == generation:
             own.append(name)
     yield from fence(older)
-    if own:
+    if own and (yield from abort_shuts_out(coordinator)):
         yield from _end_own(own, coordinator)
+
+
+def abort_shuts_out(coordinator: ProducerIdentity) -> Effects[bool]:
+    """Whether a task whose transaction somebody else has aborted cannot write to its partitions any more."""
+    verified: bool = coordinator.joins_by_writing or (yield VerifiesTransactions())
+    return verified
+
+
+def find_own(sink_key: str, generation: int) -> Effects[list[str]]:
+    """The ids of a generation with an open transaction; none when it cannot be told now."""
+    try:
+        ongoing: list[str] = yield ListOngoing(sink_key)
+    except KafkaError as error:
+        yield Note(f"open transactions of earlier attempts could not be looked for now: {error}")
+        return []
+    return [
+        name
+        for name in ongoing
+        if (parts := parse_task_id(name)) is not None
+        and (parts.sink_key, parts.generation) == (sink_key, generation)
+    ]
 
 
 def fence(names: list[str]) -> Effects[None]:
@@ -85,14 +107,8 @@ def find_left_over(
 ) -> Effects[tuple[TransactionHandle, ...]]:
     """Open transactions of our generation that are not among those to be decided; none when it cannot be told now."""
     try:
-        ongoing: list[str] = yield ListOngoing(sink_key)
-        names = [
-            name
-            for name in ongoing
-            if (parts := parse_task_id(name)) is not None
-            and (parts.sink_key, parts.generation) == (sink_key, generation)
-            and name not in decided
-        ]
+        own = yield from find_own(sink_key, generation)
+        names = [name for name in own if name not in decided]
         return (yield from _open_handles(names, end_txn_version)) if names else ()
     except KafkaError as error:
         yield Note(f"open transactions of other attempts could not be looked for now: {error}")

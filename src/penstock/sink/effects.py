@@ -13,6 +13,7 @@ request, or (FenceAll, EndAll) independent ones in any order.
 | InitProducer | ProducerIdentity |
 | JoinLog, AppendInTransaction, EndTransaction, AppendFacts | None |
 | EndTxnVersion | int |
+| VerifiesTransactions | bool |
 | ReadRuns | list of SinkView |
 | LookAtDrivers | list of Life, as the owners |
 | Describe | dict of TransactionDescription or None, by id |
@@ -63,6 +64,10 @@ class LookAtDrivers(NamedTuple):
 
 class EndTxnVersion(NamedTuple):
     """Ask which version of EndTxn the cluster's transactions are to be ended with."""
+
+
+class VerifiesTransactions(NamedTuple):
+    """Ask whether all brokers refuse what is written to a transaction that its coordinator knows nothing of."""
 
 
 class Pause(NamedTuple):
@@ -154,6 +159,7 @@ Effect = (
     | ReadRuns
     | LookAtDrivers
     | EndTxnVersion
+    | VerifiesTransactions
     | Pause
     | InitProducer
     | JoinLog

@@ -12,10 +12,15 @@ Rules:
    coordinator's id) is given once and grows, whichever process plans. When the id gets another producer id, because its
    epochs are used up or brokers have forgotten it, a generation begins.
 6. Cleaning up is for the readers' sake only, who wait for open transactions: what goes wrong there stops nothing.
+7. Where an abort does not keep a task from writing on, which would never end (brokers before 3.6), a generation begins
+   before what is open is ended: then its ids are nobody's any more, and taking them over shuts the task out.
+8. Drivers that take over at the same time fence each other: each waits longer after every time, and not as long as the
+   other.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from penstock.errors import (
@@ -27,7 +32,7 @@ from penstock.errors import (
     SinkLogLostError,
     SinkSupersededError,
 )
-from penstock.sink.cleaning import clean_up
+from penstock.sink.cleaning import abort_shuts_out, clean_up, find_own
 from penstock.sink.dead_runs import end_dead_runs
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.effects import (
@@ -37,13 +42,14 @@ from penstock.sink.effects import (
     EndTransaction,
     EnsureLogTopic,
     Note,
+    Pause,
     Reached,
     ReadLog,
 )
 from penstock.sink.log_records import Claim, Decision, Owner, claim_record, first_owner, owner_record
 from penstock.sink.log_view import SinkView
 from penstock.sink.names import TaskId, coordinator_id, probe_id
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
+from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity, Repair
 from penstock.sink.repairing import plan_repair
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
@@ -52,6 +58,7 @@ from penstock.sink.writing import (
     explain_refusal,
     finish_what_lives,
     init_producer,
+    is_ours,
     write_in_transaction,
 )
 
@@ -60,6 +67,8 @@ CLEAN_UP_SECONDS = 60.0
 _INVALID_TRANSACTION_TIMEOUT = 50
 # Drivers that take over from each other again and again are a mistake that must show.
 _MAX_TAKEOVERS = 20
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 3.0
 
 
 @dataclass
@@ -99,21 +108,17 @@ def prepare_steps(
         memory.log_checked = True
     began_with = yield from _introduce(settings, driver)
     coordinator, view, took_over = yield from _become_owner(settings, driver, began_with)
-    if view.owner is None:
-        raise SinkError(
-            f"{settings.name} has no owner although one was written: this is a mistake in the sink"
-        )
-    repair = None
-    if view.undone is not None:
-        may_be_lost = settings.on_lost == "repair"
-        lost = yield from finish_what_lives(key, view.undone, may_be_lost=may_be_lost)
-        repair = plan_repair(view.undone, lost) if lost else None
+    repair = yield from _finish_undone(settings, view)
     _check_topic(settings, view)
     if not memory.timeout_ms:
         memory.timeout_ms = yield from _find_timeout(settings)
-    execution = Execution(view.owner.generation, coordinator.epoch)
-    failed = not _follows(execution, view.decision, coordinator)
-    if took_over or failed or now - memory.cleaned_at >= CLEAN_UP_SECONDS:
+    failed = not _follows(_execution(view, coordinator), view.decision, coordinator)
+    cleans = took_over or failed or now - memory.cleaned_at >= CLEAN_UP_SECONDS
+    if cleans and (yield from _needs_generation(key, view, coordinator)):
+        coordinator, view, _ = yield from _become_owner(settings, driver, began_with, _generation(view) + 1)
+        repair = yield from _finish_undone(settings, view)
+    execution = _execution(view, coordinator)
+    if cleans:
         memory.cleaned_at = now
         yield from clean_up(key, execution.generation, coordinator)
     if took_over:
@@ -130,6 +135,28 @@ def prepare_steps(
         compared=frozenset() if view.decision is None else frozenset(view.decision.contents),
         forgotten=0 if view.decision is None else view.decision.forgotten,
     )
+
+
+def _finish_undone(settings: SinkSettings, view: SinkView) -> Effects[Repair | None]:
+    """Finish what was decided and is not done; what is to be written again of it, where some is lost."""
+    if view.undone is None:
+        return None
+    may_be_lost = settings.on_lost == "repair"
+    lost = yield from finish_what_lives(settings.sink_key, view.undone, may_be_lost=may_be_lost)
+    return plan_repair(view.undone, lost) if lost else None
+
+
+def _needs_generation(key: str, view: SinkView, coordinator: ProducerIdentity) -> Effects[bool]:
+    """Whether tasks have something open that can only be ended in a new generation (rule 7)."""
+    if (yield from abort_shuts_out(coordinator)) or not (yield from find_own(key, _generation(view))):
+        return False
+    # If another planner process of this driver has taken the id since, what is open may be of its batch.
+    described = yield Describe((coordinator.transactional_id,))
+    return is_ours(described[coordinator.transactional_id], coordinator)
+
+
+def _execution(view: SinkView, coordinator: ProducerIdentity) -> Execution:
+    return Execution(_generation(view), coordinator.epoch)
 
 
 def _follows(execution: Execution, decision: Decision | None, coordinator: ProducerIdentity) -> bool:
@@ -174,18 +201,31 @@ def _describe_own(sink_key: str) -> Effects[bool]:
 
 
 def _become_owner(
-    settings: SinkSettings, driver: DriverIdentity, began_with: int
+    settings: SinkSettings, driver: DriverIdentity, began_with: int, least: int = 0
 ) -> Effects[tuple[ProducerIdentity, SinkView, bool]]:
-    """Take the coordinator's id until the log, read after it, names us; identity, log, and whether that is new."""
+    """Take the coordinator's id until the log, read after it, names us; identity, log, and whether that is new.
+
+    Args:
+        settings: the sink.
+        driver: who wants to own it.
+        began_with: the generation that it found when it came.
+        least: the generation that it needs, if not just its own one.
+    """
     key = settings.sink_key
     took_over = False
-    for _ in range(_MAX_TAKEOVERS):
+    for attempt in range(_MAX_TAKEOVERS):
+        if attempt > 1:  # the first one is followed by another look, not by another try
+            yield Pause(_pause_seconds(driver, attempt - 2))
         coordinator = yield from init_producer(coordinator_id(key), COORDINATOR_TIMEOUT_MS)
         view: SinkView = yield ReadLog(key)
         _refuse_if_replaced(settings, view, driver)
         if view.claim is None:
             raise _log_lost(settings)
-        if view.owner is not None and view.owner.covers(driver, coordinator.producer_id):
+        if (
+            view.owner is not None
+            and view.owner.covers(driver, coordinator.producer_id)
+            and view.owner.generation >= least
+        ):
             return coordinator, view, took_over
         if _generation(view) > began_with and view.owner is not None and view.owner.jvm != driver.jvm:
             # It started after us. We may have slept in between for long, before we ever were an owner.
@@ -210,6 +250,13 @@ def _become_owner(
         f"{_MAX_TAKEOVERS} times another driver took over {settings.name} while this one did. Nothing was written: are "
         "several jobs running with the same sinkId or checkpoint? Stop all but one"
     )
+
+
+def _pause_seconds(driver: DriverIdentity, pauses: int) -> float:
+    """How long to leave others alone: longer each time, and something else for each driver."""
+    digest = hashlib.sha256(f"{driver.token} {pauses}".encode()).digest()
+    share = int.from_bytes(digest[:4], "big") / 2**32
+    return share * min(_FIRST_PAUSE_SECONDS * 2.0**pauses, _LONGEST_PAUSE_SECONDS)
 
 
 _FENCED_CODES = (47, 48, 49, 90)  # epoch, state, mapping, fenced: somebody else has taken the id since

@@ -39,7 +39,8 @@ _KRAFT_VERSION: Final = "kraft.version"  # supported; finalized only where the c
 
 _NAMES: Final = ("2.4", "2.8", "3.0", "3.7", "3.9", "4.0", "4.1", "4.3")
 
-# The highest version by release, in the order of _NAMES; None: the release does not have the API.
+# The highest version by release, in the order of _NAMES; None: the release does not have the API. Of AddPartitionsToTxn
+# the versions from 4 on are for brokers alone, which verify transactions with them.
 _HIGHEST: Final[dict[ApiSchema, tuple[int | None, ...]]] = {
     PRODUCE:               (8, 9, 9, 10, 11, 12, 13, 13),
     FETCH:                 (11, 12, 12, 16, 17, 17, 17, 17),
@@ -50,7 +51,7 @@ _HIGHEST: Final[dict[ApiSchema, tuple[int | None, ...]]] = {
     API_VERSIONS:          (3, 3, 3, 3, 4, 4, 4, 4),
     CREATE_TOPICS:         (5, 7, 7, 7, 7, 7, 7, 7),
     INIT_PRODUCER_ID:      (2, 4, 4, 4, 5, 5, 5, 5),
-    ADD_PARTITIONS_TO_TXN: (1, 3, 3, 3, 3, 3, 3, 3),
+    ADD_PARTITIONS_TO_TXN: (1, 3, 3, 4, 5, 5, 5, 5),
     ADD_OFFSETS_TO_TXN:    (1, 3, 3, 3, 4, 4, 4, 4),
     END_TXN:               (1, 3, 3, 3, 4, 5, 5, 5),
     TXN_OFFSET_COMMIT:     (2, 3, 3, 3, 4, 5, 5, 5),
@@ -105,9 +106,9 @@ class Release:
     caps_min_insync_replicas: bool = True
 
     def accepts(self, api: ApiSchema, version: int) -> bool:
-        """Whether a request in this version is answered."""
+        """Whether a request in this version is answered; some versions are for brokers alone."""
         low, high = self.ranges.get(api.key, (0, -1))
-        return max(low, api.min_version) <= version <= high
+        return max(low, api.min_version) <= version <= min(high, api.max_version)
 
 
 def _release(name: str, column: int) -> Release:
