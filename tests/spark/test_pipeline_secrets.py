@@ -141,6 +141,18 @@ def test_errors_of_spark_show_none_and_neither_do_their_causes(pipeline: Pipelin
         checked(pipeline.definition, ("source", "format"), make)
     check("".join(traceback.format_exception(caught.value)))
     assert "near '${env:DB_PASSWORD}' in a${env:PIN}b" in str(caught.value)
+
+    def make_from_another() -> Any:
+        noted = RuntimeError("not that one")
+        noted.add_note("tried with hunter2")
+        try:
+            raise spark_error() from noted
+        except RuntimeError as error:
+            raise ValueError("no rows") from error
+
+    with pytest.raises(PipelineDefinitionError) as caught:
+        checked(pipeline.definition, ("source", "format"), make_from_another)
+    check("".join(traceback.format_exception(caught.value)))
     lost = pipeline_failure(ConnectionError("password=hunter2"), pipeline.title, pipeline.hide)
     check(str(lost))
 

@@ -156,7 +156,8 @@ def is_complete(folder: Path, wanted: JarSet | None = None) -> bool:
 def altered_jars(folder: Path, wanted: JarSet) -> dict[str, str]:
     """Return the jars in ``folder`` that are not the pinned ones, by name, each with what is wrong with it."""
     altered = {}
-    for path in sorted(folder.glob("*.jar")):
+    # Java's `folder/*` takes all of these, whichever way they are written.
+    for path in sorted(each for each in folder.iterdir() if each.name.lower().endswith(".jar")):
         pinned = wanted.sha256.get(path.name)
         found = _sha256(path)
         if pinned is None:

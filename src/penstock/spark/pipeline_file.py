@@ -13,7 +13,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -55,10 +55,13 @@ class Definition:
         return PipelineDefinitionError(self.describe(path, problem), name_of(path))
 
     def cause(self, error: BaseException) -> BaseException:
-        """The error as the cause of another: one whose text has a secret is replaced by its redacted text."""
-        words = str(error)
-        shown = self.hide(words)
-        return error if shown == words else PipelineError(f"{type(error).__name__}: {shown}")
+        """The error as the cause of another; if it shows a secret, its redacted text in its place.
+
+        A traceback shows its own causes and notes as well.
+        """
+        if all(self.hide(words) == words for words in _words_of(error)):
+            return error
+        return PipelineError(f"{type(error).__name__}: {self.hide(str(error))}")
 
     def describe(self, path: KeyPath, problem: str) -> str:
         """`orders.toml:12: [sink] topic: ` and the problem, without secrets."""
@@ -72,6 +75,22 @@ class Definition:
             if path[:end] in self.lines:
                 return f"{self.file}:{self.lines[path[:end]]}: "
         return f"{self.file}: "
+
+
+def _words_of(error: BaseException) -> Iterator[str]:
+    """All that a traceback says of an error, but for the lines of code."""
+    told: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in told:
+            continue
+        told.add(id(each))
+        yield str(each)
+        yield from map(str, getattr(each, "__notes__", ()))
+        waiting += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
 
 
 def name_of(path: KeyPath) -> str:
