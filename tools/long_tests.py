@@ -40,9 +40,11 @@ class Target:
 TARGETS = (
     Target("simulate", ("simulate", "SEEDS=10000"), "the producer in virtual time"),
     Target("simulate-sink", ("simulate", "SINK=1", "SEEDS=10000"), "the exactly-once sink in virtual time"),
+    Target("instructions", ("bench", "ONLY=instructions"), "instructions per record against their limit"),
     Target("fuzz", ("fuzz",), "answers of brokers and Arrow data that lie"),
     Target("chaos", ("chaos", "MINUTES=10"), "three real brokers that are broken"),
     Target("test-spark-faults", ("test-spark-faults",), "Spark jobs that are killed and frozen"),
+    Target("test-spark-cluster", ("test-spark-cluster",), "the package on the workers of a Spark cluster"),
     Target("test-spark-matrix", ("test-spark-matrix",), "the sink on older versions of Spark"),
 )
 
