@@ -208,10 +208,11 @@ $(BENCH_STAMP): constraints.txt $(SETUP_STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,bench]'
 	@touch $@
 
-# It comes as a built package for some platforms only: without it `make fuzz` does the rest, and says so.
+# It comes as a built package for some platforms only: elsewhere `make fuzz` fails, and says so.
 $(FUZZ_STAMP): constraints.txt $(SETUP_STAMP)
 	@echo '==> atheris, for fuzzing guided by coverage'
-	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --only-binary=:all: atheris || true
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --only-binary=:all: atheris \
+	  || { echo 'make fuzz needs atheris, which has built packages for Linux on x86-64 and a few versions of Python only.' >&2; exit 1; }
 	@touch $@
 
 # A setup just before this one has compiled them: there is nothing to do then.
