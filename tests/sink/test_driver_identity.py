@@ -147,6 +147,20 @@ def test_the_end_of_a_process_that_stands_for_an_unknown_driver_means_nothing(
     assert DriverIdentity.current().place == "boot-1 pid:[1]"
 
 
+def test_a_place_is_also_one_of_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The start time of one process is another one in each: it would pass for ended where it runs."""
+    proc = fake_proc(tmp_path, {os.getpid(): ("java", 1, 900)})
+    (proc / "self/ns").mkdir(parents=True)
+    (proc / "self/ns/pid").symlink_to("pid:[1]")
+    (proc / "self/ns/time").symlink_to("time:[2]")
+    monkeypatch.setattr(module, "_PROC", proc)
+    driver = DriverIdentity.current()
+    assert life_of(driver.jvm, driver.place) is Life.RUNS
+    (proc / "self/ns/time").unlink()
+    (proc / "self/ns/time").symlink_to("time:[3]")
+    assert life_of(driver.jvm._replace(started="boot-1:901"), driver.place) is Life.UNKNOWN
+
+
 def test_of_a_process_that_is_hidden_from_us_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     jvm = DriverIdentity.current().jvm
     monkeypatch.setattr(module, "_look_at", lambda pid: None)

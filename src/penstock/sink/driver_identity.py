@@ -6,8 +6,9 @@ by host, process id and start time, which together are never given twice. The pl
 which Spark may replace at any time; it is known by a random token, made by each process for itself.
 
 Whether a driver still runs can only be told where its process id means something: under the same running kernel, and
-in the same space of process ids, which a container has for itself. That is its *place*. The host's name says too
-little: containers and machines share names.
+in the same space of process ids, which a container has for itself. Start times are shown by the clock of the space of
+time, which a container may have for itself, too. All that is its *place*. The host's name says too little: containers
+and machines share names.
 """
 
 from __future__ import annotations
@@ -93,12 +94,18 @@ def life_of(jvm: Jvm, place: str) -> Life:
 
 
 def current_place() -> str:
-    """Under which running kernel, and in which space of process ids, this process is; empty when it is not known."""
+    """Under which running kernel, and in which spaces of process ids and time, this process is; empty if not known."""
     if not _PROC.is_dir():
         return _boot_session()
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
+        place = f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
+    except OSError:
+        return ""
+    try:
+        return f"{place} {os.readlink(_PROC / 'self/ns/time')}"
+    except FileNotFoundError:  # kernels before 5.6 have one for all
+        return place
     except OSError:
         return ""
 
