@@ -112,6 +112,45 @@ def test_a_node_is_tried_again_whatever_an_attempt_came_to(monkeypatch, step, er
     h.connect(node)
 
 
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_request_whose_answer_cannot_be_read_ends_with_its_connection(monkeypatch, error):
+    h = Harness()
+    node = h.connect()
+    transport = h.network.transports[-1]
+    monkeypatch.setattr(transport, "recv_some", Once(transport.recv_some, error=error))
+    h.send(request=produce(1, batch(1000)))
+    h.brokers[0].peers[-1].close()
+    h.poll_until(lambda: h.ended)
+    assert [type(each.error) for each in h.ended] == [NetworkError]
+    assert str(error) in str(h.ended[0].error)
+    h.clock.advance(5)
+    h.connect(node)
+
+
+def test_an_answer_that_was_read_counts_when_the_next_cannot_be(monkeypatch):
+    rig = Rig(retry_backoff_ms=10, reconnect_backoff_ms=10, reconnect_backoff_max_ms=10)
+    rig.know("t")
+    first = rig.send("t", b"first")
+    rig.await_request()
+    transport = rig.network.transports[-1]
+    read, reads = transport.recv_some, []
+
+    def recv_some(size: int) -> Any:
+        reads.append(size)
+        if len(reads) == 2:
+            raise MemoryError("no room")
+        return read(1)
+
+    monkeypatch.setattr(transport, "recv_some", recv_some)
+    monkeypatch.setattr(transport, "has_pending", lambda: True)
+    rig.answer()
+    rig.run_for(1)
+    rig.await_request()  # again, over another connection
+    rig.answer()
+    assert first.result(0).offset >= 0
+    assert rig.available_memory == rig.config.buffer_memory
+
+
 @pytest.mark.parametrize("step", ["start", "on_answer"])
 def test_a_handshake_that_cannot_begin_or_go_on_fails_its_attempt(monkeypatch, caplog, step):
     h = Harness()

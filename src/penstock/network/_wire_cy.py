@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import IllegalStateError, KafkaError, ProtocolError
+from penstock.errors import IllegalStateError, ProtocolError
 from penstock.network.states import READY
 from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.framing import parse_response_header
@@ -66,7 +66,7 @@ class Wire:
         self.api_versions: NodeApiVersions | None = None
         self.last_used_at = known.last_attempt_at
         self.peer_closed = False
-        self.trouble: OSError | KafkaError | None = None
+        self.trouble: Exception | None = None
         self.closed = False
         self.write_watched = False
         self._picked = -1
@@ -190,7 +190,7 @@ class Wire:
                     split = parse_response_header(api, expected.version, frame)
                 answers.append((self.in_flight.take_answered(split[0]), split[1]))
                 self._node_metrics.record_latency(now - expected.sent_at)
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 - answers that were taken before count, and nothing can follow them
             self.trouble = error
         if answers:
             self.last_used_at = now
@@ -218,7 +218,7 @@ class Wire:
                 # Less than asked for: the kernel has no more, and asking again would only cost a system call.
                 if size < _READ_SIZE and not self.transport.has_pending():
                     break
-        except (OSError, KafkaError) as error:
+        except Exception as error:  # noqa: BLE001 - also where memory is short: what was read is not whole any more
             self.trouble = error
         return frames
 

@@ -34,7 +34,7 @@ class Connection(Wire):
         api_versions: what the broker can do, None until it has told.
         last_used_at: when bytes last moved.
         peer_closed: the peer will send nothing more.
-        trouble: why nothing more can be read: OSError, or KafkaError when the peer sends nonsense.
+        trouble: why nothing more can be read: KafkaError when the peer sends nonsense, else mostly OSError.
         closed: this end is closed.
         write_watched: the selector waits for room to write.
     """
