@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from producer.fakes_sender import Rig
+from producer.fakes_txn import GateRig
 
 from penstock import Producer, ProducerRecord, Serializer
 from penstock._locks import inside
@@ -479,6 +480,38 @@ def test_an_abort_does_not_wait_for_one_that_has_to_wait(transactional):
     assert isinstance(delivery.exception(0), IllegalStateError | TransactionAbortedError)
     with transactional.transaction():
         transactional.send("t", b"next")
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_one_that_comes_between_the_look_and_the_commit_is_not_left_out_in_silence(protocol):
+    rig = GateRig.transactional(protocol=protocol)
+    rig.begin()
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    delivery = aside(rig, topic="t", value=b"late")
+    ticket = rig.manager.commit()  # which has waited for all that was put aside before
+    with pytest.raises(TransactionAbortableError, match="a finalizer or a signal handler"):
+        rig.finish(ticket)
+    assert isinstance(delivery.exception(0), IllegalStateError)
+    rig.abort()
+    rig.begin()
+    rig.deliver(rig.send("t", b"b", partition=0))
+    rig.commit()
+
+
+def test_one_that_comes_behind_the_end_of_its_transaction_is_told_in_the_log(caplog):
+    rig = GateRig.transactional()
+    rig.begin()
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"a", partition=0))
+    later = rig.parts.send_path.later(ProducerRecord("t", b"late"), None)
+    rig.commit()  # between its look and its place among those put aside
+    rig.parts.accumulator.deferred.put_aside(later, None, 1.0)
+    rig.run_for(1)
+    assert "1 record for topic 't' failed, and nobody looked" in caplog.text
+    rig.begin()
+    rig.deliver(rig.send("t", b"b", partition=0))
+    rig.commit()
 
 
 # ---------------------------------------------------------------------------------------------- as it happens

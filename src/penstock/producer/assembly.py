@@ -148,7 +148,6 @@ def _assemble(
         accumulator.deferred.on_failed = transactions.on_not_appended
         accept(False)  # until a transaction begins
         accumulator.watches_failures = False  # a record that failed is told by the transaction's calls
-        accumulator.deferred.watches_failures = False
     elif config.enable_idempotence:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         gate = IdempotentGate(config.retries, backoff, rng, accept)

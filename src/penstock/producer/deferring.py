@@ -78,9 +78,9 @@ class DeferredSends:
         unseen: tells of those that failed, and that nobody looked at.
 
     Attributes:
-        watches_failures: whether failures that nobody looks at are told of; in a transaction its calls do that.
         on_waiting: told whether any record waits; the fast path looks at it.
-        on_failed: told of a record that could not be appended. Both are set when the producer is put together.
+        on_failed: told of a record that could not be appended; whether its sender hears of it thereby, as the calls of
+            a transaction tell. Both are set when the producer is put together.
     """
 
     def __init__(
@@ -92,9 +92,8 @@ class DeferredSends:
         self._unseen = unseen
         self._waiting: dict[_Deferred, None] = {}  # in order; any thread adds, the I/O thread removes
         self._bytes = 0  # about: threads may add at once, and it starts anew whenever nothing waits
-        self.watches_failures = True
         self.on_waiting: Callable[[bool], None] = _nobody_asks
-        self.on_failed: Callable[[KafkaError], None] = _nobody_asks
+        self.on_failed: Callable[[KafkaError], bool] = _nobody_tells
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -190,14 +189,16 @@ class DeferredSends:
         deferred.appended.complete(None)
 
     def _fail(self, deferred: _Deferred, error: KafkaError) -> None:
-        del self._waiting[deferred]
+        is_told = False
         try:
-            self.on_failed(error)  # first: nobody who waits for the record may commit without it
+            # First, and while it still waits: nobody may commit without it.
+            is_told = self.on_failed(error)
         finally:
+            del self._waiting[deferred]
             if deferred.on_delivery is not None:
                 deferred.result.callbacks.append((deferred.delivery, deferred.on_delivery))
             deferred.result.settle(error=error, count=1)
-            if self.watches_failures:
+            if not is_told:
                 self._unseen.watch(deferred.result.unseen)
             deferred.appended.complete(None)
 
@@ -238,3 +239,8 @@ def _as_kafka_error(error: Exception) -> KafkaError:
 
 def _nobody_asks(_: object) -> None:
     """Nobody wants to know."""
+
+
+def _nobody_tells(_: object) -> bool:
+    """There is no call that would tell."""
+    return False

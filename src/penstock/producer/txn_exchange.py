@@ -340,6 +340,11 @@ class TransactionExchange(RequestQueue):
         """Whether an EndTxn waits to be sent again because its answer was lost."""
         return any(isinstance(entry[-1], EndTxnRequest) and entry[-1].in_doubt for entry in self._queue)
 
+    def _is_end_to_come(self) -> bool:
+        """Whether an EndTxn waits that was never sent."""
+        ends = [entry[-1] for entry in self._queue if isinstance(entry[-1], EndTxnRequest)]
+        return any(not (end.in_doubt or end.attempts) for end in ends)
+
     def _abortable(self, error: KafkaError, *, wants_bump: bool, needs_bump: bool = False) -> None:
         """The transaction must be aborted.
 

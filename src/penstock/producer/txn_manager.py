@@ -368,14 +368,25 @@ class TransactionManager(TransactionExchange):
         if self.uses_v2 and batch.attempts == 0:
             self._traces -= 1  # brokers look at the rights before they add the partition
 
-    def on_not_appended(self, error: KafkaError) -> None:
-        """A record that was put aside came into no batch: the transaction it was sent in cannot be committed."""
+    def on_not_appended(self, error: KafkaError) -> bool:
+        """A record that was put aside came into no batch: the transaction it was sent in cannot be committed.
+
+        Whether its owner hears of it thereby: not where the transaction had its end before.
+        """
         with self._lock:
-            if self._state.current is TxnState.IN_TRANSACTION and not isinstance(
-                error, TransactionAbortedError
-            ):
-                self._abortable(error, wants_bump=False)
+            current = self._state.current
+            is_open = current is TxnState.IN_TRANSACTION or (
+                current is TxnState.COMMITTING and self._is_end_to_come()
+            )
+            if is_open and not isinstance(error, TransactionAbortedError):
+                reason = TransactionAbortableError(
+                    f"a record that a finalizer or a signal handler sent was not accepted: {error}"
+                )
+                reason.__cause__ = error
+                self._abortable(reason, wants_bump=False)
+            is_told = self.aborting or self._state.has_error
         self._complete()
+        return is_told
 
     def on_expired(self, batch: Batch, error: KafkaError) -> None:
         """A batch's time is over: the transaction cannot be committed any more."""
