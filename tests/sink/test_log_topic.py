@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.control import ControlClient
-from penstock.errors import SinkAuthorizationError, SinkLogUnfitError
+from penstock.control.configs import describe_topic
+from penstock.errors import BrokerError, SinkAuthorizationError, SinkLogUnfitError
 from penstock.sink.log_topic import ensure_log_topic
 from penstock.testing import FakeKafka
 
@@ -33,6 +34,19 @@ def test_it_has_as_many_copies_as_there_can_be(kafka: FakeKafka, client: Control
     assert made.settings["min.insync.replicas"] == str(min(2, brokers))
     assert made.settings["message.timestamp.type"] == "LogAppendTime"
     assert ensure_log_topic(client, "log", None) == made
+
+
+def test_it_is_not_made_with_less_than_it_needs_while_a_broker_is_down() -> None:
+    """It would be refused from then on, also when all brokers are there again."""
+    with FakeKafka(brokers=2) as kafka:
+        kafka.create_topic("orders", replication=2)
+        kafka.stop_broker(1)
+        with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+            with pytest.raises(BrokerError, match="'log' was not created"):
+                ensure_log_topic(client, "log", "orders")
+            assert describe_topic(client, "log") is None
+            kafka.start_broker(1)
+            assert ensure_log_topic(client, "log", "orders").replication == 2
 
 
 def test_a_topic_that_deletes_is_refused(kafka: FakeKafka, client: ControlClient) -> None:

@@ -41,10 +41,10 @@ def ensure_log_topic(
     left = client.deadline(timeout)
     try:
         found = describe_topic(client, name, left())
-        if found is None:
-            _create(client, name, left())
-            found = _wait_for(client, name, left())
         copies = None if target is None else topic_shape(client, target, left())
+        if found is None:
+            _create(client, name, 1 if copies is None else copies.replication, left())
+            found = _wait_for(client, name, left())
     except BrokerError as error:
         raise explain_refusal(error, f"make or describe the topic {name!r}") from error
     _check(found, copies)
@@ -52,8 +52,10 @@ def ensure_log_topic(
     return found
 
 
-def _create(client: ControlClient, name: str, timeout: float | None) -> None:
-    replication = min(WANTED_REPLICATION, len(client.brokers(timeout)))
+def _create(client: ControlClient, name: str, least: int, timeout: float | None) -> None:
+    # Brokers that are down now are not counted, and refuse a topic with more replicas than they are. With less than it
+    # needs the log would be made for good, and refused at every start from then on.
+    replication = max(min(WANTED_REPLICATION, len(client.brokers(timeout))), least)
     settings = {
         "cleanup.policy": "compact",
         "min.insync.replicas": min(WANTED_IN_SYNC, replication),
