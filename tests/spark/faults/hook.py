@@ -99,17 +99,16 @@ def _switch_off_decisions() -> None:
     sink.commit = _commit_by_rule
 
 
-def _commit_by_rule(settings: Any, messages: Sequence[Any], batch_id: int) -> None:
+def _commit_by_rule(settings: Any, messages: Sequence[Any], batch_id: int) -> Any:
     # Spark hands its Python processes on: this one may serve the next scenario, whose rules say nothing of it.
     if any(WITHOUT_DECISIONS in rule.do for rule in Marks.of_this_process().rules()):
-        _end_without_decision(settings, messages, batch_id)
-    else:
-        _real_commit[0](settings, messages, batch_id)
+        return _end_without_decision(settings, messages, batch_id)
+    return _real_commit[0](settings, messages, batch_id)
 
 
-def _end_without_decision(settings: Any, messages: Sequence[Any], batch_id: int) -> None:
+def _end_without_decision(settings: Any, messages: Sequence[Any], batch_id: int) -> Any:
     from penstock.control import complete_transaction
-    from penstock.sink import Step, Written, reached
+    from penstock.sink import CommitReport, Step, Written, reached
 
     handles = [message.handle.transaction for message in messages if isinstance(message, Written)]
     for number, handle in enumerate(handles):
@@ -117,3 +116,4 @@ def _end_without_decision(settings: Any, messages: Sequence[Any], batch_id: int)
         if number == 0:
             reached(Step.AFTER_FIRST_END, batch_id=batch_id)
     reached(Step.AFTER_ALL_ENDS, batch_id=batch_id)
+    return CommitReport(decided=True)
