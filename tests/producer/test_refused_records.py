@@ -239,3 +239,16 @@ def test_a_topic_that_is_allowed_later_is_written_to_in_the_next_transaction(
         with producer.transaction():
             assert producer.send_arrow(None, MIXED, on_error="skip").result(10).records == 6
     assert [record.value for record in kafka.records("secret", 0)] == [b"1", b"2", b"4"]
+
+
+def test_what_may_be_left_out_is_noted_as_few_ranges(kafka: FakeKafka) -> None:
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=60_000) as producer:
+        row = table(set(), 1)
+        for number in range(120):
+            if number == 50:
+                producer.send("t", b"needed")
+            producer.send_arrow("t", row, on_error="skip")
+        [batch] = producer._parts.accumulator._incomplete
+        assert batch.result.expendable == [(0, 50), (51, 70)]
+        assert not batch.result.may_lose_all(batch.record_count)
+        assert batch.result.may_lose([49, 51, 120])

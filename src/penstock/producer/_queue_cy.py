@@ -265,7 +265,7 @@ class PartitionQueue:
                 index: cython.Py_ssize_t = self._writer.count - taken
                 accepted.append((self._result, index, taken, window.payload, window.span(first, taken)))
                 if window.expendable:
-                    self._result.expendable = [*(self._result.expendable or ()), (index, taken)]
+                    self._result.add_expendable(index, taken)
                 if sticky is not None:
                     sticky.count_locked(self._writer.raw_size - before, self._writer.is_full())
             return taken, self._end_chunk_locked(window.refusal, taken, sticky, spares)

@@ -98,6 +98,16 @@ class BatchResult(ResultFields):
         """Whether no outcome is known, and no split says who knows it."""
         return not (self.settled or self.pieces)
 
+    def add_expendable(self, first: int, count: int) -> None:
+        """Rows behind all others may be left out. Many small calls that follow each other make one range."""
+        ranges = self.expendable
+        if ranges is None:
+            self.expendable = [(first, count)]
+        elif sum(ranges[-1]) == first:
+            ranges[-1] = (ranges[-1][0], ranges[-1][1] + count)
+        else:
+            ranges.append((first, count))
+
     def may_lose(self, indexes: Iterable[int]) -> bool:
         """Whether all these records are rows of calls that go on without those that the broker refuses."""
         ranges = self.expendable or ()
