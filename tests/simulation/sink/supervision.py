@@ -100,7 +100,9 @@ class Operator:
         for _ in range(_CALM_TRIES):
             if self.state.lost:
                 self._recover()
-            app = self._start(None, self.state.plan.goal + 1)
+            # Whatever the goal, Spark runs a batch again that it has planned and not noted as committed.
+            planned = max(self.state.checkpoint.planned, default=0)
+            app = self._start(None, max(self.state.plan.goal, planned) + 1)
             self._wait_for(app, _PATIENCE_IN_PEACE)
             if app.succeeded:
                 return
