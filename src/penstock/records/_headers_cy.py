@@ -29,7 +29,9 @@ if cython.compiled:
     )
 else:
     from penstock.records._columns_cy import BytesColumn
-    from penstock.records._fields import copy, field_size, put, put_field, size_of
+    from penstock._primitives_cy import put_varint as put
+    from penstock._primitives_cy import varint_size as size_of
+    from penstock.records._fields import copy, field_size, put_field
     from penstock.records._memory import bytes_at, int_at, ints_at, is_null, long_at, longs_at
 
 from penstock.records._columns_cy import LIES, NULLS, OFFSETS_32, OFFSETS_64, POINTERS, SIZES_32, SIZES_64

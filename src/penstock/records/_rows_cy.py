@@ -22,7 +22,9 @@ if cython.compiled:
     from cython.cimports.penstock.records._find_cy import find_in
 else:
     from penstock._primitives_cy import partition_at
-    from penstock.records._fields import copy, field_size, put, size_of
+    from penstock._primitives_cy import put_varint as put
+    from penstock._primitives_cy import varint_size as size_of
+    from penstock.records._fields import copy, field_size
     from penstock.records._memory import find_in
 
 from penstock.records._columns_cy import LIES
