@@ -56,7 +56,7 @@ with FakeKafka(topics={{"orders": 1}}) as kafka, Producer(bootstrap_servers=kafk
 @pytest.mark.slow
 @pytest.mark.parametrize("maker", ONE_ROW)
 def test_what_is_to_be_installed_is_enough_and_not_more(maker: str) -> None:
-    (packages,) = re.findall(rf"^\| {maker} \| `pip install ([\w ]+)`", PAGE, re.MULTILINE)
+    (packages,) = re.findall(rf"^\| {maker} \| `pip install ([\w -]+)`", PAGE, re.MULTILINE)
     code = SEND_WITHOUT_PYARROW.format(make=ONE_ROW[maker])
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
@@ -69,7 +69,7 @@ def test_what_is_to_be_installed_is_enough_and_not_more(maker: str) -> None:
 def test_the_extra_that_is_named_brings_pyarrow() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    assert "`pip install 'penstock[arrow]'`" in PAGE
+    assert "`pip install 'penstock-kafka[arrow]'`" in PAGE
     assert extras["arrow"] == ["pyarrow>=18"]
     assert "pyarrow>=18" in extras["spark"]
     assert "(18 or later)" in PAGE

@@ -7,9 +7,9 @@
 
 Such an environment holds PySpark and what PySpark itself asks for. Everything else is taken from the environment that
 runs this, so what is tested there differs by its Spark and by nothing else, and no other download is needed than
-Spark's, about 450 MB. With --alone it has what `pip install penstock[spark]` brings and nothing more: Spark's workers
-import some packages because they are there, and a measurement should not have them by chance. Penstock itself is, in
-both, that of this source tree, compiled.
+Spark's, about 450 MB. With --alone it has what `pip install penstock-kafka[spark]` brings and nothing more: Spark's
+workers import some packages because they are there, and a measurement should not have them by chance. Penstock itself
+is, in both, that of this source tree, compiled.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="+", metavar="VERSION", help="of PySpark, like 4.2.0")
     parser.add_argument("--where", action="store_true", help="only print where the interpreters are")
     parser.add_argument(
-        "--alone", action="store_true", help="with what penstock[spark] brings, and nothing more"
+        "--alone", action="store_true", help="with what penstock-kafka[spark] brings, and nothing more"
     )
     args = parser.parse_args()
     answer = interpreter if args.where else make

@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(place: Path) -> Path:
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check")
     run(*pip, "--no-deps", "--no-build-isolation", "-w", place, ROOT, cwd=place)
-    (made,) = place.glob("penstock-*.whl")
+    (made,) = place.glob("penstock_kafka-*.whl")
     return made
 
 

@@ -82,7 +82,7 @@ def add_parser(subparsers: SubParsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the command line asks. Return the exit code: 0 when every event is there once, else 1."""
     if importlib.util.find_spec("pyspark") is None:
-        raise CommandError("the demo needs Spark: pip install 'penstock[spark]'")
+        raise CommandError("the demo needs Spark: pip install 'penstock-kafka[spark]'")
     _check_report(args.report)
     kafka_jars()  # before the clock starts: it shows its own progress, and only the first run fetches anything
     try:

@@ -23,7 +23,7 @@ _HIDDEN_SETTINGS = (
     "(?i)secret|passw|passphrase|token|credential|jaas"
     "|(access|account|api|private|shared)[._-]?key|[._-]sas([._-]|$)"
 )
-_INSTALL = "PySpark is not installed: pip install 'penstock[spark]'"
+_INSTALL = "PySpark is not installed: pip install 'penstock-kafka[spark]'"
 
 
 @contextmanager

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is installed is called penstock-kafka: on PyPI, penstock is another project. What is imported is penstock."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXTS = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(path for folder in ("src", "tools", "examples", "bench") for path in (ROOT / folder).rglob("*.py")),
+    ROOT / "pyproject.toml",
+    ROOT / "Makefile",
+]
+# `penstock[spark]`, or penstock among the arguments of `pip install`, as a word of its own.
+WRONG_NAME = re.compile(
+    r"\bpenstock\[[a-z,]+\]|pip install (?:[^`#\n]*[ '\"])?penstock(?![\w-])|[\"'`]penstock [<>=]=?"
+)
+
+
+def test_the_distribution_has_a_name_that_is_free() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == "penstock-kafka"
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_text_tells_to_install_the_other_project(path: Path) -> None:
+    assert not WRONG_NAME.findall(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install penstock",
+        "pip install 'penstock[spark]'",
+        "pip install -U penstock pyarrow",
+        "penstock[cli,spark]",
+    ],
+)
+def test_the_other_project_is_recognised(text: str) -> None:
+    assert WRONG_NAME.search(text)
+
+
+def test_its_name_alone_is_no_mistake() -> None:
+    assert not WRONG_NAME.search("pip install 'penstock-kafka[spark]' # then: import penstock")
