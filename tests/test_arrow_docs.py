@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import BufferExhaustedError
-from penstock.producer.columns import WINDOW_ROWS
+from penstock.producer.send.columns import WINDOW_ROWS
 from penstock.testing import FakeKafka, MockProducer
 from penstock.types import RowErrors
 

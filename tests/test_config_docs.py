@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.producer.config_keys import KEYS
-from penstock.producer.config_names import ALIASES, SECURITY_NAMES
+from penstock.config.keys import KEYS
+from penstock.config.names import ALIASES, SECURITY_NAMES
 
 GENERATOR = Path(__file__).resolve().parent.parent / "tools" / "gen_config_docs.py"
 

@@ -16,7 +16,9 @@ import pytest
 
 from penstock.control import ending
 from penstock.network import states
-from penstock.producer import batch, transactions, txn_requests
+from penstock.producer.batch.batch import batch
+from penstock.producer.guarantee.transactions import requests as txn_requests
+from penstock.producer.guarantee.transactions import states as transactions
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "penstock"

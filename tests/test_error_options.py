@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Producer, errors
 from penstock.spark.options import parse_options
-from penstock.spark.pipeline_check import load_pipeline
+from penstock.spark.pipeline.check import load_pipeline
 
 SERVERS = {"kafka.bootstrap.servers": "a:1"}
 

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from penstock._metrics import MetricsRegistry, WindowedStat
-from penstock.producer import metric_names
-from penstock.producer.metric_names import ALL_METRICS
+from penstock.producer.io import metric_names
+from penstock.producer.io.metric_names import ALL_METRICS
 
 START = 1_000.0
 

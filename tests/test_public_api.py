@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.producer.config_keys import KEYS
-from penstock.producer.config_types import Kind
+from penstock.config.keys import KEYS
+from penstock.config.kinds import Kind
 from penstock.testing import FakeKafka, MockProducer
 
 PROMISED = {
@@ -195,7 +195,7 @@ def test_import_needs_no_optional_package() -> None:
 # ------------------------------------------------------------------------------------------------ types
 
 
-# What a value of a kind may be, as `config_typed` writes it.
+# What a value of a kind may be, as `config/typed.py` writes it.
 KIND_TYPES = {
     Kind.BOOL: ("Flag",),
     Kind.INT: ("Number",),

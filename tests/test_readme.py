@@ -17,10 +17,10 @@ from fix_broker import Consume
 
 from penstock import Producer
 from penstock.cli.main import build_parser
+from penstock.config.keys import KEYS
 from penstock.control import ControlClient
 from penstock.control.steps import CoordinatorOf
 from penstock.devbroker import DevCluster
-from penstock.producer.config_keys import KEYS
 from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.messages import OFFSET_FETCH
 from penstock.protocol.requests import SchemaRequest

@@ -77,7 +77,9 @@ def check_contents(wheel: Path) -> None:
     sources = [name for name in names if name.endswith("_cy.py")]
     signatures = [path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*_cy.pxd")]
     missing = [
-        name for name in ("penstock/py.typed", "penstock/cli/orders.toml", *signatures) if name not in names
+        name
+        for name in ("penstock/py.typed", "penstock/cli/demo/orders.toml", *signatures)
+        if name not in names
     ]
     missing += [
         name

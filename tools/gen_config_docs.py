@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.producer.config_keys import KEYS
-from penstock.producer.config_names import ALIASES, SECURITY_NAMES
-from penstock.producer.config_other_clients import OTHER_NAMES, OtherName
-from penstock.producer.config_types import REQUIRED, ConfigKey, Importance
+from penstock.config.keys import KEYS
+from penstock.config.kinds import REQUIRED, ConfigKey, Importance
+from penstock.config.names import ALIASES, SECURITY_NAMES
+from penstock.config.other_clients import OTHER_NAMES, OtherName
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "config.md"
 

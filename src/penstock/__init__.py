@@ -27,12 +27,12 @@ from penstock.types import (  # noqa: E402
 )
 
 if _typing.TYPE_CHECKING:
+    from penstock.config.typed import ProducerOptions
     from penstock.control.end_transaction import complete_transaction
-    from penstock.producer._delivery_cy import Delivery
-    from penstock.producer.bulk_delivery import BulkDelivery
-    from penstock.producer.config_typed import ProducerOptions
+    from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.interceptors import Interceptor
     from penstock.producer.producer import Producer
+    from penstock.producer.send.bulk_delivery import BulkDelivery
 
 __all__ = [
     "BulkDelivery",
@@ -57,11 +57,11 @@ __all__ = [
 ]
 
 _WHEN_ASKED_FOR = {
-    "BulkDelivery": "penstock.producer.bulk_delivery",
-    "Delivery": "penstock.producer._delivery_cy",
+    "BulkDelivery": "penstock.producer.send.bulk_delivery",
+    "Delivery": "penstock.producer.batch._delivery_cy",
     "Interceptor": "penstock.producer.interceptors",
     "Producer": "penstock.producer.producer",
-    "ProducerOptions": "penstock.producer.config_typed",
+    "ProducerOptions": "penstock.config.typed",
     "complete_transaction": "penstock.control.end_transaction",
 }
 

@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from typing import Any, ClassVar, overload
 
-from .errors import IllegalStateError, SerializationError
-from .types import Header, HeadersLike, as_headers
+from penstock.errors import IllegalStateError, SerializationError
+from penstock.types import Header, HeadersLike, as_headers
 
 __all__ = [
     "BytesSerializer",

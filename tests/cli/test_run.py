@@ -10,8 +10,8 @@ import pytest
 
 from penstock.cli import main as cli
 from penstock.cli.run import summary_lines
-from penstock.spark.pipeline_check import load_pipeline
-from penstock.spark.pipeline_stats import BatchCounts, RunStats
+from penstock.spark.pipeline.check import load_pipeline
+from penstock.spark.pipeline.stats import BatchCounts, RunStats
 
 DEFINITION: dict[str, Any] = {
     "pipeline": {"name": "orders"},
@@ -67,7 +67,7 @@ def test_the_program_for_spark_submit_is_a_file(capsys: pytest.CaptureFixture[st
     assert cli.main(["run", "--print-app"]) == 0
     path = Path(capsys.readouterr().out.strip())
     assert path.is_absolute()
-    assert path.name == "pipeline_app.py"
+    assert path.parts[-3:] == ("spark", "pipeline", "app.py")
     assert path.is_file()
 
 

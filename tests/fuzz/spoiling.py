@@ -14,11 +14,11 @@ from typing import Any
 from network.fakes import FakeNetwork, Peer
 
 from penstock._ticket import Ticket
+from penstock.config.config import ProducerConfig
 from penstock.errors import KafkaTimeoutError
-from penstock.producer._delivery_cy import Delivery
-from penstock.producer.appending import TimeIsUp
 from penstock.producer.assembly import assemble
-from penstock.producer.config import ProducerConfig
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch.appending import TimeIsUp
 from penstock.testing import FakeCluster
 from penstock.testing.session import Session
 from penstock.types import ProducerRecord

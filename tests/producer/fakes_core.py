@@ -9,18 +9,18 @@ from typing import Any
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
-from penstock.producer._delivery_cy import Delivery
-from penstock.producer._queue_cy import PartitionQueue, TopicState
-from penstock.producer._send_cy import FastPath
-from penstock.producer.accumulator import AccumulatorSettings, RecordAccumulator
-from penstock.producer.appending import EncodedRecord
-from penstock.producer.batch import Batch, BatchState
-from penstock.producer.buffer_pool import BufferPool
-from penstock.producer.cluster import ClusterSnapshot, PartitionInfo, TopicInfo
-from penstock.producer.drain import Drainer, ReadyCheck
-from penstock.producer.gate import Gate, OpenGate
-from penstock.producer.partitioner import BuiltInPartitioner, PartitionerSettings
-from penstock.producer.sealing import Sealer
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
+from penstock.producer.batch.appending import EncodedRecord
+from penstock.producer.batch.batch import Batch, BatchState
+from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
+from penstock.producer.batch.sealing import Sealer
+from penstock.producer.guarantee.gate import Gate, OpenGate
+from penstock.producer.io.drain import Drainer, ReadyCheck
+from penstock.producer.metadata.cluster import ClusterSnapshot, PartitionInfo, TopicInfo
+from penstock.producer.send._send_cy import FastPath
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import codec
 from penstock.records.format import estimate_record_size

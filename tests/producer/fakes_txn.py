@@ -17,13 +17,13 @@ from network.fakes import FakeBroker, FakeNetwork, Peer, Received, api_versions_
 from producer.fakes_sender import Rig
 
 from penstock._ticket import Ticket
+from penstock.config.config import ProducerConfig
 from penstock.consumer_groups import as_group
-from penstock.producer._delivery_cy import Delivery
 from penstock.producer.assembly import assemble
-from penstock.producer.config import ProducerConfig
-from penstock.producer.sequences import ProducerIdentity
-from penstock.producer.transactions import TxnState
-from penstock.producer.txn_manager import TransactionManager
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.guarantee.sequences import ProducerIdentity
+from penstock.producer.guarantee.transactions.manager import TransactionManager
+from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,

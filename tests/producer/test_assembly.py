@@ -9,10 +9,10 @@ import pytest
 from network.fakes import FakeNetwork
 from producer.fakes_sender import Rig
 
+from penstock.config.config import ProducerConfig
 from penstock.errors import BootstrapError, ConfigError
 from penstock.partitioners import RoundRobinPartitioner
 from penstock.producer.assembly import assemble
-from penstock.producer.config import ProducerConfig
 from penstock.producer.interceptors import Interceptor
 from penstock.protocol.messages import METADATA, PRODUCE
 from penstock.records.reader import read_batches

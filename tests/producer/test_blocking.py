@@ -11,9 +11,9 @@ from network.fakes import FakeClock
 from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import IllegalStateError
-from penstock.producer.appending import PROGRESS, TimeIsUp
+from penstock.producer.batch.appending import PROGRESS, TimeIsUp
+from penstock.producer.batch.delivery import mark_io_thread
 from penstock.producer.blocking import run_steps
-from penstock.producer.delivery import mark_io_thread
 
 
 def in_thread(work) -> list[object]:

@@ -14,9 +14,9 @@ import pytest
 from network.fakes import FakeBroker, FakeNetwork, Received
 
 from penstock._ticket import Ticket
+from penstock.config.config import ProducerConfig
 from penstock.errors import BootstrapError
 from penstock.producer.assembly import assemble
-from penstock.producer.config import ProducerConfig
 from penstock.producer.producer import Producer
 from penstock.protocol.messages import API_VERSIONS, METADATA
 from penstock.types import Node

@@ -14,8 +14,8 @@ from producer.fakes_txn import ClusterRig, GateRig, numbers
 
 from penstock import Producer
 from penstock.partitioners import Partitioner, RoundRobinPartitioner, StickyPartitioner
-from penstock.producer import sequences
-from penstock.producer._queue_cy import TopicForgotten
+from penstock.producer.batch._queue_cy import TopicForgotten
+from penstock.producer.guarantee import sequences
 from penstock.protocol.messages import INIT_PRODUCER_ID, PRODUCE
 from penstock.records.python_rows import ManyRecords
 from penstock.testing import FakeKafka

@@ -18,10 +18,10 @@ from producer.fakes_txn import GateRig
 from penstock import Producer
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError, KafkaTimeoutError, RequestTimedOutError
-from penstock.producer._queue_cy import TopicState
-from penstock.producer.batch import Batch
-from penstock.producer.cluster import ClusterSnapshot
-from penstock.producer.partitioner import BuiltInPartitioner, LoadTable, PartitionerSettings, TopicLoad
+from penstock.producer.batch._queue_cy import TopicState
+from penstock.producer.batch.batch import Batch
+from penstock.producer.batch.partitioner import BuiltInPartitioner, LoadTable, PartitionerSettings, TopicLoad
+from penstock.producer.metadata.cluster import ClusterSnapshot
 
 SOON = 10.0  # seconds that a healthy test never needs
 
@@ -350,7 +350,7 @@ def closed_port() -> int:
 
 
 def _record(size: int) -> Any:
-    from penstock.producer.appending import EncodedRecord
+    from penstock.producer.batch.appending import EncodedRecord
 
     return EncodedRecord(1, None, bytes(size), None, size + 100)
 

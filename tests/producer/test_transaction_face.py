@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock import Producer, complete_transaction
+from penstock.config.config import ProducerConfig
 from penstock.errors import (
     ConfigError,
     IllegalStateError,
@@ -20,7 +21,6 @@ from penstock.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
-from penstock.producer.config import ProducerConfig
 from penstock.producer.interceptors import Interceptor
 from penstock.protocol.messages import END_TXN, FIND_COORDINATOR, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT
 from penstock.protocol.schema import ApiSchema

@@ -10,19 +10,19 @@ from unittest import mock
 
 from penstock.network import _pool_cy
 from penstock.network.wakeup import Wakeup
-from penstock.producer.accumulator import RecordAccumulator
-from penstock.producer.batch import ANONYMOUS, Batch
-from penstock.producer.buffer_pool import BufferPool
-from penstock.producer.delivery import BatchResult
-from penstock.producer.gate import OpenGate
-from penstock.producer.idempotence import IdempotentGate
-from penstock.producer.metadata_schedule import RefreshSchedule
-from penstock.producer.numbering import Numbering
-from penstock.producer.outcomes import Outcomes, Retries
+from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch.batch import ANONYMOUS, Batch
+from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.batch.delivery import BatchResult
+from penstock.producer.guarantee.gate import OpenGate
+from penstock.producer.guarantee.idempotence import IdempotentGate
+from penstock.producer.guarantee.numbering import Numbering
+from penstock.producer.guarantee.response_policy import Action, Decision
+from penstock.producer.guarantee.sequences import SequenceBook
+from penstock.producer.io.outcomes import Outcomes, Retries
+from penstock.producer.io.sender import Sender
+from penstock.producer.metadata.schedule import RefreshSchedule
 from penstock.producer.producer import Producer
-from penstock.producer.response_policy import Action, Decision
-from penstock.producer.sender import Sender
-from penstock.producer.sequences import SequenceBook
 from simulation.plan import IDEMPOTENT, PLAIN, TRANSACTIONAL, Plan
 
 Patch = AbstractContextManager[Any]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock import _locks
-from penstock.producer.accumulator import RecordAccumulator
 from penstock.producer.assembly import ProducerParts
+from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.records.format import HEADER_SIZE
 from penstock.testing.cluster import FakeCluster
 from penstock.types import TopicPartition

@@ -12,11 +12,13 @@ from unittest import mock
 from penstock.errors import error_row
 from penstock.network import states
 from penstock.network.states import NodeState
-from penstock.producer import batch, transactions, txn_policy, txn_requests
-from penstock.producer.batch import Batch
-from penstock.producer.gate import OpenGate
-from penstock.producer.numbering import Numbering
-from penstock.producer.transactions import TransactionState, TxnState
+from penstock.producer.batch.batch import Batch, batch
+from penstock.producer.guarantee.gate import OpenGate
+from penstock.producer.guarantee.numbering import Numbering
+from penstock.producer.guarantee.transactions import policy as txn_policy
+from penstock.producer.guarantee.transactions import requests as txn_requests
+from penstock.producer.guarantee.transactions import states as transactions
+from penstock.producer.guarantee.transactions.states import TransactionState, TxnState
 
 Rows = Counter[tuple[str, str]]  # (table, row)
 

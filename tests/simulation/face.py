@@ -13,10 +13,10 @@ from typing import Any
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaTimeoutError, ProducerClosedError
-from penstock.producer._delivery_cy import Delivery
-from penstock.producer.appending import TimeIsUp
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch.appending import TimeIsUp
+from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.producer import Producer
-from penstock.producer.txn_manager import TransactionManager
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import (
     ConsumerGroupMetadata,

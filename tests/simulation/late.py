@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.producer._flight_cy import is_later
-from penstock.producer.response_policy import OUT_OF_ORDER_SEQUENCE_NUMBER, Action
+from penstock.producer.batch._flight_cy import is_later
+from penstock.producer.guarantee.response_policy import OUT_OF_ORDER_SEQUENCE_NUMBER, Action
 from penstock.protocol.codec import decode_request_body
 from penstock.protocol.messages import API_BY_KEY, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
 from penstock.records.reader import RecordBatch, read_batches
@@ -31,8 +31,8 @@ from penstock.testing.topics import Partition
 from penstock.testing.transaction_state import TxnState
 
 if TYPE_CHECKING:
-    from penstock.producer.idempotence import IdempotentGate
-    from penstock.producer.txn_manager import TransactionManager
+    from penstock.producer.guarantee.idempotence import IdempotentGate
+    from penstock.producer.guarantee.transactions.manager import TransactionManager
 
 _NO_TRANSACTION = -1.0
 # The first versions in which a request cannot be mistaken for one of another transaction.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import KafkaError
-from penstock.producer._delivery_cy import Delivery
+from penstock.producer.batch._delivery_cy import Delivery
 from penstock.types import RecordMetadata
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError, ProducerClosedError
-from penstock.producer.transactions import TxnState
+from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.transaction_handle import TransactionHandle
 from simulation.face import Call, Face
 from simulation.ledger import Entry, Txn, TxnEnd

@@ -10,8 +10,8 @@ import pytest
 from testing.wire import Producer, Wire, batch, make_cluster
 
 from penstock.network.transport import Address
-from penstock.producer.batch import BatchIdentity
-from penstock.producer.response_policy import Action, Decision
+from penstock.producer.batch.batch import BatchIdentity
+from penstock.producer.guarantee.response_policy import Action, Decision
 from penstock.protocol.codec import encode_request_body
 from penstock.protocol.framing import frame_request
 from penstock.protocol.messages import END_TXN, PRODUCE

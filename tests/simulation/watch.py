@@ -25,9 +25,9 @@ from unittest import mock
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, DeliveryTimeoutError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
-from penstock.producer.batch import Batch, BatchState
-from penstock.producer.buffer_pool import BufferPool
-from penstock.producer.delivery import BatchResult
+from penstock.producer.batch.batch import Batch, BatchState
+from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.batch.delivery import BatchResult
 from simulation.ledger import Entry
 from simulation.plan import TRANSACTIONAL
 

@@ -15,7 +15,7 @@ from penstock.errors import (
     SinkSupersededError,
 )
 from penstock.protocol.messages import END_TXN
-from penstock.sink import BATCH_QUERY_ID, BatchPlan, Message, Slots, Step, inspect_sinks, log_records
+from penstock.sink import BATCH_QUERY_ID, BatchPlan, Message, Slots, Step, inspect_sinks
 from penstock.sink.effects import (
     AppendFacts,
     AppendInTransaction,
@@ -25,6 +25,7 @@ from penstock.sink.effects import (
     ListOngoing,
     Reached,
 )
+from penstock.sink.log import records as log_records
 from penstock.sink.names import coordinator_id
 from penstock.testing import Fault
 

@@ -17,7 +17,7 @@ from penstock.control.configs import describe_topic
 from penstock.control.producing import init_producer_id
 from penstock.devbroker import DevCluster
 from penstock.errors import DecidedDataLostError, DecisionRefusedError, KafkaError, SinkSupersededError
-from penstock.producer.txn_cluster import ClusterFacts
+from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 from penstock.sink import Slots, abort, commit, end_left_over, inspect_sinks, prepare, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, EndAll, EndTransaction, InitProducer
 from penstock.sink.names import task_id_pattern

@@ -15,7 +15,7 @@ from penstock.errors import DecidedDataLostError, DecisionInDoubtError, SinkErro
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.sink import Slots, TaskHandle, inspect_log, inspect_sinks, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, Effect, Effects, EndTransaction
-from penstock.sink.log_records import Claim, Key, claim_record, decide, decision_records
+from penstock.sink.log.records import Claim, Key, claim_record, decide, decision_records
 from penstock.sink.plan import Execution
 from penstock.sink.writing import init_producer, write_in_transaction
 

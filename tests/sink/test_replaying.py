@@ -15,8 +15,9 @@ from penstock.errors import (
     SinkError,
     SinkSupersededError,
 )
-from penstock.sink import Skipped, log_records
+from penstock.sink import Skipped
 from penstock.sink.effects import EndAll, EndTransaction
+from penstock.sink.log import records as log_records
 
 Rows = dict[int, list[str]]
 ROWS: Rows = {0: ["a", "b"], 1: ["c"]}

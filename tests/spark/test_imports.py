@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-PRODUCER = "penstock.producer.sender"
-OPTIONS = "penstock.producer.config"
+PRODUCER = "penstock.producer.io.sender"
+OPTIONS = "penstock.config.config"
 DRIVER = "penstock.control.client"
 HEAVY = {PRODUCER, OPTIONS, DRIVER, "pandas", "asyncio", "pyarrow.compute"}
 

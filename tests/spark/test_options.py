@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
+from penstock.config.config import ProducerConfig
 from penstock.errors import ConfigError
-from penstock.producer.config import ProducerConfig
 from penstock.spark.options import NAMES, SinkOptions, parse_options, producer_config
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}

@@ -14,10 +14,10 @@ from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, w
 from penstock.errors import BootstrapError, KafkaTimeoutError
 
 if TYPE_CHECKING:
-    from penstock.producer.config import ProducerConfig
+    from penstock.config.config import ProducerConfig
 
 _NETWORK_LOG = "penstock.network"
-_OPTIONS_LOG = "penstock.producer.config_input"
+_OPTIONS_LOG = "penstock.config.input"
 _MAX_BLOCK = "max.block.ms"
 _LONG_WAIT_MS = 60_000
 
@@ -31,7 +31,7 @@ def open_producer(config: Mapping[str, str], topic: str, partition: int | None =
         KafkaError: the brokers refuse.
     """
     from penstock import Producer
-    from penstock.producer.config import ProducerConfig
+    from penstock.config.config import ProducerConfig
 
     with _quiet(_OPTIONS_LOG):  # the producer says it again
         options = ProducerConfig.from_user(config)
@@ -111,8 +111,8 @@ def patience_of(config: Mapping[str, str]) -> float:
     Raises:
         ConfigError: it is no number of milliseconds.
     """
-    from penstock.producer.config import ProducerConfig
-    from penstock.producer.config_names import ALIASES
+    from penstock.config.config import ProducerConfig
+    from penstock.config.names import ALIASES
 
     names = ("bootstrap.servers", _MAX_BLOCK)
     told = {name: value for name, value in config.items() if ALIASES.get(name, name) in names}

@@ -42,8 +42,8 @@ _COMMANDS = (
     "produce",
     "perf",
     "broker",
-    "demo",
-)  # modules beside this one, as in the help text
+    "demo.command",
+)  # modules below this package, in the order of the help text
 
 _START_A_BROKER = "check the address with -b; `penstock broker start` starts a broker for development"
 

@@ -133,7 +133,7 @@ def read_config_file(path: Path) -> dict[str, str]:
     Raises:
         ConfigError: it cannot be read.
     """
-    from penstock.producer.config_properties import parse_properties
+    from penstock.config.properties import parse_properties
 
     try:
         text = path.read_text(encoding="utf-8-sig")

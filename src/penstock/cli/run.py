@@ -21,8 +21,8 @@ from penstock.errors import ExpectationFailedError, PipelineDefinitionError
 
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
-    from penstock.spark.pipeline_model import Pipeline
-    from penstock.spark.pipeline_stats import RunStats
+    from penstock.spark.pipeline.model import Pipeline
+    from penstock.spark.pipeline.stats import RunStats
 
 EXIT_BAD_DEFINITION = 2
 EXIT_EXPECTATION = 3
@@ -80,7 +80,7 @@ def add_parser(subparsers: SubParsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the command line asks, and give the exit code."""
     if args.print_app:
-        from penstock.spark import pipeline_app
+        from penstock.spark.pipeline import app as pipeline_app
 
         print(pipeline_app.__file__)
         return 0
@@ -100,9 +100,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from penstock.spark.pipeline_check import load_pipeline
-    from penstock.spark.pipeline_session import is_driver_here, pipeline_session, silence_query_errors
-    from penstock.spark.pipeline_sink import check_sink
+    from penstock.spark.pipeline.check import load_pipeline
+    from penstock.spark.pipeline.session import is_driver_here, pipeline_session, silence_query_errors
+    from penstock.spark.pipeline.sink import check_sink
 
     pipeline = load_pipeline(args.pipeline, dict(args.variables))
     if args.report is not None and not args.report.absolute().parent.is_dir():
@@ -115,7 +115,7 @@ def _run(args: argparse.Namespace) -> int:
         if not verbose:
             silence_query_errors()
         if args.dry_run:
-            from penstock.spark.pipeline_dry_run import dry_run
+            from penstock.spark.pipeline.dry_run import dry_run
 
             for line in dry_run(pipeline, spark):
                 print(line)
@@ -124,9 +124,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _run_watched(args: argparse.Namespace, pipeline: Pipeline, spark: Any) -> int:
-    from penstock.spark.pipeline_run import PipelineRun, write_report
-    from penstock.spark.pipeline_stop import StopSignals
-    from penstock.spark.pipeline_view import open_view
+    from penstock.spark.pipeline.run import PipelineRun, write_report
+    from penstock.spark.pipeline.stop import StopSignals
+    from penstock.spark.pipeline.view import open_view
 
     view = open_view(sys.stderr, wanted=not args.quiet)
     with StopSignals((signal.SIGINT, signal.SIGTERM)) as stop:
@@ -145,7 +145,7 @@ def _run_watched(args: argparse.Namespace, pipeline: Pipeline, spark: Any) -> in
 
 def summary_lines(stats: RunStats) -> Iterator[str]:
     """What the run did, for people."""
-    from penstock.spark.pipeline_stats import (
+    from penstock.spark.pipeline.stats import (
         batches_text,
         bytes_text,
         count_text,

@@ -10,31 +10,31 @@ from typing import NamedTuple
 from penstock._metrics import MetricsRegistry
 from penstock._time import Clock, ExponentialBackoff, SystemClock
 from penstock._version import __version__
+from penstock.config.config import ProducerConfig
 from penstock.network.backend import NetworkBackend
 from penstock.network.bootstrap import BootstrapSettings, DeferredBootstrap
 from penstock.network.client import NetworkClient
 from penstock.network.metrics import NetworkMetrics
 from penstock.network.resolver import bootstrap_nodes, parse_bootstrap, resolve_bootstrap
 from penstock.network.settings import NetworkSettings
-from penstock.producer._send_cy import FastPath
-from penstock.producer.accumulator import AccumulatorSettings, RecordAccumulator
-from penstock.producer.buffer_pool import BufferPool
-from penstock.producer.client_metrics import ClientMetrics
-from penstock.producer.columns import ColumnSender
-from penstock.producer.config import ProducerConfig
-from penstock.producer.drain import Drainer
-from penstock.producer.gate import Gate, OpenGate
-from penstock.producer.idempotence import IdempotentGate
+from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
+from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
+from penstock.producer.batch.sealing import Sealer
+from penstock.producer.guarantee.gate import Gate, OpenGate
+from penstock.producer.guarantee.idempotence import IdempotentGate
+from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
+from penstock.producer.guarantee.transactions.manager import TransactionManager
+from penstock.producer.guarantee.transactions.parts import Surroundings, TransactionSettings
 from penstock.producer.interceptors import Interceptors
-from penstock.producer.metadata import MetadataSettings, ProducerMetadata
-from penstock.producer.partitioner import BuiltInPartitioner, PartitionerSettings
-from penstock.producer.sealing import Sealer
-from penstock.producer.send_path import Placement, SendPath
-from penstock.producer.sender import Sender, SenderSettings
-from penstock.producer.sender_metrics import SenderMetrics
-from penstock.producer.txn_cluster import ClusterFacts
-from penstock.producer.txn_manager import TransactionManager
-from penstock.producer.txn_parts import Surroundings, TransactionSettings
+from penstock.producer.io.client_metrics import ClientMetrics
+from penstock.producer.io.drain import Drainer
+from penstock.producer.io.sender import Sender, SenderSettings
+from penstock.producer.io.sender_metrics import SenderMetrics
+from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
+from penstock.producer.send._send_cy import FastPath
+from penstock.producer.send.columns import ColumnSender
+from penstock.producer.send.send_path import Placement, SendPath
 from penstock.records.compression import codec
 from penstock.serializers import BytesSerializer
 from penstock.types import Node

@@ -10,7 +10,7 @@ from penstock._locks import forbid_reentry
 from penstock._refusals import noting_refusals
 from penstock._ticket import Ticket
 from penstock.producer.assembly import ProducerParts
-from penstock.producer.bulk_delivery import BulkDelivery
+from penstock.producer.send.bulk_delivery import BulkDelivery
 from penstock.records.arrow import ArrowSource
 from penstock.records.arrow_rows import ColumnNames, arrow_rows
 from penstock.records.python_rows import ManyRecords

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..errors import ConfigError
-from ..types import Header, ProducerRecord, RecordMetadata
+from penstock.errors import ConfigError
+from penstock.types import Header, ProducerRecord, RecordMetadata
 
 _logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.producer.unseen import tell_at_exit
+from penstock.producer.batch.unseen import tell_at_exit
 
 log = logging.getLogger("penstock.producer")
 

@@ -17,6 +17,7 @@ from penstock._latch import Latch
 from penstock._locks import forbid_reentry, inside, new_lock
 from penstock._refusals import noting_refusals
 from penstock._ticket import Ticket
+from penstock.config.config import ProducerConfig
 from penstock.errors import (
     BufferExhaustedError,
     ForkedProducerError,
@@ -25,21 +26,20 @@ from penstock.errors import (
     ProducerClosedError,
 )
 from penstock.producer import lifecycle
-from penstock.producer._delivery_cy import Delivery
-from penstock.producer._send_cy import SendFace
 from penstock.producer.assembly import ProducerParts, assemble
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch.delivery import check_may_wait, on_io_thread
 from penstock.producer.blocking import run_steps
 from penstock.producer.bulk_face import BulkFace
-from penstock.producer.client_metrics import add_nanoseconds
-from penstock.producer.cluster import PartitionInfo
-from penstock.producer.config import ProducerConfig
-from penstock.producer.delivery import check_may_wait, on_io_thread
-from penstock.producer.sender import Sender
+from penstock.producer.io.client_metrics import add_nanoseconds
+from penstock.producer.io.sender import Sender
+from penstock.producer.metadata.cluster import PartitionInfo
+from penstock.producer.send._send_cy import SendFace
 from penstock.producer.transaction_face import TransactionFace
 from penstock.types import OnDelivery, ProducerRecord
 
 if TYPE_CHECKING:
-    from penstock.producer.config_typed import ProducerOptions
+    from penstock.config.typed import ProducerOptions
 
 log = logging.getLogger("penstock.producer")
 

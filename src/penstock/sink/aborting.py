@@ -42,7 +42,7 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
-from penstock.sink.log_view import SinkView
+from penstock.sink.log.view import SinkView
 from penstock.sink.messages import Message, Written, sort_out
 from penstock.sink.names import coordinator_id
 from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity

@@ -34,14 +34,14 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
-from penstock.sink.log_records import (
+from penstock.sink.log.records import (
     Decision,
     chunk_tombstones,
     decide,
     decision_records,
     forget_records,
 )
-from penstock.sink.log_view import SinkView
+from penstock.sink.log.view import SinkView
 from penstock.sink.messages import BatchMessages, Message, TaskHandle, sort_out
 from penstock.sink.plan import Execution, ExecutionStamp, ProducerIdentity
 from penstock.sink.repairing import check_repair, is_repair

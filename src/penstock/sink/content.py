@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from penstock.sink.log_fields import as_list, as_number
+from penstock.sink.fields import as_list, as_number
 
 # The methods, as they are in the log: their numbers never get another meaning.
 NO_CHECKSUM: Final = 0

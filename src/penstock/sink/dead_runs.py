@@ -35,7 +35,7 @@ from penstock.sink.effects import (
     ReadLog,
     ReadRuns,
 )
-from penstock.sink.log_view import SinkView
+from penstock.sink.log.view import SinkView
 from penstock.sink.messages import TaskHandle
 from penstock.sink.names import coordinator_id, parse_task_id
 from penstock.sink.plan import ProducerIdentity

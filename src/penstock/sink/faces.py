@@ -16,7 +16,7 @@ from penstock.sink.clients import IdleClients
 from penstock.sink.committing import commit_steps
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.effects import ReadLog
-from penstock.sink.log_view import SinkView
+from penstock.sink.log.view import SinkView
 from penstock.sink.messages import Message
 from penstock.sink.plan import BatchPlan
 from penstock.sink.preparing import PlannerMemory, prepare_steps

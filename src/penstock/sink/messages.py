@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import SinkError
 from penstock.sink.content import IN_ORDER, NO_CHECKSUM, NO_ROWS, Content, added_up
-from penstock.sink.log_fields import Fields, as_list, as_number, as_text
+from penstock.sink.fields import Fields, as_list, as_number, as_text
 from penstock.sink.names import parse_task_id
 from penstock.sink.plan import ExecutionStamp
 from penstock.transaction_handle import TransactionHandle

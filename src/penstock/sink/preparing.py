@@ -46,16 +46,16 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
-from penstock.sink.log_records import Claim, Decision, Owner, claim_record, first_owner, owner_record
-from penstock.sink.log_view import SinkView
+from penstock.sink.log.records import Claim, Decision, Owner, claim_record, first_owner, owner_record
+from penstock.sink.log.view import SinkView
 from penstock.sink.names import TaskId, coordinator_id, probe_id
+from penstock.sink.permissions import explain_refusal
 from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity, Repair
 from penstock.sink.repairing import plan_repair
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
 from penstock.sink.writing import (
     COORDINATOR_TIMEOUT_MS,
-    explain_refusal,
     finish_what_lives,
     init_producer,
     is_ours,

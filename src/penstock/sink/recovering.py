@@ -25,9 +25,9 @@ from penstock.sink.committing import forget
 from penstock.sink.dead_runs import end_run, tasks_of
 from penstock.sink.driver_identity import Life, life_of
 from penstock.sink.effects import AppendFacts, Effects, EndAll, ListOngoing, LookAtDrivers, ReadLog
-from penstock.sink.log_reader import LogReader
-from penstock.sink.log_records import Decision, done_records
-from penstock.sink.log_view import LogContents, SinkView
+from penstock.sink.log.reader import LogReader
+from penstock.sink.log.records import Decision, done_records
+from penstock.sink.log.view import LogContents, SinkView
 from penstock.sink.messages import TaskHandle
 from penstock.sink.names import parse_task_id, task_id_pattern
 from penstock.sink.reports import (

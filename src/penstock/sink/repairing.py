@@ -18,7 +18,7 @@ from penstock.control.pool import Completion
 from penstock.errors import DecisionRefusedError
 from penstock.sink.content import NO_CHECKSUM, Comparison, Content, compared
 from penstock.sink.effects import Effects, EndAll, Note
-from penstock.sink.log_records import Decision
+from penstock.sink.log.records import Decision
 from penstock.sink.messages import BatchMessages, TaskHandle
 from penstock.sink.plan import Repair
 from penstock.sink.replaying import changed_error

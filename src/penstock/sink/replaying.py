@@ -19,8 +19,8 @@ from penstock.control.pool import Completion
 from penstock.errors import RestoredCheckpointError, RunIdReusedError, SinkSupersededError
 from penstock.sink.content import Comparison, Content, compared
 from penstock.sink.effects import Effects, EndAll, Note
-from penstock.sink.log_records import Decision
-from penstock.sink.log_view import SinkView
+from penstock.sink.log.records import Decision
+from penstock.sink.log.view import SinkView
 from penstock.sink.messages import BatchMessages
 from penstock.sink.settings import SinkSettings
 

@@ -12,8 +12,6 @@ from penstock.errors import (
     BrokerError,
     DecidedDataLostError,
     DecisionInDoubtError,
-    KafkaError,
-    SinkAuthorizationError,
     TransactionAbortedError,
     TransactionUnknownError,
 )
@@ -26,15 +24,15 @@ from penstock.sink.effects import (
     JoinLog,
     Reached,
 )
-from penstock.sink.log_records import Decision, done_records
+from penstock.sink.log.records import Decision, done_records
 from penstock.sink.messages import PartitionCount, TaskHandle
+from penstock.sink.permissions import explain_refusal
 from penstock.sink.plan import ProducerIdentity
 from penstock.sink.seam import Step
 
 # Of the coordinator's transactions. A driver that stalls between its last look and its decision loses it to this.
 COORDINATOR_TIMEOUT_MS = 30_000
 
-_AUTHORIZATION_CODES = (29, 31, 53)  # of a topic, of the cluster, of a transactional id
 _MAX_NAMED = 20
 
 
@@ -156,17 +154,6 @@ def _counts_by_handle(handle: TaskHandle) -> tuple[PartitionCount, ...]:
     if transaction.topic is None:
         return ()
     return (PartitionCount(transaction.topic, transaction.partition, transaction.record_count),)
-
-
-def explain_refusal(error: BrokerError, wanted: str) -> KafkaError:
-    """A refusal for want of a permission, in words; any other error as it is."""
-    if error.code not in _AUTHORIZATION_CODES:
-        return error
-    return SinkAuthorizationError(
-        f"this client may not {wanted}: {error}. Exactly-once delivery needs Write and Describe on the transactional "
-        "ids `ps.*` (an ACL with a prefix), Read, Write, Describe and DescribeConfigs on the log's topic, and Create "
-        "for it unless it exists. Nothing was written"
-    )
 
 
 def _listed(counts: Sequence[PartitionCount]) -> str:

@@ -17,11 +17,11 @@ spare_lasting_objects(BEFORE_IMPORTS)
 
 def __getattr__(name: str) -> Any:
     if name == "run_pipeline":
-        from .pipeline_run import run_pipeline
+        from penstock.spark.pipeline.run import run_pipeline
 
         return run_pipeline
     if name == "activate_session":
-        from .threads import activate_session
+        from penstock.spark.threads import activate_session
 
         return activate_session
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

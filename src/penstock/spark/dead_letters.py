@@ -18,8 +18,8 @@ from penstock.types import RowErrors
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.producer.bulk_delivery import BulkDelivery
     from penstock.producer.producer import Producer
+    from penstock.producer.send.bulk_delivery import BulkDelivery
 
 ERROR_HEADER: Final = "penstock.error"
 TOPIC_HEADER: Final = "penstock.topic"

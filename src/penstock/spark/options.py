@@ -171,7 +171,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
 
 
 def _unknown(name: str, streaming: bool) -> ConfigError:
-    from penstock.producer.config_names import try_nearest_name
+    from penstock.config.names import try_nearest_name
 
     call = "start" if streaming else "save"
     if name == "path":
@@ -256,8 +256,8 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
 
 def _check_producer(options: SinkOptions) -> None:
     """Let the producer's own parser look at its options, so that a wrong one fails here and not in a task."""
-    from penstock.producer.config import ProducerConfig
-    from penstock.producer.config_names import canonical_name, unknown_option
+    from penstock.config.config import ProducerConfig
+    from penstock.config.names import canonical_name, unknown_option
 
     for name in options.producer:
         try:
@@ -289,7 +289,7 @@ def _check_producer(options: SinkOptions) -> None:
 
 def producer_config(options: SinkOptions) -> dict[str, str]:
     """The configuration of the producer that a task uses."""
-    from penstock.producer.config_names import canonical_name
+    from penstock.config.names import canonical_name
 
     config = dict(options.producer)
     if not any(canonical_name(name, keyword=False) == "client.id" for name in config):

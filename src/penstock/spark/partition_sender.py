@@ -20,8 +20,8 @@ from penstock.spark.task_report import TaskReport
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.producer.bulk_delivery import BulkDelivery
     from penstock.producer.producer import Producer
+    from penstock.producer.send.bulk_delivery import BulkDelivery
     from penstock.types import RowErrors
 
 _NAMED_ROWS = 3

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
     from penstock.testing.codes import Code, Refused
     from penstock.testing.faults import Fault
-    from penstock.testing.mock_producer import MockProducer
+    from penstock.testing.mock.producer import MockProducer
     from penstock.testing.server import FakeKafka
     from penstock.testing.session import Session
     from penstock.testing.settings import ClusterSettings
@@ -35,7 +35,7 @@ _HOMES: Final = {
     "FakeCluster": "cluster",
     "FakeKafka": "server",
     "Fault": "faults",
-    "MockProducer": "mock_producer",
+    "MockProducer": "mock.producer",
     "Refused": "codes",
     "Session": "session",
 }

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what the user gave (a mapping, a properties file, keywords) to checked values under dotted names."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from penstock.config.keys import KEYS
+from penstock.config.kinds import REQUIRED, parse_address
+from penstock.config.names import (
+    ALIASES,
+    BLOCK_FOR_EVER_MS,
+    BLOCK_ON_BUFFER_FULL,
+    SECURITY_NAMES,
+    canonical_name,
+)
+from penstock.config.other_clients import refuse_partitioner
+from penstock.config.properties import parse_properties
+from penstock.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+
+ConfigSource = Mapping[str, Any] | str | os.PathLike[str] | None
+
+
+class _Given(NamedTuple):
+    """One option as the user gave it."""
+
+    name: str  # as it was written
+    canonical: str
+    value: Any
+    where: str  # for errors: the line of a file, else nothing
+
+
+def read_values(config: ConfigSource, options: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Collect, check and complete the options.
+
+    Returns:
+        The value of every option by its dotted name, and the names of those that the user set.
+
+    Raises:
+        ConfigError: an option is unknown, malformed, missing, given twice, or of a feature still to come.
+        TypeError: `config` is not something to read options from.
+    """
+    given = [*_from_source(config), *_from_mapping(options, keyword=True)]
+    values = _resolve(given)
+    explicit = frozenset(values)
+    for key in KEYS.values():
+        if key.name in values:
+            continue
+        if key.default is REQUIRED:
+            raise ConfigError(f"{key.name} is required; allowed: {key.check.allowed}", key.name)
+        values[key.name] = key.default
+    return values, explicit
+
+
+def _from_source(config: ConfigSource) -> Iterator[_Given]:
+    if config is None:
+        return iter(())
+    if isinstance(config, Mapping):
+        return _from_mapping(config, keyword=False)
+    if isinstance(config, str | os.PathLike):
+        return _from_file(os.fspath(config))
+    raise TypeError(
+        f"config must be a mapping or the path of a properties file, not {type(config).__name__}"
+        f"{addresses_hint(config)}"
+    )
+
+
+def addresses_hint(config: object) -> str:
+    """The way out for who gave addresses of brokers in place of a configuration; "" for all else."""
+    addresses = config.split(",") if isinstance(config, str) else config
+    if not isinstance(addresses, list | tuple) or not addresses:
+        return ""
+    try:
+        for address in addresses:
+            parse_address(address.strip())
+    except (AttributeError, ValueError):
+        return ""
+    return f"; for the addresses of brokers write bootstrap_servers={config!r}"
+
+
+def _from_mapping(options: Mapping[str, Any], *, keyword: bool) -> Iterator[_Given]:
+    for name, value in options.items():
+        yield _Given(name, canonical_name(name, keyword=keyword), value, "")
+
+
+def _from_file(path: str) -> Iterator[_Given]:
+    try:
+        with open(
+            path, encoding="utf-8-sig", newline=""
+        ) as file:  # an editor's byte order mark is no part of a name
+            text = file.read()
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one
+        raise ConfigError(
+            f"cannot read the properties file {path!r}: {error}{addresses_hint(path)}"
+        ) from error
+    for prop in parse_properties(text, repr(path)):
+        where = f" (line {prop.line} of {path!r})"
+        try:
+            canonical = canonical_name(prop.name, keyword=False)
+        except ConfigError as error:
+            raise ConfigError(f"{error}{where}", error.option) from None
+        yield _Given(prop.name, canonical, prop.value, where)
+
+
+def _resolve(given: list[_Given]) -> dict[str, Any]:
+    """Parse each option, and put aliases in the place of what they mean today."""
+    values: dict[str, Any] = {}
+    first: dict[str, _Given] = {}
+    fallback: dict[str, Any] = {}
+    for option in given:
+        try:
+            name, value = _parse(option)
+        except ConfigError as error:
+            raise ConfigError(f"{error}{option.where}", error.option) from None
+        if value is None:
+            continue  # None is how code says "not set" where None is allowed
+        if option.canonical == BLOCK_ON_BUFFER_FULL.name and value == 0:
+            # Old clients let the other two options say how long to wait when this one was false.
+            fallback[name] = value
+            continue
+        if name in values and not _same(values[name], value):
+            raise _contradiction(name, first[name], option)
+        if name not in values:
+            values[name], first[name] = value, option
+    return fallback | values
+
+
+def _parse(option: _Given) -> tuple[str, Any]:
+    if option.canonical in SECURITY_NAMES:
+        if option.value is not None:
+            raise ConfigError(
+                f"{option.name} is not supported yet: TLS and SASL come with a later release; leave it out",
+                option.canonical,
+            )
+        return option.canonical, None
+    if option.canonical in ALIASES:
+        return _parse_alias(option)
+    key = KEYS[option.canonical]
+    value = key.parse(option.value)
+    if key.name == "partitioner.class" and isinstance(value, str):
+        refuse_partitioner(value)
+    if key.not_yet is not None and value != key.default:
+        raise ConfigError(
+            f"{option.name}={key.show(option.value)} is not supported yet: {key.not_yet} will come with a later "
+            "release; leave it out",
+            key.name,
+        )
+    return key.name, value
+
+
+def _parse_alias(option: _Given) -> tuple[str, Any]:
+    target = KEYS[ALIASES[option.canonical]]
+    try:
+        if option.canonical == BLOCK_ON_BUFFER_FULL.name:
+            value = BLOCK_FOR_EVER_MS if BLOCK_ON_BUFFER_FULL.parse(option.value) else 0
+        else:
+            value = target.parse(option.value)
+    except ConfigError as error:
+        raise ConfigError(f"{option.name}: {error}", option.canonical) from None
+    _logger.warning("the option %s is deprecated%s; use %s=%s", option.name, option.where, target.name, value)
+    return target.name, value
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)
+
+
+def _contradiction(name: str, first: _Given, second: _Given) -> ConfigError:
+    key = KEYS[name]
+    return ConfigError(
+        f"{name} is given twice with different values: "
+        f"{first.name}={key.show(first.value)}{first.where} and {second.name}={key.show(second.value)}{second.where}",
+        name,
+    )

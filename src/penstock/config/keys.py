@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a producer: one table, from which values are checked, defaults are taken and documentation is made.
+
+Names, kinds and defaults are those of the Java client, so that a configuration can be carried over; the defaults that
+differ belong to features that are still to come (see `not_yet`).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from penstock.config.kinds import (
+    INT_MAX,
+    REQUIRED,
+    Addresses,
+    Between,
+    ConfigKey,
+    Distinct,
+    Kind,
+    OneOf,
+    Partitioners,
+    Sendable,
+)
+
+_BOOL, _INT, _LONG, _STRING, _LIST, _CLASS, _CLASSES = (
+    Kind.BOOL, Kind.INT, Kind.LONG, Kind.STRING, Kind.LIST, Kind.CLASS, Kind.CLASSES,
+)  # fmt: skip
+_NOT_NEGATIVE = Between(0)
+
+_HIGH = (
+    ConfigKey(
+        "bootstrap.servers", _LIST, REQUIRED, "high",
+        "Brokers to ask first. One that answers is enough, since it names all the others; two or three cover for a "
+        "broker that is down when the program starts.",
+        Addresses(),
+    ),
+    ConfigKey(
+        "key.serializer", _CLASS, None, "high",
+        "Turns keys into bytes: a serializer, a function of one argument, or the name of one. Without it keys are "
+        "bytes already.",
+    ),
+    ConfigKey(
+        "value.serializer", _CLASS, None, "high",
+        "Turns values into bytes: a serializer, a function of one argument, or the name of one. Without it values "
+        "are bytes already.",
+    ),
+    ConfigKey(
+        "acks", _STRING, "all", "high",
+        "Who must have a batch before it counts as delivered: all in-sync replicas (all, or -1), the leader alone "
+        "(1), or nobody (0: sent is delivered, offsets are not known, nothing is retried).",
+        OneOf(("all", "-1", "0", "1")),
+    ),
+    ConfigKey(
+        "retries", _INT, INT_MAX, "high",
+        "How often a batch may be sent again after a passing error. delivery.timeout.ms is the better limit.",
+        Between(0, INT_MAX),
+    ),
+    ConfigKey(
+        "buffer.memory", _LONG, 33_554_432, "high",
+        "Bytes of memory for records that are not yet acknowledged. When it is used up, send() waits up to "
+        "max.block.ms.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "compression.type", _STRING, "none", "high",
+        "Codec for whole batches; larger batches compress better.",
+        OneOf(("none", "gzip", "snappy", "lz4", "zstd")),
+    ),
+)  # fmt: skip
+
+_MEDIUM = (
+    ConfigKey(
+        "batch.size", _INT, 16_384, "medium",
+        "Bytes of one partition's records that are sent together, at most. A larger record gets a batch of its own. "
+        "0 is treated as 1: every record by itself.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "linger.ms", _LONG, 5, "medium",
+        "How long a batch that is not full waits for more records.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "delivery.timeout.ms", _INT, 120_000, "medium",
+        "Time from the first record of a batch to its outcome, retries included. Must be at least linger.ms + "
+        "request.timeout.ms; when it is not set, it is raised to that sum.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "request.timeout.ms", _INT, 30_000, "medium",
+        "How long to wait for the answer to one request. Brokers are told the same time for the replication.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "max.block.ms", _LONG, 60_000, "medium",
+        "How long send() may wait for metadata and memory together, and other calls for their answer. Commands of "
+        "penstock wait as long for the cluster's first answer where it is set, else 8 seconds. For a topic that does "
+        "not exist they never wait longer than that, nor does the driver of a Spark sink.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "max.request.size", _INT, 1_048_576, "medium",
+        "Bytes of one request to a broker, at most, and therefore of one record before compression. Brokers have a "
+        "limit of their own.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "client.id", _STRING, None, "medium",
+        "Name of this producer in the brokers' logs, quotas and metrics. Without it producer-1, producer-2 and so on, "
+        "in the order in which the process makes them.",
+        Sendable(may_be_empty=True),
+    ),
+    ConfigKey(
+        "client.dns.lookup", _STRING, "use_all_dns_ips", "medium",
+        "Whether to try all addresses of a name in turn, or to replace each bootstrap name by the canonical names "
+        "behind it.",
+        OneOf(("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
+    ),
+    ConfigKey(
+        "connections.max.idle.ms", _LONG, 540_000, "medium",
+        "Connections unused for so long are closed; a negative number keeps them.",
+    ),
+    ConfigKey(
+        "partitioner.class", _CLASS, None, "medium",
+        "Chooses partitions: a partitioner, or the name of one. Without it records with a key go where its hash says, "
+        "others to one partition after another, a batch at a time.",
+        Partitioners(),
+    ),
+    ConfigKey(
+        "partitioner.ignore.keys", _BOOL, False, "medium",
+        "Treat all records as if they had no key when choosing partitions.",
+    ),
+    ConfigKey(
+        "send.buffer.bytes", _INT, -1, "medium",
+        "Size of a socket's send buffer (SO_SNDBUF); -1 leaves it to the system, which lets it grow with what is sent. "
+        "The Java client's default is 131072: less than a request of large batches, which then goes out in pieces.",
+        Between(-1),
+    ),
+    ConfigKey(
+        "receive.buffer.bytes", _INT, 32_768, "medium",
+        "Size of a socket's receive buffer (SO_RCVBUF); -1 leaves the system's value.",
+        Between(-1),
+    ),
+    ConfigKey(
+        "security.protocol", _STRING, "PLAINTEXT", "medium",
+        "How to talk to brokers.",
+        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), any_case=True),
+        not_yet="TLS and SASL",
+    ),
+)  # fmt: skip
+
+_LOW_SENDING = (
+    ConfigKey(
+        "max.in.flight.requests.per.connection", _INT, 5, "low",
+        "Requests to one broker that may wait for their answer. Without idempotence a retry can change the order of "
+        "batches unless this is 1.",
+        Between(1),
+    ),
+    ConfigKey(
+        "compression.gzip.level", _INT, -1, "low",
+        "Level of gzip; -1 is the library's own choice.",
+        Between(1, 9, also=-1),
+    ),
+    ConfigKey("compression.lz4.level", _INT, 9, "low", "Level of lz4.", Between(1, 17)),
+    ConfigKey("compression.zstd.level", _INT, 3, "low", "Level of zstd.", Between(-131_072, 22)),
+    ConfigKey(
+        "interceptor.classes", _CLASSES, (), "low",
+        "Interceptors in the order in which they see records: objects, or names of classes.",
+        Distinct(),
+    ),
+    ConfigKey(
+        "partitioner.adaptive.partitioning.enable", _BOOL, True, "low",
+        "Give more records without a key to partitions of brokers that are faster. A partitioner of your own turns "
+        "this off.",
+    ),
+    ConfigKey(
+        "partitioner.availability.timeout.ms", _LONG, 0, "low",
+        "Leave out partitions of a broker that has taken nothing for so long; 0 never does.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "partitioner.rack.aware", _BOOL, False, "low",
+        "Prefer partitions whose leader is in the rack named by client.rack, for records without a key.",
+    ),
+    ConfigKey("client.rack", _STRING, "", "low", "The rack, or availability zone, in which this producer runs."),
+    ConfigKey(
+        "retry.backoff.ms", _LONG, 100, "low",
+        "Wait before a batch or a metadata request is tried again; doubles with each failure.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "retry.backoff.max.ms", _LONG, 1000, "low",
+        "The longest such wait. With retry.backoff.ms at or above it, the wait is always this long.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "buffer.memory.allocation.strategy", _STRING, "full", "low",
+        "Whether a batch takes its memory whole or piece by piece.",
+        OneOf(("full", "incremental"), any_case=True),
+        not_yet="incremental allocation",
+    ),
+)  # fmt: skip
+
+_LOW_CLUSTER = (
+    ConfigKey(
+        "bootstrap.resolve.timeout.ms", _LONG, 0, "low",
+        "How long bootstrap names may stay unresolvable. 0 resolves them once, when the producer is made, which fails "
+        "if none can be resolved. Otherwise they are looked up in the background, every retry.backoff.ms; when the "
+        "time is over every call that needs metadata fails.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "metadata.max.age.ms", _LONG, 300_000, "low",
+        "Ask for metadata again after this time, even if nothing seems to have changed.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "metadata.max.idle.ms", _LONG, 300_000, "low",
+        "Forget a topic to which nothing was sent for so long: its metadata, queues and metrics.",
+        Between(5000),
+    ),
+    ConfigKey(
+        "metadata.recovery.strategy", _STRING, "rebootstrap", "low",
+        "What to do when no known broker can be reached: start again from bootstrap.servers, or keep trying.",
+        OneOf(("none", "rebootstrap"), any_case=True),
+    ),
+    ConfigKey(
+        "metadata.recovery.rebootstrap.trigger.ms", _LONG, 300_000, "low",
+        "Start again from bootstrap.servers when metadata could not be had for so long.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "metadata.cluster.check.enable", _BOOL, True, "low",
+        "Let a broker refuse a connection that was meant for another cluster or broker; the producer then starts again "
+        "from bootstrap.servers. Takes effect with brokers that support ApiVersions 5.",
+    ),
+    ConfigKey(
+        "reconnect.backoff.ms", _LONG, 50, "low",
+        "Wait before the next attempt to reach a broker; doubles with each failure.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "reconnect.backoff.max.ms", _LONG, 1000, "low",
+        "The longest such wait. When only reconnect.backoff.ms is set, the wait does not grow.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "socket.connection.setup.timeout.ms", _LONG, 10_000, "low",
+        "How long one attempt to connect may take; doubles with each failure.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "socket.connection.setup.timeout.max.ms", _LONG, 30_000, "low",
+        "The longest such time.",
+        _NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "metrics.num.samples", _INT, 2, "low",
+        "How many windows a rate or average looks back on.",
+        Between(1),
+    ),
+    ConfigKey("metrics.sample.window.ms", _LONG, 30_000, "low", "Length of one such window.", _NOT_NEGATIVE),
+    ConfigKey(
+        "metrics.recording.level", _STRING, "INFO", "low",
+        "How much is measured. Accepted for the sake of configurations that have it: all metrics are always recorded.",
+        OneOf(("INFO", "DEBUG", "TRACE")),
+    ),
+)  # fmt: skip
+
+_LOW_LATER = (
+    ConfigKey(
+        "enable.idempotence", _BOOL, True, "low",
+        "Number batches, so that a retry can neither write one twice nor change their order. Needs acks=all, retries "
+        "and at most five requests in flight.",
+    ),
+    ConfigKey(
+        "transactional.id", _STRING, None, "low",
+        "Identity under which transactions outlive the process; setting it makes the producer transactional.",
+        Sendable(may_be_empty=False),
+    ),
+    ConfigKey(
+        "transaction.timeout.ms", _INT, 60_000, "low",
+        "Age at which brokers abort an open transaction.",
+        Between(1),
+    ),
+    ConfigKey(
+        "transaction.two.phase.commit.enable", _BOOL, False, "low",
+        "Take part in a distributed transaction, which brokers then never abort by themselves.",
+        not_yet="two-phase commit",
+    ),
+    ConfigKey(
+        "enable.metrics.push", _BOOL, False, "low",
+        "Send the metrics to which the cluster subscribes.",
+        not_yet="pushing metrics to brokers",
+    ),
+    ConfigKey(
+        "metric.reporters", _LIST, (), "low",
+        "Where metrics are reported to.",
+        Distinct(),
+        not_yet="metric reporters (metrics() gives the numbers)",
+    ),
+    ConfigKey(
+        "config.providers", _LIST, (), "low",
+        "Sources of configuration values.",
+        Distinct(),
+        not_yet="configuration providers",
+    ),
+    ConfigKey(
+        "security.providers", _STRING, None, "low",
+        "Sources of security algorithms.",
+        not_yet="security providers",
+    ),
+)  # fmt: skip
+
+KEYS: Final = MappingProxyType(
+    {key.name: key for key in (*_HIGH, *_MEDIUM, *_LOW_SENDING, *_LOW_CLUSTER, *_LOW_LATER)}
+)

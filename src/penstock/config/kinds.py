@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an option is: its kind of value, what is allowed, and how a user's value becomes ours.
+
+Values come from Python code, from properties files and from Spark, so each kind accepts its own Python type and the
+text that Java's client would accept. Whatever is wrong is a ConfigError that names the option, the value and what is
+allowed; a secret is never shown.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from penstock._arguments import why_not_sendable
+from penstock.errors import ConfigError
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+Importance = Literal["high", "medium", "low"]
+
+
+class Kind(enum.Enum):
+    """The kinds of values, in Kafka's words."""
+
+    BOOL = "bool"
+    INT = "int"
+    LONG = "long"
+    STRING = "string"
+    LIST = "list"
+    CLASS = "class"
+    CLASSES = "list of classes"
+    PASSWORD = "password"  # noqa: S105  # the word, not one of them
+
+
+class Required(enum.Enum):
+    """The default of an option that has none."""
+
+    REQUIRED = "required"
+
+
+REQUIRED: Final = Required.REQUIRED
+
+
+class Password:
+    """A secret, which does not show itself in a repr, a log or an error."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash((Password, self.value))
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+
+class Check(Protocol):
+    """What values an option allows, beyond their kind."""
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words for errors and documentation; "" when there is nothing to say."""
+
+    def accept(self, value: Any) -> Any:
+        """Give the value in its normal form.
+
+        Raises:
+            ValueError: it is not allowed.
+        """
+
+
+class Anything:
+    """Whatever the kind allows."""
+
+    @property
+    def allowed(self) -> str:
+        """Nothing to say."""
+        return ""
+
+    def accept(self, value: Any) -> Any:
+        """Take all."""
+        return value
+
+
+class Sendable:
+    """Any text that a request can carry; an empty one, if that is allowed."""
+
+    def __init__(self, *, may_be_empty: bool) -> None:
+        self._may_be_empty = may_be_empty
+
+    @property
+    def allowed(self) -> str:
+        """In words."""
+        size = "at most 32767 bytes of UTF-8"
+        return size if self._may_be_empty else f"not empty, {size}"
+
+    def accept(self, value: str) -> str:
+        """Take what can be encoded."""
+        if why_not_sendable(value) is not None or not (value.strip() or self._may_be_empty):
+            raise ValueError
+        return value
+
+
+class Between(NamedTuple):
+    """Numbers in a closed range, and perhaps one more that stands for something."""
+
+    low: int
+    high: int | None = None
+    also: int | None = None
+
+    @property
+    def allowed(self) -> str:
+        """The range."""
+        text = f"{self.low} or more" if self.high is None else f"{self.low} to {self.high}"
+        return text if self.also is None else f"{text}, or {self.also}"
+
+    def accept(self, value: int) -> int:
+        """Take what is in the range."""
+        if value == self.also or (value >= self.low and (self.high is None or value <= self.high)):
+            return value
+        raise ValueError
+
+
+class OneOf(NamedTuple):
+    """Words of a list; with `any_case`, in whatever case they are written."""
+
+    choices: tuple[str, ...]
+    any_case: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """The words."""
+        return ", ".join(self.choices) + (" (in any case)" if self.any_case else "")
+
+    def accept(self, value: str) -> str:
+        """Take a word of the list, as the list writes it."""
+        for choice in self.choices:
+            if value == choice or (self.any_case and value.lower() == choice.lower()):
+                return choice
+        raise ValueError
+
+
+class Distinct:
+    """Lists without duplicates."""
+
+    @property
+    def allowed(self) -> str:
+        """Says so."""
+        return "a list without duplicates"
+
+    def accept(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Take a list of which no two entries are the same."""
+        if any(one is other or one == other for at, one in enumerate(value) for other in value[:at]):
+            raise ValueError
+        return value
+
+
+class Addresses:
+    """Non-empty lists of host:port without duplicates."""
+
+    @property
+    def allowed(self) -> str:
+        """The form of an address."""
+        return "one or more different host:port, with IPv6 addresses as [address]:port"
+
+    def accept(self, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Take a list of which every entry is an address."""
+        if not value:
+            raise ValueError
+        for address in value:
+            parse_address(address)
+        return tuple(Distinct().accept(value))
+
+
+class Partitioners:
+    """Partitioners, where the name of Java's former default means the built-in way."""
+
+    @property
+    def allowed(self) -> str:
+        """Nothing to say."""
+        return ""
+
+    def accept(self, value: Any) -> Any:
+        """Take all; None for what is built in."""
+        return None if value == "org.apache.kafka.clients.producer.internals.DefaultPartitioner" else value
+
+
+# A listener's name before the address ("PLAINTEXT://") is harmless, and is found in files copied from a broker.
+_ADDRESS = re.compile(
+    r"(?:[0-9A-Za-z_.-]+://)?(?:\[([0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.-]+)?)\]|([^\s:/\[\]]+)):([0-9]{1,5})"
+)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split host:port.
+
+    Raises:
+        ValueError: it is no such thing.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 1 <= int(match.group(3)) <= 65535:
+        raise ValueError(f"not an address of the form host:port: {address!r}")
+    return match.group(1) or match.group(2), int(match.group(3))
+
+
+class ConfigKey(NamedTuple):
+    """One option.
+
+    Attributes:
+        name: Kafka's dotted name.
+        kind: what its values are.
+        default: the value when it is not set; REQUIRED when it must be. None as the default means that None is allowed.
+        importance: how likely one is to touch it.
+        doc: what it does.
+        check: what is allowed.
+        not_yet: when the feature is still to come, what it is; then only the default is accepted.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    importance: Importance
+    doc: str
+    check: Check = Anything()
+    not_yet: str | None = None
+
+    @property
+    def snake_name(self) -> str:
+        """The same name as a keyword."""
+        return self.name.replace(".", "_")
+
+    @property
+    def field_name(self) -> str:
+        """The attribute of ProducerConfig, and the keyword the documentation shows."""
+        return _FIELD_NAMES.get(self.name, self.snake_name)
+
+    def parse(self, value: Any) -> Any:
+        """Turn a user's value into ours.
+
+        Raises:
+            ConfigError: wrong type, or not allowed.
+        """
+        if value is None:
+            if self.default is None:
+                return None
+            if isinstance(self.check, OneOf) and "none" in self.check.choices:
+                raise ConfigError(
+                    f"{self.name} must not be None; write 'none', or leave it out for the default "
+                    f"({self.default})",
+                    self.name,
+                )
+            raise ConfigError(f"{self.name} must not be None; leave it out for the default", self.name)
+        if isinstance(self.check, OneOf) and isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)  # acks=1 is what anyone would write
+        parsed = _PARSERS[self.kind](self, value)
+        try:
+            return self.check.accept(parsed)
+        except ValueError:
+            raise ConfigError(
+                f"{self.name}={self.show(value)} is not allowed; allowed: {self.check.allowed}", self.name
+            ) from None
+
+    def show(self, value: Any) -> str:
+        """The value as an error or a log may show it."""
+        return "[hidden]" if self.kind is Kind.PASSWORD else repr(value)
+
+    def wrong_type(self, value: Any, expected: str) -> ConfigError:
+        """The error for a value of another kind."""
+        return ConfigError(
+            f"{self.name} must be {expected}, not {self.show(value)} ({type(value).__name__})", self.name
+        )
+
+
+# Where Python's object is not well named by the Java option that holds a class name.
+_FIELD_NAMES = {"partitioner.class": "partitioner", "interceptor.classes": "interceptors"}
+
+_BOOL_WORDS = {"true": True, "false": False}
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+def _parse_bool(key: ConfigKey, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = _BOOL_WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+    if word is None:
+        raise key.wrong_type(value, "true or false")
+    return word
+
+
+def _parse_number(key: ConfigKey, value: Any) -> int:
+    top = INT_MAX if key.kind is Kind.INT else LONG_MAX
+    if isinstance(value, str):
+        text = value.strip()
+        # The length is bounded because int() itself refuses very long digits, with another error.
+        if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 100:
+            raise key.wrong_type(value, "a whole number")
+        number = int(text)
+    else:
+        try:
+            number = operator.index(value)  # also numpy's integers, but no float
+        except TypeError:
+            raise key.wrong_type(value, "a whole number") from None
+        if isinstance(value, bool):
+            raise key.wrong_type(value, "a whole number")
+    if not -top - 1 <= number <= top:
+        raise ConfigError(f"{key.name}={value!r} is not allowed; allowed: {-top - 1} to {top}", key.name)
+    return number
+
+
+def _parse_string(key: ConfigKey, value: Any) -> str:
+    if not isinstance(value, str):
+        raise key.wrong_type(value, "a string")
+    return value.strip()
+
+
+def _parse_password(key: ConfigKey, value: Any) -> Password:
+    if isinstance(value, Password):
+        return value
+    if not isinstance(value, str):
+        raise key.wrong_type(value, "a string")
+    return Password(value)
+
+
+def _parse_list(key: ConfigKey, value: Any) -> tuple[str, ...]:
+    items = _parse_classes(key, value)
+    if not all(isinstance(item, str) for item in items):
+        raise key.wrong_type(value, "a list of strings")
+    return items
+
+
+def _parse_class(key: ConfigKey, value: Any) -> Any:
+    """Leave it to the loading of plug-ins; only a text is tidied here."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text:
+        raise ConfigError(f"{key.name} must not be empty; leave it out for the default", key.name)
+    return text
+
+
+def _parse_classes(key: ConfigKey, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        items: Sequence[Any] = value.split(",") if value.strip() else ()
+    elif isinstance(value, list | tuple):
+        items = value
+    else:
+        raise key.wrong_type(value, "a list, or a string with commas")
+    tidy = tuple(item.strip() if isinstance(item, str) else item for item in items)
+    if "" in tidy or None in tidy:
+        raise ConfigError(f"{key.name}={key.show(value)} has an empty entry", key.name)
+    return tidy
+
+
+_PARSERS = {
+    Kind.BOOL: _parse_bool,
+    Kind.INT: _parse_number,
+    Kind.LONG: _parse_number,
+    Kind.STRING: _parse_string,
+    Kind.LIST: _parse_list,
+    Kind.CLASS: _parse_class,
+    Kind.CLASSES: _parse_classes,
+    Kind.PASSWORD: _parse_password,
+}

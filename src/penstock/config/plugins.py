@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects named in the configuration: serializers, the partitioner and interceptors.
+
+Rules:
+1. An object is taken as it is. A class, or a name, is made into an object here.
+2. What is made here is told the configuration through `configure(config)`, if it has that method.
+3. When one cannot be made, those made before it are closed, and the whole construction fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from penstock.errors import ConfigError
+from penstock.serializers import BytesSerializer, Serializer, as_serializer
+
+_logger = logging.getLogger(__name__)
+
+_JAVA_PREFIX = "org.apache.kafka."
+_JAVA_SERIALIZERS = "org.apache.kafka.common.serialization."
+# What configurations carried over from the Java client name, and what does the same here.
+_JAVA_NAMES: Mapping[str, str] = {
+    f"{_JAVA_SERIALIZERS}ByteArraySerializer": "penstock.serializers:BytesSerializer",
+    f"{_JAVA_SERIALIZERS}ByteBufferSerializer": "penstock.serializers:BytesSerializer",
+    f"{_JAVA_SERIALIZERS}BytesSerializer": "penstock.serializers:BytesSerializer",
+    f"{_JAVA_SERIALIZERS}DoubleSerializer": "penstock.serializers:Float64Serializer",
+    f"{_JAVA_SERIALIZERS}FloatSerializer": "penstock.serializers:Float32Serializer",
+    f"{_JAVA_SERIALIZERS}IntegerSerializer": "penstock.serializers:Int32Serializer",
+    f"{_JAVA_SERIALIZERS}LongSerializer": "penstock.serializers:Int64Serializer",
+    f"{_JAVA_SERIALIZERS}ShortSerializer": "penstock.serializers:Int16Serializer",
+    f"{_JAVA_SERIALIZERS}StringSerializer": "penstock.serializers:StringSerializer",
+    f"{_JAVA_SERIALIZERS}UUIDSerializer": "penstock.serializers:UUIDSerializer",
+    f"{_JAVA_SERIALIZERS}VoidSerializer": "penstock.serializers:VoidSerializer",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "penstock.partitioners:RoundRobinPartitioner",
+}
+
+
+class Plugins(NamedTuple):
+    """The objects of one producer."""
+
+    key_serializer: Serializer
+    value_serializer: Serializer
+    partitioner: Any | None
+    interceptors: tuple[Any, ...]
+
+    def close(self) -> None:
+        """Close all, the last made first, also when closing one fails."""
+        for plugin in (
+            *reversed(self.interceptors),
+            self.partitioner,
+            self.value_serializer,
+            self.key_serializer,
+        ):
+            close_quietly(plugin)
+
+
+def load_plugins(values: Mapping[str, Any], settings: dict[str, Any]) -> Plugins:
+    """Make the objects that the configuration names.
+
+    Args:
+        values: the options that name or hold them, by dotted name.
+        settings: what `configure` is told; each object gets a copy.
+
+    Raises:
+        ConfigError: one cannot be found or made, or is not of the right sort; all made before are closed.
+    """
+    with contextlib.ExitStack() as made:
+        loader = _Loader(settings, made)
+        plugins = Plugins(
+            key_serializer=loader.load_serializer("key.serializer", values["key.serializer"]),
+            value_serializer=loader.load_serializer("value.serializer", values["value.serializer"]),
+            partitioner=loader.load("partitioner.class", values["partitioner.class"], _as_partitioner),
+            interceptors=tuple(
+                loader.load("interceptor.classes", interceptor, _as_interceptor)
+                for interceptor in values["interceptor.classes"]
+            ),
+        )
+        made.pop_all()  # nothing failed: they stay open
+    return plugins
+
+
+def close_quietly(plugin: Any) -> None:
+    """Close an object that may have nothing to close; an error is logged, since nobody could act on it."""
+    close = getattr(plugin, "close", None)
+    if close is None:
+        return
+    try:
+        close()
+    except Exception:
+        _logger.exception("closing %s failed", type(plugin).__qualname__)
+
+
+class _Loader:
+    """Makes objects one by one, and remembers how to close those it made."""
+
+    def __init__(self, settings: dict[str, Any], made: contextlib.ExitStack) -> None:
+        self._settings = settings
+        self._made = made
+
+    def load_serializer(self, option: str, value: Any) -> Serializer:
+        """Give the serializer for the value of an option; for None the default one."""
+        serializer: Serializer | None = self.load(option, value, as_serializer)
+        return BytesSerializer() if serializer is None else serializer
+
+    def load(self, option: str, value: Any, adapt: Callable[[Any, str], Any]) -> Any:
+        """Give the object for one value of an option; None for None."""
+        try:
+            found = _find(value) if isinstance(value, str) else value
+            if found is None:
+                return None
+            return adapt(self._make(found) if isinstance(found, type) else found, option)
+        except Exception as error:
+            shown = getattr(value, "__qualname__", None) or repr(value)
+            detail = str(error) or type(error).__name__
+            raise ConfigError(
+                f"Failed to construct the producer: {option}: {shown}: {detail}", option
+            ) from error
+
+    def _make(self, cls: type) -> Any:
+        plugin = cls()
+        self._made.callback(close_quietly, plugin)
+        configure = getattr(plugin, "configure", None)
+        if configure is not None:
+            configure(dict(self._settings))
+        return plugin
+
+
+def _find(name: str) -> Any:
+    """Import what a name stands for."""
+    if name.startswith(_JAVA_PREFIX):
+        if name not in _JAVA_NAMES:
+            raise ConfigError(
+                "this Java class has no counterpart here; name a Python one as 'module:attribute'"
+            )
+        return _find(_JAVA_NAMES[name])
+    module_name, colon, path = name.partition(":")
+    if not (module_name and colon and path):
+        raise ConfigError("the name must have the form 'module:attribute'")
+    found: Any = importlib.import_module(module_name)
+    for attribute in path.split("."):
+        found = getattr(found, attribute)
+    return found
+
+
+def _as_partitioner(plugin: Any, option: str) -> Any:
+    if not callable(getattr(plugin, "partition", None)):
+        raise TypeError(f"{option} must have a method partition(); {type(plugin).__name__} has none")
+    return plugin
+
+
+def _as_interceptor(plugin: Any, option: str) -> Any:
+    for method in ("on_send", "on_acknowledgement"):
+        if not callable(getattr(plugin, method, None)):
+            raise TypeError(
+                f"an entry of {option} must have a method {method}(); {type(plugin).__name__} has none"
+            )
+    return plugin

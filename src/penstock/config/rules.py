@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules between options: what must fit together, and what one option means for another.
+
+Each rule is a function of plain values, so that it can be tested as a table. `apply_rules` runs them in order on the
+values of one producer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
+
+from penstock.config.kinds import INT_MAX
+from penstock.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+
+ACKS_ALL = -1
+# Brokers remember the last five batches of an idempotent producer; with more in flight a retry could not be told
+# from a new batch.
+MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
+
+
+class Idempotence(NamedTuple):
+    """Whether a producer is idempotent, and why not if that is a surprise."""
+
+    enabled: bool
+    why_disabled: str | None = None
+
+
+def resolve_idempotence(
+    *, enabled: bool, explicit: bool, acks: int, retries: int, max_in_flight: int, transactional: bool = False
+) -> Idempotence:
+    """Decide whether the producer is idempotent.
+
+    Args:
+        enabled: the value of enable.idempotence, set or defaulted.
+        explicit: whether the user set it. A default gives way to acks and retries; what the user set does not.
+        acks: -1, 0 or 1.
+        retries: the value of that option.
+        max_in_flight: the value of max.in.flight.requests.per.connection. It is checked against the default, too, and
+            before the default gives way: a user who raises it must say that idempotence is not wanted.
+        transactional: whether a transactional.id is set, which needs idempotence.
+
+    Raises:
+        ConfigError: the options contradict each other.
+    """
+    why_disabled = None
+    if enabled:
+        obstacles = ["retries is 0"] * (retries == 0) + [f"acks is {acks}, not all"] * (acks != ACKS_ALL)
+        if obstacles:
+            why_disabled = " and ".join(obstacles)
+            if explicit:
+                raise ConfigError(f"enable.idempotence=true is not possible: {why_disabled}")
+        if max_in_flight > MAX_IN_FLIGHT_WITH_IDEMPOTENCE:
+            raise ConfigError(
+                f"max.in.flight.requests.per.connection={max_in_flight} is not possible with idempotence, which allows "
+                f"{MAX_IN_FLIGHT_WITH_IDEMPOTENCE}; lower it, or set enable.idempotence=false"
+            )
+    decision = Idempotence(enabled and why_disabled is None, why_disabled)
+    if transactional and not decision.enabled:
+        raise ConfigError(
+            f"transactional.id needs idempotence, but {why_disabled or 'enable.idempotence is false'}"
+        )
+    return decision
+
+
+def resolve_delivery_timeout(*, delivery_ms: int, explicit: bool, linger_ms: int, request_ms: int) -> int:
+    """Make sure that a batch may linger and one request may time out before the batch itself does.
+
+    Raises:
+        ConfigError: the user set a delivery.timeout.ms that is too short.
+    """
+    needed = min(linger_ms + request_ms, INT_MAX)
+    if delivery_ms >= needed:
+        return delivery_ms
+    if explicit:
+        raise ConfigError(
+            f"delivery.timeout.ms={delivery_ms} is too short: it must be at least linger.ms + request.timeout.ms "
+            f"= {needed}",
+            "delivery.timeout.ms",
+        )
+    return needed
+
+
+def apply_rules(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
+    """Bring checked values, by dotted name, into their final form.
+
+    Raises:
+        ConfigError: options that contradict each other.
+    """
+    values["acks"] = ACKS_ALL if values["acks"] == "all" else int(values["acks"])
+    values["batch.size"] = max(1, values["batch.size"])
+    values["linger.ms"] = min(values["linger.ms"], INT_MAX)
+    _apply_delivery_timeout(values, explicit)
+    _apply_idempotence(values, explicit)
+    _apply_backoffs(values, explicit)
+    _apply_partitioner(values, explicit)
+    if values["batch.size"] > values["buffer.memory"]:
+        _logger.warning(
+            "batch.size=%d is larger than buffer.memory=%d, which is used for both", values["batch.size"],
+            values["buffer.memory"],
+        )  # fmt: skip
+        values["batch.size"] = max(1, values["buffer.memory"])
+
+
+def _apply_delivery_timeout(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
+    given = values["delivery.timeout.ms"]
+    resolved = resolve_delivery_timeout(
+        delivery_ms=given,
+        explicit="delivery.timeout.ms" in explicit,
+        linger_ms=values["linger.ms"],
+        request_ms=values["request.timeout.ms"],
+    )
+    if resolved != given:
+        _logger.warning("delivery.timeout.ms is raised to linger.ms + request.timeout.ms = %d", resolved)
+    values["delivery.timeout.ms"] = resolved
+
+
+def _apply_idempotence(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
+    decision = resolve_idempotence(
+        enabled=values["enable.idempotence"],
+        explicit="enable.idempotence" in explicit,
+        acks=values["acks"],
+        retries=values["retries"],
+        max_in_flight=values["max.in.flight.requests.per.connection"],
+        transactional=values["transactional.id"] is not None,
+    )
+    if decision.why_disabled is not None:
+        _logger.info("idempotence is turned off: %s", decision.why_disabled)
+    values["enable.idempotence"] = decision.enabled
+
+
+_BACKOFFS = (
+    ("retry.backoff.ms", "retry.backoff.max.ms"),
+    ("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
+    ("socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms"),
+)
+
+
+def _apply_backoffs(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
+    if "reconnect.backoff.ms" in explicit and "reconnect.backoff.max.ms" not in explicit:
+        # Older clients had a constant wait; who sets only this option still expects one.
+        values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
+    for base, top in _BACKOFFS:
+        if values[base] > values[top]:
+            _logger.warning(
+                "%s=%d is above %s=%d, which is used throughout", base, values[base], top, values[top]
+            )
+
+
+_BUILT_IN_PARTITIONING = (
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.ignore.keys",
+    "partitioner.rack.aware",
+)
+
+
+def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
+    if values["partitioner.class"] is not None:
+        for name in _BUILT_IN_PARTITIONING:
+            if values[name] and name in explicit:
+                _logger.warning("%s has no effect with a partitioner of your own", name)
+            values[name] = False
+    if values["partitioner.rack.aware"] and not values["client.rack"]:
+        raise ConfigError("partitioner.rack.aware=true needs client.rack, the rack of this producer")

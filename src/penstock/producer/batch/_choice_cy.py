@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ordinary choice of a partition for records without a key, and the weights it goes by. Compiled if possible.
+
+The I/O thread notes queue lengths in every turn, and a sending thread chooses once per batch or two. What racks and
+brokers that take nothing change about it is `partitioner.BuiltInPartitioner`'s.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+# In this order the type checker sees the Python classes, and so checks what others pass to `choose`.
+if not cython.compiled:
+    from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+else:
+    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.final
+@cython.cclass
+class Chance:
+    """Whole numbers by chance, at a fraction of what `Random.randrange` costs.
+
+    Args:
+        rng: the source of chance.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._random = rng.random
+
+    def randrange(self, stop: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """A number from 0 on, below `stop`.
+
+        A fraction has 53 bits: some numbers are likelier than others by one part in 2**53 / stop, which for numbers of
+        partitions and sums of queue lengths nobody can tell.
+        """
+        if stop <= 0:
+            raise ValueError(f"there is no number from 0 on that is below {stop}")
+        fraction: cython.double = self._random()
+        return cython.cast(cython.Py_ssize_t, fraction * stop)
+
+
+@cython.final
+@cython.cclass
+class LoadTable:
+    """Partitions, and running sums of their weights: the longest queue weighs 1, each batch less adds 1.
+
+    Args:
+        partitions: their numbers.
+        depths: batches that wait for each.
+    """
+
+    def __init__(self, partitions: tuple, depths: list) -> None:  # type: ignore[type-arg]
+        self.partitions = partitions
+        cumulative: list = []
+        depth: cython.Py_ssize_t
+        most: cython.Py_ssize_t = 0
+        total: cython.Py_ssize_t = 0
+        for depth in depths:
+            if depth > most:
+                most = depth
+        for depth in depths:
+            total += most + 1 - depth
+            cumulative.append(total)
+        self.cumulative = tuple(cumulative)
+
+    @staticmethod
+    def of(lengths: Sequence[tuple[int, int]]) -> LoadTable:
+        """The table for (partition, queue length) of some partitions."""
+        return LoadTable(tuple([partition for partition, _ in lengths]), [length for _, length in lengths])
+
+    def pick(self, rng: Any) -> cython.Py_ssize_t:
+        """One partition, by weight; `rng.randrange(sum of weights)` is the chance."""
+        drawn: cython.Py_ssize_t = rng.randrange(self.cumulative[len(self.cumulative) - 1])
+        low: cython.Py_ssize_t = 0
+        high: cython.Py_ssize_t = len(self.cumulative)
+        middle: cython.Py_ssize_t
+        sum_there: cython.Py_ssize_t
+        while low < high:
+            middle = (low + high) // 2
+            sum_there = self.cumulative[middle]
+            if drawn < sum_there:
+                high = middle
+            else:
+                low = middle + 1
+        return self.partitions[low]
+
+
+@cython.final
+@cython.cclass
+class TopicLoad:
+    """The load tables of a topic: of all partitions, and of those led from our rack where there are any.
+
+    Args:
+        everywhere: the former.
+        in_rack: the latter.
+        queues: the topic's, where `everywhere` is of all of them and the cluster has no part in it.
+        depths: of each queue, likewise.
+    """
+
+    def __init__(
+        self,
+        everywhere: LoadTable,
+        in_rack: LoadTable | None,
+        queues: list | None = None,  # type: ignore[type-arg]
+        depths: list | None = None,  # type: ignore[type-arg]
+    ) -> None:
+        self.everywhere = everywhere
+        self.in_rack = in_rack
+        self.queues = queues
+        self.depths = depths
+
+
+def note_depths(topic: TopicState) -> None:
+    """Take note of the lengths of all queues of a topic, any of which may be chosen. I/O thread."""
+    queues: list = topic.queues
+    depths: list = []
+    queue: PartitionQueue
+    depth: cython.Py_ssize_t
+    first: cython.Py_ssize_t = -1
+    uneven: cython.bint = False
+    for queue in queues:
+        depth = len(queue.batches)
+        if first < 0:
+            first = depth
+        elif depth != first:
+            uneven = True
+        depths.append(depth)
+    if not uneven:
+        topic.load = None
+        return
+    known: TopicLoad | None = topic.load
+    partitions: tuple
+    if known is not None and known.queues is queues:
+        if known.depths == depths:
+            return
+        partitions = known.everywhere.partitions
+    else:
+        partitions = tuple(range(len(queues)))
+    topic.load = TopicLoad(LoadTable(partitions, depths), None, queues, depths)
+
+
+@cython.cclass
+class StickyChoice:
+    """Chooses the next sticky partition.
+
+    Args:
+        rng: the source of chance.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._chance = Chance(rng)
+
+    def candidates(self, topic: str) -> list[int]:
+        """The partitions of a topic that may be chosen where lengths do not matter. Any thread."""
+        raise NotImplementedError
+
+    def choose(self, topic: TopicState) -> cython.Py_ssize_t:
+        """The partition for records without key from now on. Any thread; must not lock or wait."""
+        load: TopicLoad | None = topic.load
+        table: LoadTable
+        chosen: cython.Py_ssize_t = -1
+        if load is not None:
+            table = load.everywhere if load.in_rack is None else load.in_rack
+            chosen = table.pick(self._chance)
+        else:
+            candidates: list = self.candidates(topic.name)
+            if candidates:
+                chosen = candidates[self._chance.randrange(len(candidates))]
+        # A snapshot or load table may be older or newer than the topic's list of queues.
+        count: cython.Py_ssize_t = len(topic.queues)
+        return chosen if 0 <= chosen < count else self._chance.randrange(count)

@@ -1,0 +1,70 @@
+# C layout of queues and topics, so that the fast path reads their fields and appends without the interpreter.
+from penstock.producer.batch._delivery_cy cimport Delivery
+from penstock._short_lock_cy cimport ShortLock
+from penstock.records._batch_cy cimport BatchWriter
+
+cdef class TopicState:
+    cdef readonly str name
+    cdef readonly Py_ssize_t sticky_size
+    cdef object choose
+    cdef public list queues              # by partition; replaced whole when the topic changes
+    cdef public Py_ssize_t sticky_partition   # written under that partition's lock
+    cdef public Py_ssize_t sticky_bytes       # likewise
+    cdef public bint known
+    cdef public bint used
+    cdef public object load
+
+    cpdef switch(self)
+    cdef bint maybe_switch_locked(self) except -1
+    cdef bint count_locked(self, Py_ssize_t size, bint full) except -1
+
+cdef class Admission:
+    cdef public bint open        # see RecordAccumulator.admit
+
+cdef class PartitionQueue:
+    cdef Admission _admission
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef readonly object place  # both, as a TopicPartition
+    cdef readonly set active     # the producer's; its identity also says whose I/O thread serves this queue
+    cdef set incomplete
+    cdef public bint muted       # owned by the I/O thread
+    cdef ShortLock _lock         # guards the rest
+    cdef readonly bint closed
+    cdef readonly object batches
+    cdef BatchWriter _writer     # of the open batch, None when there is none
+    cdef object _result
+    cdef Py_ssize_t _size        # of the record appended last
+    cdef Py_ssize_t _refusal     # the writer's answer, when it took no record
+    cdef bint _news              # of the fast path's last append: the I/O thread is to hear of it
+
+    cdef _append_or_say_locked(
+        self,
+        long long timestamp,
+        bytes key,
+        bytes value,
+        headers,
+        on_delivery,
+        TopicState sticky,
+        list spares,
+        fresh,
+    )
+    cdef Delivery _append_locked(
+        self, BatchWriter writer, result, long long timestamp, bytes key, bytes value, headers
+    )
+    cdef Py_ssize_t _append_more_rows_locked(
+        self, window, Py_ssize_t first, Py_ssize_t last, Py_ssize_t budget, list spares
+    ) except? -2
+    cdef Py_ssize_t _end_chunk_locked(
+        self, Py_ssize_t refusal, Py_ssize_t taken, TopicState sticky, list spares
+    ) except? -2
+    cdef _refuse_locked(self)
+    cdef _open_locked(self, fresh)
+    cdef _shut_locked(self)
+    cdef bint maybe_shut_locked(self, TopicState sticky) except -1
+    cdef object _pop_locked(self)
+    cpdef tuple head(self)
+    cdef tuple _head_locked(self)
+    cpdef bint is_empty(self) except -1
+    cpdef bint take(self, batch) except -1
+    cdef bint _take_locked(self, batch) except -1

@@ -1,0 +1,531 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""The queue of one partition, and the state of one topic: where records become batches. Compiled if possible.
+
+The fast path of send() appends here, once per record. What runs once per batch uses the same queues through their
+methods, because only hot modules can take the lock (in compiled code it is a ShortLock).
+
+Rules:
+1. A partition lock is innermost: nothing else is locked, waited for or called back under it. A finalizer or a signal
+   handler that sends meanwhile does not wait for it, see `_locks`.
+2. The sticky fields of a topic are written only under the lock of the partition they name, and read again under it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock._locks import OwnedLock
+from penstock.errors import IllegalStateError, ProducerClosedError
+from penstock.types import TopicPartition
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery, new_delivery
+    from cython.cimports.penstock._short_lock_cy import ShortLock
+    from cython.cimports.penstock.records._batch_cy import BatchWriter
+else:
+    from penstock.producer.batch._delivery_cy import Delivery, new_delivery
+    from penstock._short_lock_cy import ShortLock
+    from penstock.records._batch_cy import BatchWriter
+
+if TYPE_CHECKING:
+    from penstock.producer.batch.batch import Batch
+
+# Why an append did not happen.
+NO_BATCH = 0  # no batch is open, or the open one was full and is closed now
+NEEDS_SEGMENT = 1  # the compressed batch may grow, if there is a segment for it
+MOVED = 2  # records without key go to another partition now
+
+_NOT_ADMITTED = "the transaction ended, by commit, abort or error, while the record was being accepted"
+
+# C variables when compiled.
+_WRITER_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
+_EMPTY_BATCH = cython.declare(cython.Py_ssize_t, 61)  # the raw size of a batch without records
+_NO_BUDGET = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+class NotAdmitted(IllegalStateError):
+    """The transaction ended while a record was on its way in; whoever sent it asks the gate for the reason."""
+
+
+class TopicForgotten(Exception):
+    """The topic was forgotten while a record was on its way in; whoever sent it looks the topic up again."""
+
+
+@cython.final
+@cython.cclass
+class Admission:
+    """Whether a producer accepts records now, as its transaction says; all its queues look at it, under their locks."""
+
+    def __init__(self) -> None:
+        self.open = True
+
+
+# The admission of queues that were forgotten: one look tells both that records are not accepted, and why.
+_FORGOTTEN = cython.declare(Admission, Admission())
+_FORGOTTEN.open = False
+
+
+@cython.final
+@cython.cclass
+class PartitionQueue:
+    """The batches of one partition that wait to be sent, oldest first; the last one may be open for records.
+
+    Args:
+        topic: the partition's topic.
+        partition: its number.
+        active: all queues that have batches; this one adds itself.
+        incomplete: all batches whose outcome is not known; a batch is added when it is queued.
+        admission: whether records are accepted; always, without it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        active: set,  # type: ignore[type-arg]
+        incomplete: set,  # type: ignore[type-arg]
+        admission: Admission | None = None,
+    ) -> None:
+        self._admission = Admission() if admission is None else admission
+        self.topic = topic
+        self.partition = partition
+        self.place = TopicPartition(topic, partition)
+        self.active = active
+        self.incomplete = incomplete
+        self.muted = False
+        self.closed = False
+        self._writer: Any = None  # of the open batch
+        self._result: Any = None
+        self.batches = deque()
+        self._lock: Any = ShortLock() if cython.compiled else OwnedLock()
+
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+        sticky: TopicState | None = None,
+        spares: list | None = None,  # type: ignore[type-arg]
+        fresh: Batch | None = None,
+    ) -> Delivery | int:
+        """Append one record; its Delivery, or why it could not be had: NO_BATCH, NEEDS_SEGMENT or MOVED.
+
+        Args:
+            sticky: the topic, when the record goes wherever records without key go now.
+            spares: segments by which a compressed batch may grow; a used one is taken out.
+            fresh: a new batch, queued when no open one has room.
+
+        Raises:
+            ProducerClosedError: the producer was closed meanwhile.
+            NotAdmitted: records are not accepted now.
+            TopicForgotten: another queue has taken the place of this one.
+        """
+        if not cython.compiled:
+            with self._lock:
+                return self._append_or_say_locked(
+                    timestamp, key, value, headers, on_delivery, sticky, spares, fresh
+                )
+        self._lock.acquire()
+        try:
+            return self._append_or_say_locked(
+                timestamp, key, value, headers, on_delivery, sticky, spares, fresh
+            )
+        finally:
+            self._lock.release()
+
+    def _append_or_say_locked(
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+        sticky: TopicState | None,
+        spares: list | None,  # type: ignore[type-arg]
+        fresh: Any,
+    ) -> Any:
+        if self.closed:
+            raise ProducerClosedError("the producer is closed")
+        if not self._admission.open:
+            self._refuse_locked()
+        if sticky is not None and sticky.sticky_partition != self.partition:
+            return MOVED
+        writer: BatchWriter | None = self._writer
+        delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
+        if delivery is None and writer is not None:
+            if self._refusal == _WRITER_NEEDS_SEGMENT:
+                if spares is None:
+                    return NEEDS_SEGMENT
+                if spares:
+                    writer.grow(spares.pop())
+                    delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
+            if delivery is None:
+                # No room, or nothing to grow by: what has been gathered goes out as it is.
+                self._shut_locked()
+        if delivery is None:
+            if sticky is not None and sticky.maybe_switch_locked():
+                return MOVED
+            if fresh is None:
+                return NO_BATCH
+            delivery = self._append_locked(fresh.writer, fresh.result, timestamp, key, value, headers)
+            self._open_locked(fresh)
+        if on_delivery is not None:
+            self._result.callbacks.append((delivery, on_delivery))
+        if sticky is not None:
+            sticky.count_locked(self._size, self._writer.is_full())
+        return delivery
+
+    def _append_locked(
+        self,
+        writer: BatchWriter | None,
+        result: Any,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+    ) -> Delivery | None:
+        if writer is None:
+            return None
+        size: cython.Py_ssize_t = writer.append(timestamp, key, value, headers)
+        if size < 0:
+            self._refusal = size
+            return None
+        self._size = size
+        key_size: cython.Py_ssize_t = -1 if key is None else len(key)
+        value_size: cython.Py_ssize_t = -1 if value is None else len(value)
+        return new_delivery(result, writer.count - 1, timestamp, key_size, value_size)
+
+    def append_rows(
+        self,
+        window: Any,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        accepted: list,  # type: ignore[type-arg]
+        sticky: TopicState | None = None,
+        spares: list | None = None,  # type: ignore[type-arg]
+        fresh: Batch | None = None,
+    ) -> tuple[int, int]:
+        """Append rows until a batch is full; how many, and why not more: as `append` says, -1 when nothing is wrong.
+
+        Args:
+            window: where the rows are: `append_to(writer, first, last, budget)` appends them, and `refusal`,
+                `payload` and `span(first, count)` tell of it.
+            first: where to start in it, and `last`, where to end.
+            accepted: gets (result, first index, count, payload, span) of what was appended, before anything can
+                interrupt.
+            sticky: as for `append`, and so are `spares` and `fresh`.
+
+        Raises:
+            ProducerClosedError: the producer was closed meanwhile.
+            NotAdmitted: records are not accepted now.
+            TopicForgotten: another queue has taken the place of this one.
+        """
+        taken: cython.Py_ssize_t
+        before: cython.Py_ssize_t = _EMPTY_BATCH
+        budget: cython.Py_ssize_t = _NO_BUDGET
+        with self._lock:
+            if self.closed:
+                raise ProducerClosedError("the producer is closed")
+            if not self._admission.open:
+                self._refuse_locked()
+            if sticky is not None:
+                if sticky.sticky_partition != self.partition:
+                    return 0, MOVED
+                budget = 2 * sticky.sticky_size - sticky.sticky_bytes
+                if budget <= 0:  # Ctrl-C came between the count and the choice that is due since
+                    sticky.switch()
+                    return 0, MOVED
+            if self._writer is not None:
+                before = self._writer.raw_size
+                taken = self._append_more_rows_locked(window, first, last, budget, spares)
+            elif sticky is not None and sticky.maybe_switch_locked():
+                return 0, MOVED
+            elif fresh is None:
+                return 0, NO_BATCH
+            else:
+                taken = window.append_to(fresh.writer, first, last, budget)
+                self._open_locked(fresh)
+            if taken:
+                index: cython.Py_ssize_t = self._writer.count - taken
+                accepted.append((self._result, index, taken, window.payload, window.span(first, taken)))
+                if window.expendable:
+                    self._result.add_expendable(index, taken)
+                if sticky is not None:
+                    sticky.count_locked(self._writer.raw_size - before, self._writer.is_full())
+            return taken, self._end_chunk_locked(window.refusal, taken, sticky, spares)
+
+    def _append_more_rows_locked(
+        self,
+        window: Any,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        budget: cython.Py_ssize_t,
+        spares: list | None,  # type: ignore[type-arg]
+    ) -> cython.Py_ssize_t:
+        """Append rows to the open batch, letting it grow when it has no room for the first of them; how many."""
+        taken: cython.Py_ssize_t = window.append_to(self._writer, first, last, budget)
+        if taken == 0 and spares and window.refusal == _WRITER_NEEDS_SEGMENT:
+            self._writer.grow(spares.pop())
+            taken = window.append_to(self._writer, first, last, budget)
+        return taken
+
+    def _end_chunk_locked(
+        self,
+        refusal: cython.Py_ssize_t,
+        taken: cython.Py_ssize_t,
+        sticky: TopicState | None,
+        spares: list | None,  # type: ignore[type-arg]
+    ) -> cython.Py_ssize_t:
+        """Why the open batch took no more rows, -1 when it refused none; shut it, if it has to go as it is."""
+        if refusal == 0:
+            return -1
+        if refusal == _WRITER_NEEDS_SEGMENT and (taken or spares is None):
+            return NEEDS_SEGMENT
+        # No room, or nothing to grow by: what has been gathered goes out as it is.
+        unused: cython.Py_ssize_t = 0
+        if refusal != _WRITER_NEEDS_SEGMENT:
+            # What a full batch cannot use counts as used, so that each partition gets one batch at a time: a request
+            # takes one of each.
+            unused = _EMPTY_BATCH + max(0, self._writer.limit - self._writer.estimated_size())
+        self._shut_locked()
+        if (
+            sticky is not None
+            and sticky.sticky_partition == self.partition
+            and sticky.count_locked(unused, True)
+        ):
+            return MOVED
+        return NO_BATCH
+
+    def _open_locked(self, fresh: Batch) -> None:
+        """Queue a new batch, once it has its first record: a failure before leaves no empty batch behind."""
+        writer: BatchWriter = fresh.writer
+        if writer.count == 0:
+            raise ValueError(f"a new batch of {self.topic}-{self.partition} has no room for its first record")
+        self.active.add(self)
+        self.batches.append(fresh)
+        fresh.queued_as = len(self.batches)
+        self.incomplete.add(fresh)
+        self._writer = writer
+        self._result = fresh.result
+
+    def _shut_locked(self) -> None:
+        """Let the open batch take no more records."""
+        self._writer = None
+        self._result = None
+
+    def maybe_shut_locked(self, sticky: TopicState | None) -> cython.bint:
+        """Close the open batch, which has just refused a record, unless it may grow.
+
+        Args:
+            sticky: the topic, when the record goes wherever records without key go.
+
+        Returns:
+            Whether the batch was closed and the record goes elsewhere now: no later one will tell that this one is
+            ready.
+        """
+        was_open: cython.bint = self._writer is not None
+        if was_open:
+            if self._refusal == _WRITER_NEEDS_SEGMENT:
+                return False
+            self._shut_locked()
+        if sticky is None or not sticky.maybe_switch_locked():
+            return False
+        return was_open and sticky.sticky_partition != self.partition
+
+    def needs_batch(self) -> bool:
+        """Whether no batch is open for records."""
+        return self._writer is None
+
+    def head(self) -> tuple[Batch | None, bool]:
+        """The oldest batch, and whether it is full or closed (later ones make it so)."""
+        if not cython.compiled:
+            with self._lock:
+                return self._head_locked()
+        self._lock.acquire()
+        try:
+            return self._head_locked()
+        finally:
+            self._lock.release()
+
+    def _head_locked(self) -> tuple[Batch | None, bool]:
+        if not self.batches:
+            return None, False
+        open_writer: BatchWriter = self._writer
+        full: cython.bint = len(self.batches) > 1 or open_writer is None or open_writer.is_full()
+        return self.batches[0], full
+
+    def depth(self) -> int:
+        """How many batches wait."""
+        return len(self.batches)
+
+    def is_empty(self) -> cython.bint:
+        """Whether no batch waits. No lock: a length is read in one step."""
+        return not self.batches
+
+    def take(self, batch: Batch) -> bool:
+        """Take the oldest batch, if it still is that one, and close it for further records."""
+        if not cython.compiled:
+            with self._lock:
+                return self._take_locked(batch)
+        self._lock.acquire()
+        try:
+            return self._take_locked(batch)
+        finally:
+            self._lock.release()
+
+    def _take_locked(self, batch: Any) -> cython.bint:
+        if not self.batches or self.batches[0] is not batch:
+            return False
+        self._pop_locked()
+        return True
+
+    def take_older(self, created: float) -> list[Batch]:
+        """Take the batches at the head that were created at or before a moment."""
+        taken: list = []
+        with self._lock:
+            while self.batches and self.batches[0].created <= created:
+                taken.append(self._pop_locked())
+        return taken
+
+    def close(self) -> None:
+        """Refuse records from now on; what waits stays."""
+        with self._lock:
+            self.closed = True
+            self._shut_locked()
+
+    def _refuse_locked(self) -> None:
+        if self._admission is _FORGOTTEN:
+            raise TopicForgotten(self.topic)
+        raise NotAdmitted(_NOT_ADMITTED)
+
+    def try_forget(self) -> bool:
+        """Refuse records from now on, if none waits here: another queue may take this one's place."""
+        with self._lock:
+            if self.batches or self._writer is not None:
+                return False
+            self.active.discard(self)
+            self._admission = _FORGOTTEN
+            return True
+
+    def revive(self, admission: Admission) -> None:
+        """Accept records again as before `try_forget`: the queue was not replaced."""
+        with self._lock:
+            self._admission = admission
+
+    def pass_lock(self) -> None:
+        """Come back once whoever is appending has done so: from then on everybody sees what was set before."""
+        with self._lock:
+            pass
+
+    def take_all(self) -> list[Batch]:
+        """Take every batch."""
+        taken: list = []
+        with self._lock:
+            while self.batches:
+                taken.append(self._pop_locked())
+        return taken
+
+    def put_back(self, batches: list[Batch]) -> None:
+        """Queue batches again at the head, in their order: they are older than what waits."""
+        with self._lock:
+            self.batches.extendleft(reversed(batches))
+            self.active.add(self)
+
+    def put_back_in_order(self, batch: Batch, comes_before: Callable[[Batch, Batch], bool]) -> None:
+        """Queue a batch again behind those at the head that `comes_before(queued, batch)` says precede it."""
+        at: cython.Py_ssize_t = 0
+        with self._lock:
+            for queued in self.batches:
+                if not comes_before(queued, batch):
+                    break
+                at += 1
+            self.batches.insert(at, batch)
+            self.active.add(self)
+
+    def take_some(self, wanted: Callable[[Batch], bool]) -> list[Batch]:
+        """Take the batches that `wanted` says; the others stay in their order."""
+        taken: list = []
+        kept: list = []
+        with self._lock:
+            while self.batches:
+                batch: Any = self._pop_locked()
+                if wanted(batch):
+                    taken.append(batch)
+                else:
+                    kept.append(batch)
+            self.batches.extend(kept)
+        return taken
+
+    def retire(self) -> None:
+        """Leave the active queues, if nothing waits here."""
+        with self._lock:
+            if not self.batches:
+                self.active.discard(self)
+
+    def _pop_locked(self) -> Batch:
+        batch: Any = self.batches.popleft()
+        if batch.writer is self._writer:
+            self._shut_locked()
+        return batch
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.topic}-{self.partition}: {len(self.batches)} batches>"
+
+
+@cython.final
+@cython.cclass
+class TopicState:
+    """What the send path knows of one topic.
+
+    Args:
+        name: the topic.
+        sticky_size: bytes after which records without key go to another partition.
+        choose: picks that partition: `choose(topic_state) -> int`.
+    """
+
+    def __init__(self, name: str, sticky_size: int, choose: Callable[[TopicState], int]) -> None:
+        self.name = name
+        self.sticky_size = sticky_size
+        self.choose = choose
+        self.queues = []
+        self.sticky_partition = -1
+        self.sticky_bytes = 0
+        self.known = True  # the cluster's metadata has it; written by the I/O thread
+        self.used = True  # set by every send, cleared by whoever asks which topics are in use
+        self.load: Any = None  # queue lengths for the adaptive choice; replaced whole by the I/O thread
+
+    def switch(self) -> None:
+        """Choose where records without key go next. Under the lock of the partition left, or before the first."""
+        self.sticky_partition = self.choose(self)
+        self.sticky_bytes = 0
+
+    def maybe_switch_locked(self) -> cython.bint:
+        """Make a switch that was put off so as not to cut a batch short, now that the batch is full; whether it did."""
+        if self.sticky_bytes < self.sticky_size:
+            return False
+        self.switch()
+        return True
+
+    def count_locked(self, size: cython.Py_ssize_t, full: cython.bint) -> cython.bint:
+        """Count bytes appended to the sticky partition, and move on when it has had its share; whether it did."""
+        self.sticky_bytes += size
+        if self.sticky_bytes < self.sticky_size or not (full or self.sticky_bytes >= 2 * self.sticky_size):
+            return False
+        self.switch()
+        return True

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records on their way in, batches on their way out: one queue of batches per partition.
+
+Application threads append (through the fast path, or the Appender that the accumulator is); the I/O thread asks which
+brokers have something ready, drains it, queues batches again after a failure, splits and expires them.
+
+Rules:
+1. A batch is in `incomplete` from the moment it is queued until it has its outcome; a split replaces it by its pieces.
+2. Once the accumulator is closed nothing can be appended: each queue refuses under its own lock, so no record slips in
+   behind the one who empties the queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock._ticket import Ticket
+from penstock.errors import KafkaError
+from penstock.producer.batch._passes_cy import in_order
+from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
+from penstock.producer.batch._requests_cy import take_memory
+from penstock.producer.batch.appending import Appender
+from penstock.producer.batch.batch import ANONYMOUS, Batch, comes_before
+from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.batch.deferring import DeferredSends
+from penstock.producer.batch.delivery import BatchResult, Countdown
+from penstock.producer.batch.partitioner import BuiltInPartitioner
+from penstock.producer.batch.sealing import Sealer
+from penstock.producer.batch.unseen import UnseenFailures
+from penstock.types import TopicPartition
+
+# Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorSettings:
+    """The options of the same names."""
+
+    batch_size: int
+    linger_ms: int
+    delivery_timeout_ms: int
+
+
+class RecordAccumulator(Appender):
+    """Collects records into batches, partition by partition.
+
+    Args:
+        settings: sizes and times.
+        pool: record memory.
+        sealer: compresses and splits; knows how well topics compress.
+        partitioner: chooses among partitions for records without key.
+        wake: wakes the I/O thread.
+        now: the monotonic clock.
+
+    Attributes:
+        unseen: tells of failed records that nobody looked at.
+        watches_failures: whether it is told of batches that fail. Not in transactions, whose calls tell.
+    """
+
+    def __init__(
+        self,
+        settings: AccumulatorSettings,
+        pool: BufferPool,
+        sealer: Sealer,
+        partitioner: BuiltInPartitioner,
+        wake: Callable[[], object],
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(max(1, settings.batch_size), pool, sealer, wake, now)
+        self.linger = settings.linger_ms / 1000
+        self.delivery_timeout = settings.delivery_timeout_ms / 1000
+        self.partitioner = partitioner
+        self.unseen = UnseenFailures(wake, now)
+        self.watches_failures = True
+        # The Appender's lock guards, besides, the creation of topics and queues, flushes and closed.
+        self.topics: dict[str, TopicState] = {}  # written under the lock, read by anyone
+        self._queues: dict[str, dict[int, PartitionQueue]] = {}  # by topic and partition, likewise
+        self._admission = Admission()
+        self._flushes = 0
+        self._closed = False
+        # A queue adds itself, and its batches, under its own lock. Copies of sets are atomic.
+        self._active: set[PartitionQueue] = set()
+        self._incomplete: set[Batch] = set()
+        # Batches that have their outcome while a request still holds them. Written by the I/O thread; any thread may
+        # ask whether there are any, which is one step.
+        self._given_up: set[Batch] = set()
+        self.deferred = DeferredSends(self._active, wake, now, self.unseen)
+
+    @property
+    def owner(self) -> object:
+        """What tells the I/O thread of this producer from those of others; see `delivery.on_io_thread`."""
+        return self._active
+
+    # ------------------------------------------------------------------------------- application threads
+
+    def topic(self, name: str, partition_count: int) -> TopicState:
+        """The state of a topic, with that many partitions."""
+        state = self.topics.get(name)
+        if state is not None and len(state.queues) == partition_count:
+            return state
+        with self._lock:
+            state = self.topics.get(name)
+            if state is None:
+                state = TopicState(name, self.batch_size, self.partitioner.choose)
+            state.load = None  # it speaks of the partitions that there were before
+            state.queues = [self._queue_locked(name, number) for number in range(partition_count)]
+            self.topics[name] = state
+        return state
+
+    def _queue_locked(self, topic: str, partition: int) -> PartitionQueue:
+        """The one queue of a partition: kept while the topic is used, also when that has fewer partitions since."""
+        queues = self._queues.setdefault(topic, {})
+        queue = queues.get(partition)
+        if queue is None:
+            queue = queues[partition] = PartitionQueue(
+                topic, partition, self._active, self._incomplete, self._admission
+            )
+            if self._closed:
+                queue.close()
+        return queue
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        """The queue of a partition, whether the topic has it or had it."""
+        with self._lock:
+            return self._queue_locked(topic, partition)
+
+    def _all_queues(self) -> list[PartitionQueue]:
+        # Copies of dictionaries are atomic, loops over them are not.
+        return [queue for queues in list(self._queues.values()) for queue in list(queues.values())]
+
+    def follow_partition_counts(self, partition_count: Callable[[str], int | None]) -> None:
+        """Let keys be placed among the partitions that topics have now. I/O thread, after new metadata."""
+        for name in list(self.topics):
+            count = partition_count(name)
+            if count is not None:
+                self.topic(name, count)
+            self.topics[name].known = count is not None
+
+    def admit(self, records: bool) -> None:
+        """Accept records from now on, or none: when this returns, nobody is left who was let in before.
+
+        The general path asks the gate as well, which knows why not. But between its answer and the append another
+        thread may end the transaction, so each queue looks again under its own lock.
+        """
+        self._admission.open = records
+        if not records:
+            for queue in self._all_queues():
+                queue.pass_lock()
+
+    def admits_records(self) -> bool:
+        """Whether records are accepted, as far as transactions go."""
+        return bool(self._admission.open)
+
+    def flush(self) -> Ticket[None]:
+        """Make everything sendable; the Ticket is granted when all that was accepted before has its outcome."""
+        ticket: Ticket[None] = Ticket("the end of a flush")
+        with self._lock:
+            self._flushes += 1
+        ticket.on_done(self._flush_ended)
+        # Those put aside first: one that is appended meanwhile is found in its batch.
+        results = self.deferred.results()
+        results += [batch.result for batch in list(self._incomplete)]
+        countdown = Countdown(len(results) + 1, lambda: ticket.complete(None))
+        for result in results:
+            result.when_settled(countdown.one_less)
+        countdown.one_less()
+        self._wake()
+        return ticket
+
+    def _flush_ended(self, _: Ticket[None]) -> None:
+        with self._lock:
+            self._flushes -= 1
+
+    def incomplete_records(self) -> int:
+        """How many accepted records have no outcome yet."""
+        # Batches of an answer are forgotten together: those that were told of it before the others count no more.
+        queued = sum(batch.record_count for batch in list(self._incomplete) if not batch.result.done)
+        return queued + len(self.deferred)
+
+    def close(self) -> None:
+        """Accept nothing more; what is queued becomes sendable."""
+        with self._lock:
+            self._closed = True
+            queues = self._all_queues()
+        for queue in queues:
+            queue.close()
+        self.pool.close()
+        self._wake()
+
+    # ---------------------------------------------------------------------------------------- I/O thread
+
+    def active_queues(self) -> list[PartitionQueue]:
+        """The queues that have batches, in a stable order."""
+        return in_order(self._active)
+
+    @property
+    def everything_sendable(self) -> bool:
+        """Whether batches need not wait for more records: a flush, a close, or memory is short."""
+        return self._closed or self._flushes > 0 or self.pool.waiting() > 0
+
+    def has_undrained(self) -> bool:
+        """Whether any batch waits in a queue."""
+        return any(map(PartitionQueue.depth, list(self._active)))
+
+    def has_incomplete(self) -> bool:
+        """Whether any batch has no outcome yet."""
+        return bool(self._incomplete)
+
+    def may_still_be_written(self) -> bool:
+        """Whether any batch has no outcome yet, or was given up while its request is on the way. From any thread.
+
+        Those who wait for a batch may come here before the I/O thread has forgotten it: its result counts. A batch that
+        is given up is in both sets for a moment, so in this order of looking none is missed.
+        """
+        if len(self.deferred):
+            return True
+        pending = any(batch.request_pending or not batch.result.done for batch in list(self._incomplete))
+        return pending or bool(self._given_up)
+
+    def requeue(self, batches: Sequence[Batch]) -> None:
+        """Put batches back at the head of their queue: in order, and numbered ones in the order of their numbers."""
+        if batches[0].identity is ANONYMOUS:
+            batches[0].queue.put_back(list(batches))
+            return
+        for batch in batches:
+            batch.queue.put_back_in_order(batch, comes_before)
+
+    def split(self, batch: Batch, on_split: Callable[[Batch, Sequence[Batch]], None]) -> int:
+        """Replace a batch that was too large by its pieces, at the head of its queue; how many.
+
+        Args:
+            on_split: told of the pieces before they are queued, so that they can be numbered. If it raises, the batch
+                is what it was, and the caller's to end.
+        """
+        pieces = self.sealer.split(batch)
+        on_split(batch, pieces)
+        batch.split_into(pieces)
+        self._incomplete.update(pieces)
+        self._incomplete.discard(batch)
+        self.requeue(pieces)
+        return len(pieces)
+
+    def leave_out(
+        self,
+        batch: Batch,
+        refused: Mapping[int, KafkaError],
+        on_split: Callable[[Batch, Sequence[Batch]], None],
+    ) -> int:
+        """Let records of a batch fail that the broker refused, and queue the others again; how many these are.
+
+        Args:
+            on_split: as for `split`.
+        """
+        numbered = self.sealer.without(batch, refused)
+        pieces = [piece for _, piece in numbered]
+        on_split(batch, pieces)
+        self._incomplete.update(pieces)
+        batch.leave_out(refused, numbered, self._watch)
+        self._incomplete.discard(batch)
+        if pieces:
+            self.requeue(pieces)
+        return sum(piece.record_count for piece in pieces)
+
+    def take_expired(self, now: float) -> list[Batch]:
+        """Take batches out of their queues whose delivery time-out is over."""
+        expired: list[Batch] = []
+        for queue in self.active_queues():
+            expired.extend(queue.take_older(now - self.delivery_timeout + _ROUNDING))
+        return expired
+
+    def take_unsent(self, *, also_retried: bool = False) -> list[Batch]:
+        """Take the batches out of their queues that never were on the wire; or all that wait there."""
+        taken: list[Batch] = []
+        for queue in self.active_queues():
+            taken.extend(queue.take_all() if also_retried else queue.take_some(_never_sent))
+        return taken
+
+    def take_waiting_for(self, partitions: Container[TopicPartition]) -> list[Batch]:
+        """Take the batches of these partitions out of their queues that never were on the wire."""
+        taken: list[Batch] = []
+        for queue in self.active_queues():
+            if queue.place in partitions:
+                taken.extend(queue.take_some(_never_sent))
+        return taken
+
+    def finish(self, batch: Batch) -> None:
+        """A batch has its outcome: forget it, and free its memory as soon as no request holds it."""
+        self._watch(batch.result)
+        if batch.request_pending:
+            self._given_up.add(batch)
+        self.forget(batch)
+        self.release(batch)
+
+    def _watch(self, result: BatchResult) -> None:
+        if self.watches_failures:
+            self.unseen.watch(result.unseen)
+
+    def forget(self, batch: Batch) -> None:
+        """A batch has its outcome, and its memory is taken care of."""
+        self._incomplete.discard(batch)
+
+    def forget_all(self, batches: Iterable[Batch]) -> None:
+        """The same for several."""
+        self._incomplete.difference_update(batches)
+
+    def release(self, batch: Batch) -> None:
+        """Return a finished batch's memory, unless a request still holds its bytes. Once; later calls do nothing."""
+        self.release_all((batch,))
+
+    def release_all(self, batches: Iterable[Batch]) -> None:
+        """Return the memory of several batches in one go, so that the pool's lock is taken once."""
+        buffers, counted = take_memory(batches, self._given_up)
+        if buffers or counted:
+            self.pool.give_back(buffers, counted)
+
+    def abort_all(self, error: KafkaError) -> GivenUp:
+        """Fail everything that has no outcome, queued or in flight. For a forced close; the accumulator is closed."""
+        given_up = GivenUp()
+        queued: list[Batch] = []
+        for queue in self.active_queues():
+            queued.extend(queue.take_all())
+        # Callbacks come in the order of each partition's records: what was drained is older than what waits.
+        in_flight = self._incomplete.difference(queued)
+        for batch in [*sorted(in_flight, key=_age_order), *queued]:
+            if not batch.done:  # else an error came between its outcome and the end of it here
+                given_up.add(batch)
+                batch.abort(error)
+            self.finish(batch)
+        return given_up
+
+    def used_topics(self) -> Iterable[str]:
+        """Topics sent to since this was asked before, or that still have batches, queued or in flight."""
+        used = {queue.topic for queue in list(self._active)}
+        used.update(queue.topic for queue in self._queues_to_come_back_to())
+        for name, state in list(self.topics.items()):
+            if state.used:
+                state.used = False
+                used.add(name)
+        return used
+
+    def _queues_to_come_back_to(self) -> set[PartitionQueue]:
+        """The queues of batches without outcome, which may be queued again, and of those that a request still holds."""
+        return {batch.queue for batch in [*self._incomplete.copy(), *self._given_up]}
+
+    def forget_unused(
+        self, in_use: Collection[str], may_forget: Callable[[PartitionQueue], bool]
+    ) -> list[PartitionQueue]:
+        """Forget topics that are not in use, unless a record is on its way there; the queues that are gone.
+
+        Under the accumulator lock nobody can make a second queue for a partition before the first has closed its door;
+        who comes to a closed one looks the topic up again. I/O thread, which alone puts batches back into queues.
+
+        Args:
+            in_use: topics to be kept.
+            may_forget: whether nothing about a queue is left to be settled.
+        """
+        forgotten: list[PartitionQueue] = []
+        busy = self._queues_to_come_back_to()
+        for name in [name for name in list(self._queues) if name not in in_use]:
+            with self._lock:
+                queues = list(self._queues[name].values())
+                gone = [
+                    queue
+                    for queue in queues
+                    if queue not in busy and may_forget(queue) and queue.try_forget()
+                ]
+                if len(gone) < len(queues):
+                    for queue in gone:
+                        queue.revive(self._admission)
+                    continue
+                del self._queues[name]
+                self.topics.pop(name, None)
+            forgotten += gone
+        return forgotten
+
+
+class GivenUp:
+    """What a producer gave up when it was closed.
+
+    Attributes:
+        records: how many records.
+        maybe_written: those of them that were on the wire, so that the broker may have written them.
+        topics: where they were to go.
+    """
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.maybe_written = 0
+        self.topics: set[str] = set()
+
+    def add(self, batch: Batch) -> None:
+        """Count a batch."""
+        self.records += batch.record_count
+        self.topics.add(batch.queue.topic)
+        if batch.request_pending or batch.attempts:
+            self.maybe_written += batch.record_count
+
+
+def _never_sent(batch: Batch) -> bool:
+    return batch.identity is ANONYMOUS and batch.attempts == 0
+
+
+def _age_order(batch: Batch) -> tuple[float, float]:
+    return batch.created, batch.drained_at

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that a finalizer or a signal handler sends in the middle of another call of the same thread.
+
+That call may hold a lock, so the record cannot be appended there. It is looked at, serialized and put aside, and its
+caller gets a Delivery; the I/O thread appends it in its next turn, by the same steps as `send`.
+
+Rules:
+1. To put a record aside takes no lock and waits for nothing. Everything else here belongs to the I/O thread.
+2. A record that was put aside counts as accepted: flush, commit and close wait for it. Where it cannot be appended
+   within max.block.ms its Delivery fails, and so does the transaction that it was sent in.
+3. They are appended in the order in which they were put aside. Until they are, the fast path of send() is closed, so
+   that a second record of the same handler does not overtake the first.
+4. The Delivery's result is forwarded to the one of the batch that the record came into, as after a split.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock._ticket import Ticket
+from penstock._time import FOREVER
+from penstock.errors import KafkaError, ReentrantCallError
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch.appending import EncodedRecord, Steps, TimeIsUp
+from penstock.producer.batch.delivery import BatchResult, Countdown
+from penstock.producer.batch.unseen import UnseenFailures
+
+log = logging.getLogger("penstock.producer")
+
+# What may wait to be appended: this is not part of buffer.memory, and one collection can run many finalizers.
+_MOST_BYTES = 1024 * 1024
+_AT_A_TIME = 100
+
+
+class LaterRecord(NamedTuple):
+    """A record that is to be appended later.
+
+    Attributes:
+        topic: where it goes.
+        encoded: what it is made of.
+        steps: append it. They were not begun.
+        admitted: raises when it is not accepted any more; asked while the steps wait.
+    """
+
+    topic: str
+    encoded: EncodedRecord
+    steps: Steps
+    admitted: Callable[[], None]
+
+
+class _Deferred:
+    """A record that was put aside."""
+
+    __slots__ = ("appended", "budget", "deadline", "delivery", "on_delivery", "record", "result", "waits_for")
+
+    def __init__(
+        self, delivery: Delivery, record: LaterRecord, on_delivery: Any, deadline: float, budget: float
+    ) -> None:
+        self.delivery = delivery
+        self.result: BatchResult = delivery._place_in_batch()[0]
+        self.record = record
+        self.on_delivery = on_delivery
+        self.deadline = deadline
+        self.budget = budget
+        self.waits_for: Ticket[Any] | None = None
+        self.appended: Ticket[None] = Ticket("a record that was put aside")
+
+
+class DeferredSends:
+    """The records of one producer that were put aside.
+
+    Args:
+        owner: whose I/O thread appends them.
+        wake: wakes it.
+        now: the monotonic clock.
+        unseen: tells of those that failed, and that nobody looked at.
+
+    Attributes:
+        on_waiting: told whether any record waits; the fast path looks at it.
+        on_failed: told of a record that could not be appended; whether its sender hears of it thereby, as the calls of
+            a transaction tell. Both are set when the producer is put together.
+    """
+
+    def __init__(
+        self, owner: object, wake: Callable[[], object], now: Callable[[], float], unseen: UnseenFailures
+    ) -> None:
+        self._owner = owner
+        self._wake = wake
+        self._now = now
+        self._unseen = unseen
+        self._waiting: dict[_Deferred, None] = {}  # in order; any thread adds, the I/O thread removes
+        self._bytes = 0  # about: threads may add at once, and it starts anew whenever nothing waits
+        self.on_waiting: Callable[[bool], None] = _nobody_asks
+        self.on_failed: Callable[[KafkaError], bool] = _nobody_tells
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    # ------------------------------------------------------------------------------------------- any thread
+
+    def put_aside(self, record: LaterRecord, on_delivery: Any, budget: float) -> Delivery:
+        """Put a record aside; its Delivery.
+
+        Args:
+            record: what is put aside.
+            on_delivery: the user's callback, for the case that its steps fail; they know it as well.
+            budget: seconds that they may wait.
+
+        Raises:
+            ReentrantCallError: too many records wait already.
+        """
+        encoded = record.encoded
+        if self._bytes + encoded.size_bound > _MOST_BYTES:
+            raise ReentrantCallError(
+                f"finalizers and signal handlers have sent {len(self._waiting)} records in the middle of other calls, "
+                "and there is no room for more until the I/O thread has taken them over"
+            )
+        self._bytes += encoded.size_bound
+        key_size, value_size = (-1 if part is None else len(part) for part in (encoded.key, encoded.value))
+        result = BatchResult(record.topic, -1, self._owner)
+        delivery = Delivery(result, 0, encoded.timestamp, key_size, value_size)
+        deadline = self._now() + budget
+        self._waiting[_Deferred(delivery, record, on_delivery, deadline, budget)] = None
+        self.on_waiting(True)
+        self._wake()
+        return delivery
+
+    def results(self) -> list[BatchResult]:
+        """The results of all that wait, for a flush."""
+        return [deferred.result for deferred in list(self._waiting)]
+
+    def all_appended(self) -> Ticket[None]:
+        """A Ticket that is granted when all that wait now have been appended, or have failed."""
+        ticket: Ticket[None] = Ticket("records that were put aside")
+        waiting = list(self._waiting)
+        countdown = Countdown(len(waiting) + 1, lambda: ticket.complete(None))
+        for deferred in waiting:
+            deferred.appended.on_done(lambda _: countdown.one_less())
+        countdown.one_less()
+        return ticket
+
+    # ------------------------------------------------------------------------------------------- I/O thread
+
+    def run(self, now: float) -> float:
+        """Append what can be appended; seconds until the time of one of the others is over."""
+        if not self._waiting:
+            return FOREVER
+        # So few at a time that a turn stays short, however many wait for memory.
+        for deferred in self._first():
+            self._go_on(deferred, now)
+        if not self._waiting:
+            self._bytes = 0
+            self.on_waiting(False)
+            if self._waiting:  # one more came between the look and the word
+                self.on_waiting(True)
+        if any(one.waits_for is None for one in self._first()):
+            return 0.0  # those before them are done
+        return min((max(0.0, one.deadline - now) for one in self._first()), default=FOREVER)
+
+    def _first(self) -> list[_Deferred]:
+        return list(self._waiting)[:_AT_A_TIME]
+
+    def fail_all(self, error: KafkaError) -> None:
+        """The producer has closed: nothing more is appended."""
+        for deferred in list(self._waiting):
+            deferred.record.steps.close()
+            self._fail(deferred, error)
+
+    def _go_on(self, deferred: _Deferred, now: float) -> None:
+        """Run the steps of a record until they are over, or have to wait."""
+        try:
+            while (answer := _next_answer(deferred, now)) is not None:
+                item = answer()
+                while isinstance(item, str):
+                    item = next(deferred.record.steps)
+                deferred.waits_for = item
+                item.on_done(lambda _: self._wake())
+        except StopIteration as stop:
+            self._appended(deferred, stop.value)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of that record
+            self._fail(deferred, _as_kafka_error(error))
+
+    def _appended(self, deferred: _Deferred, delivery: Delivery) -> None:
+        result, index = delivery._place_in_batch()
+        del self._waiting[deferred]
+        deferred.result.forward([(-index, result)])
+        deferred.appended.complete(None)
+
+    def _fail(self, deferred: _Deferred, error: KafkaError) -> None:
+        is_told = False
+        try:
+            # First, and while it still waits: nobody may commit without it.
+            is_told = self.on_failed(error)
+        finally:
+            del self._waiting[deferred]
+            if deferred.on_delivery is not None:
+                deferred.result.callbacks.append((deferred.delivery, deferred.on_delivery))
+            deferred.result.settle(error=error, count=1)
+            if not is_told:
+                self._unseen.watch(deferred.result.unseen)
+            deferred.appended.complete(None)
+
+
+def _next_answer(deferred: _Deferred, now: float) -> Callable[[], Any] | None:
+    """What makes the steps go on; None while they have to wait."""
+    steps, ticket = deferred.record.steps, deferred.waits_for
+    if ticket is None:
+        return lambda: next(steps)
+    if ticket.done:
+        failure = _raised_by(lambda: ticket.result)
+        if failure is None:
+            return lambda: steps.send(ticket.result)
+    elif now >= deferred.deadline:
+        failure = TimeIsUp(round(deferred.budget * 1000))
+    else:
+        failure = _raised_by(deferred.record.admitted)
+        if failure is None:
+            return None
+    return lambda: steps.throw(failure)
+
+
+def _raised_by(call: Callable[[], object]) -> Exception | None:
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - it is raised where the steps wait
+        return error
+    return None
+
+
+def _as_kafka_error(error: Exception) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    wrapped = KafkaError(f"the record could not be accepted: {error!r}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _nobody_asks(_: object) -> None:
+    """Nobody wants to know."""
+
+
+def _nobody_tells(_: object) -> bool:
+    """There is no call that would tell."""
+    return False

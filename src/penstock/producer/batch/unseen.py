@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that failed and that nobody asked about: counted, and told in the log.
+
+Whoever gives send() a callback, or asks a Delivery for its outcome, hears of a failure. Whoever does neither and drops
+the Delivery would not. So the result of a batch that failed gets an `UnseenRecords`, which notes each look at a record;
+it is freed together with the result, when the last Delivery of the batch is dropped, and then says how many records
+were never looked at. A batch that was written gets none: a record that succeeds pays nothing for this.
+
+Rules:
+1. `UnseenFailures.note` is called by finalizers, hence in the middle of anything and on any thread: it takes no lock.
+   The I/O thread writes to the log; once it has ended, whoever notes a failure does.
+2. One warning per cause and minute. The first comes at once, what follows within the minute is added up.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from penstock._time import FOREVER
+from penstock.errors import KafkaError
+from penstock.producer.batch._result_cy import process
+
+log = logging.getLogger("penstock.producer")
+
+_SECONDS_BETWEEN = 60.0
+_TOPICS_NAMED = 3
+EACH_ROWS_OWN = ""  # in place of a topic: rows that could not be sent name it themselves, or fail to
+
+
+class UnseenRecords:
+    """Which records of a failed batch nobody has asked about.
+
+    Args:
+        topic: the batch's.
+        count: how many records it has.
+        error: why they failed.
+        record_errors: why some of them did, by index, where that is another reason.
+
+    Attributes:
+        report_to: who is told when this is freed; None: nobody need be.
+    """
+
+    __slots__ = ("__weakref__", "_error", "_pid", "_record_errors", "_seen", "_topic", "report_to")
+
+    def __init__(
+        self, topic: str, count: int, error: KafkaError, record_errors: Mapping[int, KafkaError]
+    ) -> None:
+        self._topic = topic
+        self._seen = bytearray(count)  # by index; any thread sets one, which is one step
+        self._error = error
+        self._record_errors = record_errors
+        self._pid = process.id  # a fork's copy has nothing to tell: the parent does
+        self.report_to: UnseenFailures | None = None
+
+    def look(self, first: int, count: int = 1) -> None:
+        """Somebody is told of these records."""
+        last = min(first + count, len(self._seen))
+        self._seen[first:last] = b"\1" * max(0, last - first)
+
+    def tell(self) -> None:
+        """Report what nobody has looked at. Once; later calls do nothing."""
+        seen, self._seen = self._seen, bytearray()
+        report_to, count = self.report_to, seen.count(0)
+        if count and report_to is not None and self._pid == process.id:
+            report_to.note(self._topic, self._record_errors.get(seen.index(0), self._error), count)
+
+    def __del__(self) -> None:
+        self.tell()
+
+
+class _Cause:
+    """What is to be told of one cause."""
+
+    __slots__ = ("count", "error", "quiet_until", "topics")
+
+    def __init__(self) -> None:
+        self.quiet_until = -FOREVER
+        self.clear()
+
+    def clear(self) -> None:
+        self.count = 0
+        self.error: Exception | None = None  # the first
+        self.topics: dict[str, None] = {}  # the first few, in order
+
+    def add(self, topic: str, error: Exception, count: int) -> None:
+        self.count += count
+        self.error = self.error or error
+        if len(self.topics) <= _TOPICS_NAMED:  # one more than is named says that there are others
+            self.topics[topic] = None
+
+
+class UnseenFailures:
+    """Tells in the log of the failures that nobody has looked at; one for each producer.
+
+    Args:
+        wake: wakes the I/O thread.
+        now: the monotonic clock.
+    """
+
+    def __init__(self, wake: Callable[[], object], now: Callable[[], float]) -> None:
+        self._wake = wake
+        self._now = now
+        self._noted: deque[tuple[str, Exception, int]] = deque()  # appended to by any thread
+        self._causes: dict[tuple[type[Exception], int], _Cause] = {}  # the I/O thread's, while there is one
+        self.has_news = False  # something was noted, or some cause has a count; looked at in every turn
+        self._ended = False
+
+    def watch(self, records: UnseenRecords | None) -> None:
+        """Hear of those records of a failed batch that nobody will have looked at. I/O thread."""
+        if records is not None:
+            records.report_to = self
+            _watched.add(records)
+
+    def note(self, topic: str, error: Exception, count: int) -> None:
+        """Records have failed, and nobody can look at them any more. From a finalizer, perhaps."""
+        self._noted.append((topic, error, count))
+        self.has_news = True
+        if self._ended:
+            self.maybe_tell(self._now())
+        else:
+            self._wake()
+
+    def maybe_tell(self, now: float) -> float:
+        """Write to the log what is due; seconds until more will be. I/O thread."""
+        self.has_news = False  # before the look: who notes something meanwhile sets it again
+        while self._noted:
+            topic, error, count = self._noted.popleft()
+            key = (type(error), getattr(error, "code", 0))
+            self._causes.setdefault(key, _Cause()).add(topic, error, count)
+        return self._tell_due(now)
+
+    def end(self) -> None:
+        """The I/O thread ends: tell all there is, and what comes later when it comes."""
+        self._ended = True
+        self.maybe_tell(FOREVER)
+        for cause in self._causes.values():
+            cause.quiet_until = -FOREVER
+
+    def _tell_due(self, now: float) -> float:
+        delay = FOREVER
+        for cause in [cause for cause in self._causes.values() if cause.count]:
+            if now < cause.quiet_until:
+                delay = min(delay, cause.quiet_until - now)
+                continue
+            count, error, topics = cause.count, cause.error, list(cause.topics)
+            cause.clear()
+            cause.quiet_until = now + _SECONDS_BETWEEN
+            log.warning(
+                "%d record%s for %s failed, and nobody looked: there was no callback, and the Delivery was dropped "
+                "without being asked. The first error: %s. To hear of it, give send() an on_delivery, or keep what the "
+                "call returns and ask it for its result() or exception(). (Told once a minute for each kind of error.)",
+                count, "" if count == 1 else "s", _names(topics), _described(error),
+            )  # fmt: skip
+        self.has_news = self.has_news or delay != FOREVER
+        return delay
+
+
+# Those that somebody still holds: at exit nobody will look at them any more.
+_watched: weakref.WeakSet[UnseenRecords] = weakref.WeakSet()
+
+
+def tell_at_exit() -> None:
+    """Tell of the failed records whose Deliveries were kept until the program ends, and never looked at."""
+    for records in list(_watched):
+        records.tell()
+
+
+def _names(topics: list[str]) -> str:
+    if topics == [EACH_ROWS_OWN]:
+        return "topics that the rows name"
+    named = ", ".join(repr(topic) for topic in topics[:_TOPICS_NAMED])
+    more = " and others" if len(topics) > _TOPICS_NAMED else ""
+    return f"{'topic' if len(topics) == 1 else 'topics'} {named}{more}"
+
+
+def _described(error: Exception | None) -> str:
+    return f"{type(error).__name__}: {str(error).rstrip('.')}"

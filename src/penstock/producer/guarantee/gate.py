@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate between a partition's queue and the wire.
+
+Before a batch leaves its queue the gate is asked whether it may, and gives it the identity that its header carries;
+when its request has ended, the gate decides what becomes of it. There is a gate without guarantees (here), an
+idempotent one and a transactional one, with the same methods, so that nobody asks which one it is.
+
+All methods belong to the I/O thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+from penstock.errors import KafkaError
+from penstock.network.exchange import ClientResponse
+from penstock.producer.batch._queue_cy import PartitionQueue
+from penstock.producer.batch.batch import ANONYMOUS, Batch, BatchIdentity
+from penstock.producer.guarantee.response_policy import BatchSituation, Decision, decide
+from penstock.protocol.requests import Request
+from penstock.types import Node, TopicPartition
+
+NOTHING_REFUSED: Final[Mapping[TopicPartition, KafkaError]] = MappingProxyType({})
+
+
+class GateRequest(NamedTuple):
+    """A request that the gate needs answered.
+
+    Attributes:
+        request: what to send.
+        node: where; None: any broker will do.
+        on_response: called with the end of it, and the present moment.
+        on_unreachable: called instead when the node cannot be reached; nothing was sent.
+    """
+
+    request: Request
+    node: Node | None
+    on_response: Callable[[ClientResponse, float], None]
+    on_unreachable: Callable[[KafkaError, float], None]
+
+
+class Gate(Protocol):
+    """Decides which batches may leave, as what, and what becomes of them."""
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The id that produce requests carry."""
+        ...
+
+    @property
+    def transaction(self) -> object:
+        """What tells the present transaction from those before; None without transactions. From any thread."""
+        ...
+
+    @property
+    def max_produce_version(self) -> int:
+        """The highest version of Produce that may be used now."""
+        ...
+
+    @property
+    def completing(self) -> bool:
+        """Whether batches need not wait for more records, because a transaction is being ended."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way that a graceful close waits for."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether the producer cannot go on: batches that wait to be sent again fail, too."""
+        ...
+
+    @property
+    def refused_partitions(self) -> Mapping[TopicPartition, KafkaError]:
+        """Partitions that cannot become part of the transaction, and why: what waits for them fails."""
+        ...
+
+    def check_send(self) -> None:
+        """Raise when no record can be accepted now. From any thread."""
+        ...
+
+    def before_turn(self, now: float) -> KafkaError | None:
+        """Settle what can be settled; an error with which batches that were never sent must fail."""
+        ...
+
+    def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
+        """The request to send next, when none of the gate's own is under way."""
+        ...
+
+    def seconds_to_request(self, now: float) -> float:
+        """Seconds until `next_request` is worth asking again; infinity when an event will tell."""
+        ...
+
+    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Whether the batch at the head of the queue may be sent now."""
+        ...
+
+    def assign(self, batch: Batch) -> BatchIdentity:
+        """The identity of a batch that is about to be sent; the same again when it is retried."""
+        ...
+
+    def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
+        """What to do with a batch whose request ended with that code; not asked when it was simply written."""
+        ...
+
+    def on_success(self, batch: Batch, base_offset: int) -> None:
+        """A batch was written."""
+        ...
+
+    def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
+        """A batch failed for good."""
+        ...
+
+    def on_expired(self, batch: Batch, error: KafkaError) -> None:
+        """A batch's delivery time-out is over."""
+        ...
+
+    def on_split(self, batch: Batch, pieces: Sequence[Batch]) -> None:
+        """A batch was replaced by its pieces."""
+        ...
+
+    def may_forget(self, queue: PartitionQueue) -> bool:
+        """Whether nothing about a queue without batches is left to be settled."""
+        ...
+
+    def forget(self, queues: Sequence[PartitionQueue]) -> None:
+        """Their topics are not used any more; other queues come in their place when they are used again."""
+        ...
+
+    def begin_close(self) -> None:
+        """The producer closes, and all that was accepted has its outcome: leave nothing open."""
+        ...
+
+    def close(self, error: KafkaError) -> None:
+        """The producer has closed: whoever waits for the gate is told."""
+        ...
+
+
+class OpenGate:
+    """The gate without guarantees: everything may pass, nothing is numbered.
+
+    Args:
+        retries: how often a batch may be queued again.
+    """
+
+    transactional_id: str | None = None
+    transaction: object = None
+    max_produce_version = 13
+    completing = False
+    busy = False
+    failed = False
+    refused_partitions = NOTHING_REFUSED
+
+    def __init__(self, retries: int) -> None:
+        self._retries = retries
+
+    def check_send(self) -> None:
+        """Always."""
+
+    def before_turn(self, now: float) -> KafkaError | None:
+        """Nothing to settle."""
+        return None
+
+    def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
+        """Nothing to ask."""
+        return None
+
+    def seconds_to_request(self, now: float) -> float:
+        """Never."""
+        return float("inf")
+
+    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Always."""
+        return True
+
+    def assign(self, batch: Batch) -> BatchIdentity:
+        """No identity."""
+        return ANONYMOUS
+
+    def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
+        """By the table."""
+        return decide(code, situation, self._retries)
+
+    def on_success(self, batch: Batch, base_offset: int) -> None:
+        """Nothing to note."""
+
+    def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
+        """Nothing to note."""
+
+    def on_expired(self, batch: Batch, error: KafkaError) -> None:
+        """Nothing to note."""
+
+    def on_split(self, batch: Batch, pieces: Sequence[Batch]) -> None:
+        """Nothing to note."""
+
+    def may_forget(self, queue: PartitionQueue) -> bool:
+        """Always."""
+        return True
+
+    def forget(self, queues: Sequence[PartitionQueue]) -> None:
+        """Nothing to forget."""
+
+    def begin_close(self) -> None:
+        """Nothing is open."""
+
+    def close(self, error: KafkaError) -> None:
+        """Nobody waits."""

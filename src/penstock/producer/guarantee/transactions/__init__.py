@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions: states, calls, and requests to the coordinator."""

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One class per transaction request: what it sends, and what its answer changes.
+
+What an error means is in `policy`; what follows from it is done by the TransactionManager, whom each request tells.
+I/O thread only, under the manager's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.errors import BrokerError, broker_error
+from penstock.producer.guarantee.sequences import ProducerIdentity
+from penstock.producer.guarantee.transactions.cluster_facts import FIRST_OFFSETS_BY_TOPIC_ID
+from penstock.producer.guarantee.transactions.policy import CONCURRENT_TRANSACTIONS, Verdict, judge
+from penstock.producer.metadata.cluster import NO_TOPIC_ID
+from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
+from penstock.protocol.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+)
+from penstock.protocol.requests import Request, SchemaRequest
+from penstock.protocol.schema import ApiSchema
+from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.producer.guarantee.transactions.exchange import TransactionExchange
+
+_NO_ANSWER = -1  # UNKNOWN_SERVER_ERROR, for what an answer leaves out
+_UNKNOWN_TOPIC_ID = 100
+_TOPIC_AUTHORIZATION_FAILED = 29
+_NOT_ATTEMPTED = 55  # because of another partition
+
+# An earlier transaction of the id is still being completed: that takes milliseconds, so the first partition of a new
+# one is tried again sooner than retry.backoff.ms.
+FIRST_PARTITION_BACKOFF_MS = 20
+
+
+# Where the parts of an answer differ, the first of these decides.
+_WORST_FIRST = (
+    Verdict.FATAL, Verdict.FENCED, Verdict.UNINITIALIZED, Verdict.ABORTABLE, Verdict.FIND_COORDINATOR, Verdict.RETRY,
+)  # fmt: skip
+
+
+class TxnRequest:
+    """A request of the transaction protocol; the smaller its priority number, the earlier it is sent."""
+
+    api: ClassVar[ApiSchema]
+    priority: ClassVar[int]
+    coordinator: ClassVar[CoordinatorKind | None] = CoordinatorKind.TRANSACTION
+    finds: CoordinatorKind | None = None  # the coordinator that it looks for, if that is what it does
+
+    def __init__(self, manager: TransactionExchange) -> None:
+        self.manager = manager
+        self.retry_at = 0.0
+        self.attempts = 0  # times it was queued again
+        self.in_doubt = False  # it was sent, and whether the coordinator has seen it is not known
+
+    def build(self) -> Request:
+        """The request with what is known now."""
+        raise NotImplementedError
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """The answer came."""
+        raise NotImplementedError
+
+    def on_error(self, code: int, now: float, message: str | None = None) -> None:
+        """The answer was an error: do what the table says."""
+        self.manager.on_verdict(self, self._judge(code), broker_error(code, message), now)
+
+    def on_errors(self, codes: Iterable[int], now: float) -> None:
+        """The answer has several errors: the worst one decides."""
+        self.on_error(min(codes, key=lambda code: _WORST_FIRST.index(self._judge(code))), now)
+
+    def _judge(self, code: int) -> Verdict:
+        return judge(self.api.name, code, can_bump=self.manager.can_bump_epoch, committing=self.is_commit)
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it ends a transaction by committing it."""
+        return False
+
+    @property
+    def for_a_group(self) -> bool:
+        """Whether it is about a group's offsets alone: without meaning once the transaction is being aborted."""
+        return CoordinatorKind.GROUP in (self.coordinator, self.finds)
+
+    def backoff_ms(self, code: int) -> float | None:
+        """A wait before the next attempt that differs from retry.backoff.ms."""
+        del code
+        return None
+
+
+class FindCoordinatorRequest(TxnRequest):
+    """Asks any broker for a coordinator."""
+
+    api = FIND_COORDINATOR
+    priority = 0
+    coordinator = None
+
+    def __init__(self, manager: TransactionExchange, kind: CoordinatorKind, key: str) -> None:
+        super().__init__(manager)
+        self.finds = self.kind = kind
+        self.key = key
+
+    def build(self) -> Request:
+        """For the one key."""
+        return FindCoordinator(self.kind, [self.key])
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Take the coordinator's address."""
+        answer = body[self.key]
+        if answer["error_code"] != 0:
+            self.on_error(answer["error_code"], now, answer["error_message"])
+            return
+        self.manager.set_coordinator(self.kind, Node(answer["node_id"], answer["host"], answer["port"]))
+
+
+class InitProducerIdRequest(TxnRequest):
+    """Takes over the transactional id: fences older producers, aborts what they left open.
+
+    With `bump` it keeps the producer id and asks for the next epoch, to leave a broken transaction behind.
+    """
+
+    api = INIT_PRODUCER_ID
+
+    def __init__(self, manager: TransactionExchange, bump: bool) -> None:
+        super().__init__(manager)
+        self.bump = bump
+
+    @property
+    def priority(self) -> int:  # type: ignore[override]
+        """A bump comes after the EndTxn that it follows."""
+        return 4 if self.bump else 1
+
+    def build(self) -> SchemaRequest:
+        """With the present identity for a bump, else without."""
+        body: dict[str, Any] = {
+            "transactional_id": self.manager.transactional_id,
+            "transaction_timeout_ms": self.manager.timeout_ms,
+        }
+        if self.bump:
+            identity = self.manager.identity
+            body |= {"producer_id": identity.producer_id, "producer_epoch": identity.epoch}
+            return SchemaRequest.of(INIT_PRODUCER_ID, body, min_version=3)
+        return SchemaRequest.of(INIT_PRODUCER_ID, body)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Take the identity."""
+        if body["error_code"] != 0:
+            self.on_error(body["error_code"], now)
+            return
+        identity = ProducerIdentity(body["producer_id"], body["producer_epoch"])
+        self.manager.on_initialized(identity, version, in_doubt=self.in_doubt)
+
+
+class AddPartitionsRequest(TxnRequest):
+    """Tells the coordinator which partitions a transaction will write to (protocol v1)."""
+
+    api = ADD_PARTITIONS_TO_TXN
+    priority = 2
+
+    def __init__(self, manager: TransactionExchange, partitions: frozenset[TopicPartition]) -> None:
+        super().__init__(manager)
+        self.partitions = partitions
+
+    def build(self) -> SchemaRequest:
+        """All of them in one request."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.partitions):
+            topics.setdefault(topic, []).append(partition)
+        body = {
+            "v3_and_below_transactional_id": self.manager.transactional_id,
+            "v3_and_below_producer_id": self.manager.identity.producer_id,
+            "v3_and_below_producer_epoch": self.manager.identity.epoch,
+            "v3_and_below_topics": [
+                {"name": name, "partitions": numbers} for name, numbers in topics.items()
+            ],
+        }
+        return SchemaRequest.of(ADD_PARTITIONS_TO_TXN, body, max_version=3)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Every partition has a code of its own; the worst one decides."""
+        codes = {
+            TopicPartition(topic["name"], entry["partition_index"]): entry["partition_error_code"]
+            for topic in body["results_by_topic_v3_and_below"]
+            for entry in topic["results_by_partition"]
+        }
+        # A partition that the answer leaves out was not added, for whatever reason.
+        failed = {
+            partition: code
+            for partition in self.partitions
+            if (code := codes.get(partition, _NO_ANSWER)) != 0
+        }
+        if not failed:
+            self.manager.on_partitions_added(self.partitions)
+            return
+        # Where one is refused, nothing is added. That of the others is no reason of its own.
+        reasons = {tp: code for tp, code in failed.items() if code != _NOT_ATTEMPTED} or failed
+        forbidden = {tp for tp, code in reasons.items() if code == _TOPIC_AUTHORIZATION_FAILED}
+        if forbidden and all(tp in forbidden or self._judge(reasons[tp]) is Verdict.RETRY for tp in reasons):
+            self.manager.on_partitions_refused(
+                {tp: _not_authorized(tp) for tp in forbidden}, self.partitions - forbidden
+            )
+            return
+        self.on_errors(reasons.values(), now)
+
+    def backoff_ms(self, code: int) -> float | None:
+        """Sooner for the first partitions of a transaction."""
+        if code == CONCURRENT_TRANSACTIONS and not self.manager.has_partitions:
+            return FIRST_PARTITION_BACKOFF_MS
+        return None
+
+
+class AddOffsetsRequest(TxnRequest):
+    """Tells the coordinator that a group's offsets will be part of the transaction (protocol v1)."""
+
+    api = ADD_OFFSETS_TO_TXN
+    priority = 2
+
+    def __init__(
+        self,
+        manager: TransactionExchange,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+    ) -> None:
+        super().__init__(manager)
+        self.offsets = offsets
+        self.group = group
+
+    def build(self) -> SchemaRequest:
+        """The group's id."""
+        body = {
+            "transactional_id": self.manager.transactional_id,
+            "producer_id": self.manager.identity.producer_id,
+            "producer_epoch": self.manager.identity.epoch,
+            "group_id": self.group.group_id,
+        }
+        return SchemaRequest.of(ADD_OFFSETS_TO_TXN, body)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Then the offsets themselves can be sent, to the group's coordinator."""
+        if body["error_code"] != 0:
+            self.on_error(body["error_code"], now)
+            return
+        self.manager.on_offsets_added(self.offsets, self.group)
+
+
+class TxnOffsetCommitRequest(TxnRequest):
+    """Writes a group's offsets as part of the transaction."""
+
+    api = TXN_OFFSET_COMMIT
+    priority = 2
+    coordinator = CoordinatorKind.GROUP
+
+    def __init__(
+        self,
+        manager: TransactionExchange,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+    ) -> None:
+        super().__init__(manager)
+        self.offsets = dict(offsets)  # those not acknowledged yet
+        self.group = group
+        self._names: dict[bytes, str] = {}  # of the topics, by the ids that they had when it was built
+
+    def build(self) -> SchemaRequest:
+        """With the group's generation where there is one, which old brokers cannot check."""
+        # Version 5 makes the group's partition part of the transaction by itself; before, AddOffsetsToTxn did that.
+        lowest, highest = (5, 5) if self.manager.uses_v2 else (0, 4)
+        ids = self.manager.topic_ids({topic for topic, _ in self.offsets}) if self.manager.uses_v2 else None
+        if ids is not None:
+            highest = FIRST_OFFSETS_BY_TOPIC_ID
+            self._names = {topic_id: topic for topic, topic_id in ids.items()}
+        body: dict[str, Any] = {
+            "transactional_id": self.manager.transactional_id,
+            "group_id": self.group.group_id,
+            "producer_id": self.manager.identity.producer_id,
+            "producer_epoch": self.manager.identity.epoch,
+            "topics": self._topics(ids or {}),
+        }
+        if self.group.has_member:
+            body |= {
+                "generation_id": self.group.generation_id,
+                "member_id": self.group.member_id,
+                "group_instance_id": self.group.group_instance_id,
+            }
+            lowest = max(3, lowest)
+        return SchemaRequest.of(TXN_OFFSET_COMMIT, body, min_version=lowest, max_version=highest)
+
+    def _topics(self, ids: Mapping[str, bytes]) -> list[dict[str, Any]]:
+        """With name and, where there is one, id: which of the two is said depends on the version."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), offset in sorted(self.offsets.items()):
+            entry = {
+                "partition_index": partition,
+                "committed_offset": offset.offset,
+                "committed_leader_epoch": offset.leader_epoch,
+                "committed_metadata": offset.metadata,
+            }
+            topics.setdefault(topic, []).append(entry)
+        return [
+            {"name": name, "topic_id": ids.get(name, NO_TOPIC_ID), "partitions": entries}
+            for name, entries in topics.items()
+        ]
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """Partitions that were written are done; the rest is sent again, or fails."""
+        codes: set[int] = set()
+        for topic in body["topics"]:
+            by_id = version >= FIRST_OFFSETS_BY_TOPIC_ID
+            name = self._names.get(topic["topic_id"], "") if by_id else topic["name"]
+            for entry in topic["partitions"]:
+                if entry["error_code"] == 0:
+                    self.offsets.pop(TopicPartition(name, entry["partition_index"]), None)
+                else:
+                    codes.add(entry["error_code"])
+        if _UNKNOWN_TOPIC_ID in codes:
+            self.manager.doubt_topics()  # the topic may have been made anew, with another id
+        if codes:
+            self.on_errors(codes, now)
+        elif self.offsets:  # some were left out: ask for those again
+            self.manager.on_verdict(self, Verdict.RETRY, broker_error(_NO_ANSWER), now)
+        else:
+            self.manager.on_offsets_committed()
+
+
+class EndTxnRequest(TxnRequest):
+    """Commits or aborts; sent only after the last batch of the transaction has its outcome."""
+
+    api = END_TXN
+    priority = 3
+
+    def __init__(self, manager: TransactionExchange, commit: bool) -> None:
+        super().__init__(manager)
+        self._commit = commit
+        self._v2 = manager.uses_v2  # a transaction ends with the protocol that it started with
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it commits."""
+        return self._commit
+
+    def build(self) -> SchemaRequest:
+        """Version 5 belongs to protocol v2, and to it alone."""
+        body = {
+            "transactional_id": self.manager.transactional_id,
+            "producer_id": self.manager.identity.producer_id,
+            "producer_epoch": self.manager.identity.epoch,
+            "committed": self._commit,
+        }
+        if self._v2:
+            return SchemaRequest.of(END_TXN, body, min_version=5)
+        return SchemaRequest.of(END_TXN, body, max_version=4)
+
+    def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
+        """The transaction is over; in v2 the answer brings the next epoch."""
+        if body["error_code"] != 0:
+            self.on_error(body["error_code"], now)
+            return
+        following = None
+        if version >= 5 and body.get("producer_id", -1) >= 0:
+            following = ProducerIdentity(body["producer_id"], body["producer_epoch"])
+        self.manager.on_ended(following)
+
+
+def _not_authorized(partition: TopicPartition) -> BrokerError:
+    error = broker_error(
+        _TOPIC_AUTHORIZATION_FAILED, f"{partition}: not authorized to write to topic {partition.topic!r}"
+    )
+    error.names_record = True
+    return error

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives names to what the pool, the metadata and the network count by themselves.
+
+Those parts keep plain numbers and know no registry; they are read when somebody asks. Rates of such counters are
+brought up to date by `catch_up`, which the reader calls before it takes a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock._locks import inside, new_lock
+from penstock._metrics import Counter, MetricsRegistry, WindowedStat
+from penstock.network.metrics import NetworkMetrics, NodeMetrics
+from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.io import metric_names as names
+from penstock.producer.metadata.metadata import ProducerMetadata
+
+_NODE_TAG = "node-id"
+
+
+class ClientMetrics:
+    """Registers and refreshes the metrics that are not recorded but read.
+
+    Args:
+        registry: where they are named.
+        network: the network client's counters.
+        started_at: the moment the producer was made, for ratios of time.
+    """
+
+    def __init__(self, registry: MetricsRegistry, network: NetworkMetrics, started_at: float) -> None:
+        self._registry = registry
+        self._network = network
+        self._started_at = started_at
+        self._lock: Any = new_lock()  # guards the windows below: several threads may ask for metrics
+        self._counted: list[tuple[WindowedStat, Callable[[], float]]] = []
+        self._nodes: set[int] = set()
+        self.buffer_wait_ns = registry.counter(*names.BUFFERPOOL_WAIT_TIME)
+        self.buffer_exhausted = registry.rate_total(*names.BUFFER_EXHAUSTED)
+        self.flush_ns = registry.counter(*names.FLUSH_TIME)
+        self.metadata_wait_ns = registry.counter(*names.METADATA_WAIT_TIME)
+        # By call of the producer; application threads add to them.
+        self.transaction_ns = {
+            "init_transactions": registry.counter(*names.TXN_INIT_TIME),
+            "begin_transaction": registry.counter(*names.TXN_BEGIN_TIME),
+            "send_offsets_to_transaction": registry.counter(*names.TXN_SEND_OFFSETS_TIME),
+            "commit_transaction": registry.counter(*names.TXN_COMMIT_TIME),
+            "abort_transaction": registry.counter(*names.TXN_ABORT_TIME),
+        }
+        self._register_network()
+
+    def register_memory(self, pool: BufferPool) -> None:
+        """Name what the pool knows."""
+        gauge = self._registry.gauge
+        gauge(*names.WAITING_THREADS, lambda _: pool.waiting())
+        gauge(*names.BUFFER_TOTAL, lambda _: pool.total)
+        gauge(*names.BUFFER_AVAILABLE, lambda _: pool.available())
+        gauge(*names.BUFFERPOOL_WAIT_RATIO, self._share_of_time(lambda: self.buffer_wait_ns.total))
+
+    def register_requests(self, metadata: ProducerMetadata, in_flight: Callable[[], int]) -> None:
+        """Name what the metadata and the in-flight queues know."""
+        self._registry.gauge(*names.METADATA_AGE, metadata.age)
+        self._registry.gauge(*names.REQUESTS_IN_FLIGHT, lambda _: in_flight())
+
+    def register_about(self, version: str, wall_ms: int) -> None:
+        """Name the client itself."""
+        self._registry.gauge(*names.VERSION, lambda _: version)
+        # A checkout and a wheel alike do not know their commit; monitoring that asks for it gets an answer.
+        self._registry.gauge(*names.COMMIT_ID, lambda _: "unknown")
+        self._registry.gauge(*names.START_TIME, lambda _: wall_ms)
+
+    def catch_up(self, now: float) -> None:
+        """Bring the rates of counters kept elsewhere up to now. The I/O thread does it once a second while it works."""
+        if inside():
+            return  # a finalizer or a signal handler asks for metrics: these rates are as of a moment ago
+        with self._lock:
+            for node_id, counters in list(self._network.nodes.items()):
+                if node_id >= 0 and node_id not in self._nodes:
+                    self._nodes.add(node_id)
+                    self._register_node(node_id, counters)
+            for stat, total in self._counted:
+                stat.advance_to(total(), now)
+
+    def _register_network(self) -> None:
+        network = self._network
+        self._count(names.CONNECTION_CREATION, lambda: network.connections_created)
+        self._count(names.CONNECTION_CLOSE, lambda: network.connections_closed)
+        # Plain TCP has no authentication that could succeed, and none that could be repeated.
+        self._count(names.SUCCESSFUL_AUTHENTICATION, lambda: 0)
+        self._count(names.SUCCESSFUL_REAUTHENTICATION, lambda: 0)
+        self._count(names.FAILED_REAUTHENTICATION, lambda: 0)
+        self._count(names.FAILED_AUTHENTICATION, lambda: network.authentications_failed)
+        self._count(names.OUTGOING_BYTE, lambda: network.bytes_out)
+        self._count(names.INCOMING_BYTE, lambda: network.bytes_in)
+        self._count(names.REQUEST, lambda: network.requests)
+        self._count(names.RESPONSE, lambda: network.responses)
+        self._count(names.NETWORK_IO, lambda: network.requests + network.responses)
+        self._count(names.SELECT, lambda: network.select_count)
+        gauge = self._registry.gauge
+        gauge(*names.CONNECTION_COUNT, lambda _: network.connections_open)
+        gauge(*names.IO_WAIT_TIME, lambda _: network.io_wait_ns)
+        gauge(*names.IO_TIME, lambda _: network.io_ns)
+        gauge(*names.IO_WAIT_TIME_AVG, lambda _: network.io_wait_ns / max(1, network.select_count))
+        gauge(*names.IO_TIME_AVG, lambda _: network.io_ns / max(1, network.select_count))
+        gauge(*names.IO_WAIT_RATIO, self._share_of_time(lambda: network.io_wait_ns))
+        gauge(*names.IO_RATIO, self._share_of_time(lambda: network.io_ns))
+        self._size_of_requests(names.REQUEST_SIZE, network, None)
+
+    def _register_node(self, node_id: int, counters: NodeMetrics) -> None:
+        tags = {_NODE_TAG: f"node-{node_id}"}
+        self._count(names.NODE_REQUEST, lambda: counters.requests, tags)
+        self._count(names.NODE_RESPONSE, lambda: counters.responses, tags)
+        self._count(names.NODE_OUTGOING_BYTE, lambda: counters.bytes_out, tags)
+        self._count(names.NODE_INCOMING_BYTE, lambda: counters.bytes_in, tags)
+        self._size_of_requests(names.NODE_REQUEST_SIZE, counters, tags)
+        group, name, description = names.NODE_REQUEST_LATENCY
+        gauge = self._registry.gauge
+        gauge(
+            group,
+            f"{name}-avg",
+            description,
+            lambda _: 1000 * counters.latency_sum / max(1, counters.responses),
+            tags,
+        )
+        gauge(group, f"{name}-max", description, lambda _: 1000 * counters.latency_max, tags)
+
+    def _size_of_requests(
+        self, row: names.AvgMax, counters: NetworkMetrics | NodeMetrics, tags: dict[str, str] | None
+    ) -> None:
+        group, name, description = row
+        gauge = self._registry.gauge
+        gauge(
+            group, f"{name}-avg", description, lambda _: counters.bytes_out / max(1, counters.requests), tags
+        )
+        gauge(group, f"{name}-max", description, lambda _: counters.request_max, tags)
+
+    def _count(
+        self, row: names.RateTotal, total: Callable[[], float], tags: dict[str, str] | None = None
+    ) -> None:
+        self._counted.append((self._registry.rate_total(*row, tags), total))
+
+    def _share_of_time(self, nanoseconds: Callable[[], float]) -> Callable[[float], float]:
+        return lambda now: nanoseconds() / max(1.0, (now - self._started_at) * 1e9)
+
+
+def add_nanoseconds(counter: Counter, seconds: float) -> None:
+    """Count a wait."""
+    counter.add(int(seconds * 1e9))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the gate's own requests: producer ids and transactions. One at a time, I/O thread only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from penstock._time import FOREVER
+from penstock.errors import KafkaError, NetworkError
+from penstock.network.client import NetworkClient
+from penstock.network.exchange import ClientRequest, ClientResponse
+from penstock.producer.guarantee.gate import Gate, GateRequest
+from penstock.types import Node
+
+log = logging.getLogger("penstock.producer")
+
+
+class GateRequests:
+    """Carries requests of the gate to the node that they are for.
+
+    Args:
+        gate: whose requests they are.
+        client: the network.
+        timeout: seconds for the answer, and for reaching the node before.
+    """
+
+    def __init__(self, gate: Gate, client: NetworkClient, timeout: float) -> None:
+        self._gate = gate
+        self._client = client
+        self._timeout = timeout
+        self._waiting: GateRequest | None = None  # until its node can take it
+        self._give_up_at = FOREVER
+        self._old_error: KafkaError | None = None  # why the node could not be reached before this request
+
+    def maybe_send(self, now: float, data_waits: bool | Callable[[], bool]) -> float:
+        """Send what the gate needs, if it can be sent now; seconds until it is worth looking again.
+
+        Args:
+            data_waits: whether there is something to send; or what tells, asked only where the gate's need depends on
+                it.
+        """
+        if self._waiting is None:
+            self._waiting = self._gate.next_request(now, False)
+            if self._waiting is None:
+                delay = self._gate.seconds_to_request(now)
+                if delay == FOREVER:
+                    return FOREVER  # nearly always: whatever waits, it needs nothing from the gate
+                if not (data_waits() if callable(data_waits) else data_waits):
+                    return delay if self._gate.busy else FOREVER
+                self._waiting = self._gate.next_request(now, True)
+            if self._waiting is None:
+                return self._gate.seconds_to_request(now)
+            self._give_up_at = now + self._timeout
+            node = self._waiting.node
+            self._old_error = None if node is None else self._client.connection_error(node.id)
+        waiting = self._waiting
+        node = waiting.node or self._client.least_loaded_node(now)
+        if node is None:
+            return self._maybe_give_up(waiting, None, now)
+        if self._client.ready(node, now):
+            self._waiting = None
+            return self._send(waiting, node, now)
+        return self._maybe_give_up(waiting, node, now)
+
+    def _send(self, waiting: GateRequest, node: Node, now: float) -> float:
+        asked = ClientRequest(node, waiting.request, self._timeout, lambda response: _tell(waiting, response))
+        try:
+            self._client.send(asked, now)
+        except Exception as cause:
+            # No answer will ever come: without one the gate would wait for ever, and with it everything else.
+            log.exception("%s could not be sent to %s", waiting.request.api.name, node)
+            failed = ClientResponse(asked, -1, now)
+            failed.error = KafkaError(f"{waiting.request.api.name} could not be sent: {cause!r}")
+            failed.error.__cause__ = cause
+            _tell(waiting, failed)
+            return 0.0
+        return FOREVER
+
+    def _maybe_give_up(self, waiting: GateRequest, node: Node | None, now: float) -> float:
+        """A node that cannot be reached is reported, once it is known: the coordinator may be elsewhere by now."""
+        error = None if node is None else self._client.connection_error(node.id)
+        failed = waiting.node is not None and error is not None and error is not self._old_error
+        if failed or now >= self._give_up_at:
+            self._waiting = None
+            waiting.on_unreachable(error or NetworkError("no broker could be reached"), now)
+            return 0.0
+        delay = FOREVER if node is None else self._client.connection_delay(node, now)
+        return min(delay, self._give_up_at - now)
+
+
+def _tell(waiting: GateRequest, response: ClientResponse) -> None:
+    waiting.on_response(response, response.received_at)

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the batches of a request once it has ended: they succeed, are sent again, are split, or fail.
+
+`response_policy` decides; here it is done, to the batch, its memory, its numbering and its callers. Whatever goes wrong
+with one batch, the others of its request get their outcome. All of it runs on the I/O thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock._time import ExponentialBackoff
+from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
+from penstock.network.exchange import ClientResponse
+from penstock.producer.batch._requests_cy import note_written, tell_apart, tell_written
+from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch.batch import Batch, BatchState
+from penstock.producer.guarantee.gate import Gate
+from penstock.producer.guarantee.response_policy import NONE, Action, BatchSituation, Decision
+from penstock.producer.io.sender_metrics import SenderMetrics
+from penstock.producer.metadata.cluster import LeaderHint
+from penstock.producer.metadata.metadata import ProducerMetadata
+from penstock.protocol.produce import PartitionResponse, ProduceResponse
+from penstock.types import Node, TopicPartition
+
+log = logging.getLogger("penstock.producer")
+
+NETWORK_EXCEPTION = 13
+# After these a batch may have been written: UNKNOWN_SERVER_ERROR, NOT_LEADER_OR_FOLLOWER (it lost the leadership while
+# it waited for followers), REQUEST_TIMED_OUT, NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
+_IN_DOUBT = frozenset({-1, 6, 7, NETWORK_EXCEPTION, 20, 56})
+# INVALID_TIMESTAMP, INVALID_RECORD: a batch is refused because of some of its records.
+_REFUSED_RECORD = frozenset({32, 87})
+# NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader.
+_LEADER_MOVED = frozenset({6, 74})
+TOPIC_AUTHORIZATION_FAILED = 29
+_UNEXPECTED = Decision(Action.FAIL, bump_epoch=True)
+_NOT_HANDLED = "the answer to a batch of %s could not be handled"
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a batch is sent again, and how long after."""
+
+    limit: int
+    backoff: ExponentialBackoff
+    rng: random.Random
+
+    def schedule(self, batch: Batch, now: float) -> None:
+        """Say when it is next."""
+        batch.attempts += 1
+        batch.retry_at = now + self.backoff.seconds(batch.attempts - 1, self.rng)
+
+
+class Outcomes:
+    """Gives the batches of a request that has ended what they are due.
+
+    Args:
+        accumulator: where batches go back to, and their memory.
+        gate: numbers batches, and is told what became of them.
+        metadata: hears of leaders that moved.
+        retries: of a batch.
+        metrics: what is counted.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        gate: Gate,
+        metadata: ProducerMetadata,
+        retries: Retries,
+        metrics: SenderMetrics,
+    ) -> None:
+        self._accumulator = accumulator
+        self._gate = gate
+        self._metadata = metadata
+        self._retries = retries
+        self._metrics = metrics
+        self._split_topics: set[str] = set()  # whose batches were too large: told once each
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget of which other topics it was told that batches are too large."""
+        self._split_topics = {topic for topic in self._split_topics if topic in kept}
+
+    # ---- a request has ended
+
+    def on_response(self, response: ClientResponse, batches: list[Batch], now: float) -> None:
+        """A request has ended; whatever goes wrong here, each of its batches is queued again or has its outcome."""
+        try:
+            if response.error is not None:
+                self._on_failure(response.error, response.node, batches, now)
+            elif response.body is None:
+                self._on_written(batches, now)
+            else:
+                self._on_answer(response.body, response.node, batches, now)
+        except Exception as cause:
+            log.exception("the end of a request to %s could not be handled", response.node)
+            # They are in no queue and not in flight any more: who is not told now is never told.
+            for batch in batches:
+                self._fail_unhandled(batch, cause, now)
+                self._release(batch)
+
+    def _on_answer(self, body: ProduceResponse, node: Node, batches: list[Batch], now: float) -> None:
+        """The broker has answered."""
+        written, others = tell_apart(batches, body.partitions)
+        if len(written) < len(body.partitions):
+            self._take_hints(body)
+        for batch, answer in others:
+            self._complete(batch, answer or _silence(node, batch), now)
+        if written:
+            self._acknowledge(written, now)
+
+    def _on_failure(self, error: KafkaError, node: Node, batches: Sequence[Batch], now: float) -> None:
+        """There is no answer, and none will come."""
+        code = error.code if isinstance(error, BrokerError) else NETWORK_EXCEPTION
+        log.debug("a produce request to %s failed: %s", node, error)
+        # Of a broker's error only its text: name and code are added again.
+        text = error.args[0] if isinstance(error, BrokerError) else str(error)
+        for batch in batches:
+            answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], text, -1, -1)
+            self._complete(batch, answer, now, error)
+
+    def _on_written(self, batches: Sequence[Batch], now: float) -> None:
+        """With acks=0 there is no answer: that they were written to the socket is all that will ever be known."""
+        for batch in batches:
+            answer = PartitionResponse(*batch.topic_partition, NONE, -1, -1, -1, [], None, -1, -1)
+            self._complete(batch, answer, now)
+
+    def on_unsent(self, error: KafkaError, batches: Sequence[Batch], now: float) -> None:
+        """The request could not be made: without an outcome now, they would never get one."""
+        for batch in batches:
+            self._give_up(batch, error, now)
+            self._release(batch)
+
+    # ---- batches that were written
+
+    def _acknowledge(self, written: list[tuple[Batch, PartitionResponse]], now: float) -> None:
+        """Complete the batches that a request has brought to the broker: nearly all, and so in one pass.
+
+        Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
+        and a callback that sends finds what its own record has left.
+        """
+        done, unhandled = note_written(written, self._gate)
+        batches = [batch for batch, _ in done]
+        try:
+            self._accumulator.release_all(batches)
+        finally:
+            # They are in no queue and not in flight any more: who is not told now is never told.
+            tell_written(done, _not_told)
+            self._accumulator.forget_all(batches)
+        for batch, trouble in unhandled:
+            log.error(_NOT_HANDLED, batch.topic_partition, exc_info=trouble)
+            self._fail_unhandled(batch, trouble, now)
+
+    # ---- one batch
+
+    def _complete(
+        self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None = None
+    ) -> None:
+        """Do with a batch what its answer asks for; whatever goes wrong with it, the others get their turn."""
+        try:
+            self._apply(batch, answer, now, error)
+        except Exception as cause:
+            log.exception(_NOT_HANDLED, batch.topic_partition)
+            self._fail_unhandled(batch, cause, now)
+        finally:
+            self._release(batch)
+
+    def _apply(self, batch: Batch, answer: PartitionResponse, now: float, error: KafkaError | None) -> None:
+        code = answer.error_code
+        if code in _IN_DOUBT:
+            batch.in_doubt = True
+        expired = batch.reached_timeout(now, self._accumulator.delivery_timeout)
+        situation = BatchSituation(batch.record_count, batch.attempts, expired, batch.done)
+        decision = self._gate.decide(code, answer.log_start_offset, batch, situation)
+        if decision.refresh_metadata:
+            self._metadata.request_update(now)
+        if decision.action is Action.SUCCEED:
+            self._gate.on_success(batch, answer.base_offset)
+            if batch.succeed(answer.base_offset, answer.log_append_time_ms):
+                self._accumulator.finish(batch)
+        elif decision.action is Action.RETRY:
+            self._retry(batch, answer, now)
+        elif decision.action is Action.SPLIT:
+            count = self._accumulator.split(batch, self._gate.on_split)
+            log.log(
+                logging.DEBUG if batch.queue.topic in self._split_topics else logging.WARNING,
+                "a batch of %d records for %s was too large for the broker; it is sent again in %d pieces. A smaller "
+                "batch.size, or a larger message.max.bytes on the broker, avoids this.",
+                batch.record_count, batch.topic_partition, count,
+            )  # fmt: skip
+            self._split_topics.add(batch.queue.topic)
+            self._metrics.on_split(now)
+        elif not batch.done and (refused := self._refused_alone(batch, answer, decision, expired)):
+            count = self._accumulator.leave_out(batch, refused, self._gate.on_split)
+            self._metrics.on_refused(batch.queue.topic, len(refused), now)
+            log.warning(
+                "the broker refused %d of %d records for %s; the other %d are sent again without them: %s",
+                len(refused), batch.record_count, batch.topic_partition, count, next(iter(refused.values())),
+            )  # fmt: skip
+        elif not batch.done:
+            failure = error or _error(batch, answer)
+            if code == TOPIC_AUTHORIZATION_FAILED and not (batch.in_doubt or expired):
+                may_lose = batch.result.may_lose_all(batch.record_count)
+                decision = decision._replace(expendable=may_lose and batch.attempts < self._retries.limit)
+            self._gate.on_failure(batch, failure, decision)
+            self.fail(batch, failure, now, _record_errors(answer))
+
+    def _refused_alone(
+        self, batch: Batch, answer: PartitionResponse, decision: Decision, expired: bool
+    ) -> dict[int, KafkaError]:
+        """The records that the broker refused by their numbers, where the others can be sent again without them.
+
+        A batch that was refused was not written, so its numbers are free. What is behind it needs others: it gets them
+        with a new epoch or, in a transaction, moves down. A transaction goes on only if its owner said of these records
+        that they may be left out; otherwise a record that fails means that all is aborted.
+        """
+        errors = {
+            index: error
+            for index, error in (_record_errors(answer) or {}).items()
+            if 0 <= index < batch.record_count
+        }
+        if not errors or batch.in_doubt or expired:
+            return {}
+        if self._gate.transactional_id is not None:
+            can_go_on = batch.attempts < self._retries.limit and batch.result.may_lose(errors)
+        else:
+            can_go_on = len(errors) < batch.record_count and (
+                decision.bump_epoch or batch.identity.base_sequence < 0
+            )
+        return errors if can_go_on else {}
+
+    def fail_refused(self, refused: Mapping[TopicPartition, KafkaError], now: float) -> None:
+        """Fail what waits for partitions that cannot become part of the transaction.
+
+        It goes on if all of that may be left out.
+        """
+        for batch in self._accumulator.take_waiting_for(refused):
+            error = refused[batch.topic_partition]
+            decision = Decision(Action.FAIL, expendable=batch.result.may_lose_all(batch.record_count))
+            self._give_up(batch, error, now, decision)
+
+    def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
+        self._retries.schedule(batch, now)
+        batch.last_error = _error(batch, answer)
+        batch.move_to(BatchState.QUEUED)
+        self._accumulator.requeue([batch])
+        self._metrics.on_retry(batch, now)
+        log.log(
+            logging.WARNING if batch.attempts == 1 else logging.DEBUG,
+            "a batch of %d records for %s is sent again (attempt %d of %d): %s",
+            batch.record_count, batch.topic_partition, batch.attempts, self._retries.limit,
+            batch.last_error,
+        )  # fmt: skip
+
+    def fail(
+        self,
+        batch: Batch,
+        error: KafkaError,
+        now: float,
+        record_errors: dict[int, KafkaError] | None = None,
+    ) -> None:
+        """Fail a batch, whoever found out why, unless it has its outcome."""
+        if batch.fail(error, record_errors):
+            try:
+                self._accumulator.finish(batch)
+                self._metrics.on_batch_error(batch, now)
+            except Exception:  # its records are told: others, which are not yet, must not suffer from it
+                log.exception(
+                    "a batch of %s has failed, but could not be cleared away", batch.topic_partition
+                )
+
+    def _fail_unhandled(self, batch: Batch, cause: Exception, now: float) -> None:
+        if batch.state is BatchState.IN_FLIGHT:
+            failure = KafkaError(
+                f"the answer to a batch of {batch.topic_partition} could not be handled: {cause!r}"
+            )
+            failure.__cause__ = cause
+            # Whatever the answer was: what is behind it must not be taken for unwritten.
+            batch.in_doubt = True
+            self._give_up(batch, failure, now)
+
+    def _give_up(
+        self, batch: Batch, failure: KafkaError, now: float, decision: Decision = _UNEXPECTED
+    ) -> None:
+        """Fail a batch after something unexpected; nothing may keep it from its outcome, nor those after it."""
+        try:
+            self._gate.on_failure(batch, failure, decision)
+        except Exception:
+            log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
+        self.fail(batch, failure, now)
+
+    def _release(self, batch: Batch) -> None:
+        """The request no longer holds the batch: its memory may go back."""
+        if batch.wire is None:
+            return  # it was released with its outcome
+        try:
+            self._accumulator.release(batch)
+        except Exception:
+            log.exception("the memory of a batch of %s could not be given back", batch.topic_partition)
+
+    def _take_hints(self, body: ProduceResponse) -> None:
+        """Use what the answer says of partitions that have another leader now."""
+        hints = [
+            LeaderHint(answer.topic, answer.partition, answer.leader_id, answer.leader_epoch)
+            for answer in body.partitions
+            if answer.error_code in _LEADER_MOVED and answer.leader_id >= 0 and answer.leader_epoch >= 0
+        ]
+        if hints:
+            self._metadata.update_leader_hints(hints, body.node_endpoints)
+
+
+def _silence(node: Node, batch: Batch) -> PartitionResponse:
+    message = f"{node} did not say what became of the batch for {batch.topic_partition}"
+    return PartitionResponse(*batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1)
+
+
+def _not_told(batch: Batch, error: Exception) -> None:
+    log.error("the outcome of a batch of %s could not be told", batch.topic_partition, exc_info=error)
+
+
+def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
+    if answer.record_errors:
+        return InvalidRecordError(
+            f"the record was not written because another record of its batch for {batch.topic_partition} was "
+            f"refused: {answer.error_message or 'no reason given'}",
+            code=answer.error_code,
+        )
+    described = broker_error(answer.error_code, answer.error_message)
+    text = f"{batch.topic_partition}: {described.args[0]}"
+    if answer.error_code in _REFUSED_RECORD and batch.record_count > 1:
+        text += (
+            f". The broker does not say which of the {batch.record_count} records of the batch it refused (Kafka does "
+            "since 2.4), so that none of them was written"
+        )
+    failure = broker_error(answer.error_code, text)
+    failure.names_record = answer.error_code == TOPIC_AUTHORIZATION_FAILED
+    return failure
+
+
+def _record_errors(answer: PartitionResponse) -> dict[int, KafkaError] | None:
+    """Errors of single records: those that the broker named; a lone one has the partition's own error."""
+    if not answer.record_errors:
+        return None
+    errors: dict[int, KafkaError] = {}
+    for index, message in answer.record_errors:
+        lone = len(answer.record_errors) == 1
+        error = (
+            broker_error(answer.error_code, message or answer.error_message)
+            if lone
+            else InvalidRecordError(message)
+        )
+        error.names_record = True
+        errors[index] = error
+    return errors

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The I/O thread's work: drain what is ready, send it, and see to it that each batch gets its outcome.
+
+One turn is `run_once(now)`; the thread calls it until it is told to stop, tests and the simulator call it by hand.
+All of it belongs to the I/O thread, but for `initiate_close` and `force_close`, which only set a flag and wake it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from penstock._time import FOREVER, Clock, ExponentialBackoff
+from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
+from penstock.network.client import NetworkClient
+from penstock.network.exchange import ClientRequest, ClientResponse
+from penstock.producer.batch._requests_cy import addressed, enter_flight, leave_flight
+from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch.batch import Batch
+from penstock.producer.batch.delivery import mark_io_thread
+from penstock.producer.io.drain import Drainer
+from penstock.producer.io.gate_requests import GateRequests
+from penstock.producer.io.outcomes import Outcomes, Retries
+from penstock.producer.io.sender_metrics import SenderMetrics
+from penstock.producer.metadata.metadata import ProducerMetadata
+from penstock.protocol.produce import ProduceRequest
+from penstock.types import Node
+
+log = logging.getLogger("penstock.producer")
+
+_BY_AGE = attrgetter("created")
+# Seconds until the next look after something unexpected: whatever it is, it must not become a busy loop.
+_AFTER_TROUBLE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SenderSettings:
+    """The options of the same names."""
+
+    acks: int
+    retries: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    max_in_flight: int
+
+
+class Sender:
+    """Sends batches and handles their answers.
+
+    Args:
+        settings: the few options that matter here.
+        accumulator: where batches come from, and go back to.
+        drainer: decides which.
+        metadata: who leads what.
+        client: the network.
+        clock: read once per turn.
+        rng: jitter of the retry backoff.
+    """
+
+    def __init__(
+        self,
+        settings: SenderSettings,
+        accumulator: RecordAccumulator,
+        drainer: Drainer,
+        metadata: ProducerMetadata,
+        client: NetworkClient,
+        clock: Clock,
+        rng: random.Random,
+        metrics: SenderMetrics,
+    ) -> None:
+        self._settings = settings
+        self._accumulator = accumulator
+        self._unseen = accumulator.unseen
+        self._drainer = drainer
+        self._gate = drainer.gate
+        self._gate_requests = GateRequests(drainer.gate, client, settings.request_timeout_ms / 1000)
+        self._metadata = metadata
+        self._client = client
+        self._clock = clock
+        self._metrics = metrics
+        self._one_at_a_time = settings.max_in_flight == 1
+        backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        retries = Retries(settings.retries, backoff, rng)
+        self._outcomes = Outcomes(accumulator, drainer.gate, metadata, retries, metrics)
+        # Ordered as drained, so that expiry finds the oldest first in each partition.
+        self._in_flight: dict[Batch, None] = {}
+        self._next_in_flight_expiry = FOREVER
+        self._has_sent = False  # in this turn
+        # Set by any thread, read by the I/O thread.
+        self._running = True
+        self._forced = False
+        self.on_topic_forgotten: Callable[[str], None] | None = None  # the user's partitioner; set once
+        self.losses_told = False  # somebody has said how many records are given up at the end
+
+    # ------------------------------------------------------------------------------------- any thread
+
+    def initiate_close(self) -> None:
+        """Finish what was accepted, then stop."""
+        self._running = False
+        self._client.wakeup()
+
+    def force_close(self) -> None:
+        """Stop now; what has no outcome fails."""
+        self._forced = True
+        self._running = False
+        self._client.wakeup()
+
+    # ------------------------------------------------------------------------------------- I/O thread
+
+    def run(self) -> None:
+        """Work until closed: the body of the I/O thread."""
+        mark_io_thread(self._accumulator.owner)
+        log.debug("the I/O thread starts")
+        try:
+            while self._running:
+                self._turn()
+            self._accumulator.deferred.run(self._clock.now())
+            # A producer that was forgotten without close() could not do this itself: a finalizer must take no lock.
+            self._accumulator.close()
+            while not self._forced and self._accumulator.has_incomplete():
+                self._turn()  # comes to an end: delivery.timeout.ms is over some time
+            self._finish_gate()
+            if not self._forced:
+                self._gate.begin_close()
+            self._finish_gate()
+        finally:
+            # Also when the thread dies of an error: nobody may wait for records that nobody will send.
+            self._shut_down()
+        log.debug("the I/O thread ends")
+
+    def _finish_gate(self) -> None:
+        """Let the gate end what is under way. A coordinator that does not answer is not waited for without end."""
+        deadline = self._clock.now() + self._settings.request_timeout_ms / 1000
+        while not self._forced and self._gate.busy:
+            if self._clock.now() >= deadline:
+                log.warning(
+                    "no answer of the transaction coordinator for request.timeout.ms: the producer closes without it, "
+                    "and an open transaction is aborted when its time-out is over"
+                )
+                self._forced = True
+                return
+            self._turn()
+
+    def _turn(self) -> None:
+        try:
+            self.run_once(self._clock.now(), may_rest=True)
+        except Exception:
+            log.exception("an unexpected error on the I/O thread; it goes on")
+            self._client.poll(_AFTER_TROUBLE, self._clock.now())
+
+    def _shut_down(self) -> None:
+        self._accumulator.close()
+        # Before the records are given up: nobody who waits for them may take their end for a success.
+        self._gate.close(ProducerClosedError("the producer was closed before the coordinator answered"))
+        self._accumulator.deferred.fail_all(
+            ProducerClosedError("the producer was closed before the record was acknowledged")
+        )
+        if self._accumulator.has_incomplete():
+            self._give_up()
+        self._metadata.close()
+        self._client.close()
+        self._unseen.end()
+
+    def _give_up(self) -> None:
+        """Fail what has no outcome, and say how much that is: nobody may be left to look at it."""
+        error = ProducerClosedError("the producer was closed before the record was acknowledged")
+        lost = self._accumulator.abort_all(error)
+        if lost.records and not self.losses_told:
+            log.warning(
+                "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have "
+                "been written, the others were not. Without a time, close() waits until each record has its outcome.",
+                lost.records, "" if lost.records == 1 else "s", _some(lost.topics), lost.maybe_written,
+            )  # fmt: skip
+
+    def run_once(self, now: float, *, may_rest: bool = False) -> None:
+        """One turn: send what is ready, then wait for the network, no longer than something will be due.
+
+        Args:
+            now: the time.
+            may_rest: wait also in a turn that has sent something, when nothing more can be sent at once. Without it
+                such a turn only looks at the network: who takes turns by hand sees the request before time goes on.
+        """
+        self._metrics.on_turn(now)
+        delay = self._accumulator.deferred.run(now)
+        error = self._gate.before_turn(now)
+        if error is not None:
+            for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
+                self._outcomes.fail(batch, error, now)
+        if refused := self._gate.refused_partitions:
+            self._outcomes.fail_refused(refused, now)
+        delay = min(delay, self._gate_requests.maybe_send(now, self._accumulator.has_undrained))
+        delay = min(delay, self._send_ready(now))
+        if self._unseen.has_news:
+            delay = min(delay, self._unseen.maybe_tell(now))
+        self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
+
+    def keep_topics(self, in_use: Collection[str]) -> None:
+        """Forget all that is kept of topics that are not used any more, unless records are on their way there."""
+        forgotten = self._accumulator.forget_unused(in_use, self._gate.may_forget)
+        self._gate.forget(forgotten)
+        kept = self._accumulator.topics
+        self._drainer.keep_topics(kept)
+        self._outcomes.keep_topics(kept)
+        self._metrics.keep_topics(kept)
+        self._accumulator.sealer.keep_topics(kept)
+        if self.on_topic_forgotten is not None:
+            for topic in dict.fromkeys(queue.topic for queue in forgotten):
+                try:
+                    self.on_topic_forgotten(topic)
+                except Exception:
+                    log.exception("the partitioner's on_topic_forgotten raised for topic %s", topic)
+
+    def _send_ready(self, now: float) -> float:
+        """Drain and send; seconds for which nothing more will be due."""
+        snapshot = self._metadata.snapshot
+        check = self._drainer.ready(snapshot, now)
+        for topic in check.leaderless_topics:
+            self._metadata.want_topic(topic, now)
+        if check.leaderless_topics:
+            self._metadata.request_update(now)
+        nodes, delay = self._usable(check.nodes, now)
+        drained = self._drainer.drain(snapshot, nodes, now) if nodes else {}
+        for taken in drained.values():
+            self._enter_flight(taken)
+        self._has_sent = bool(drained)
+        sent = []
+        try:
+            expired = self._expire(now, check.next_expiry)
+        finally:
+            # Whatever went wrong: what was drained is sent, or has its outcome.
+            for node in nodes:
+                batches = drained.get(node.id)
+                if batches and self._send_or_fail(node, batches, now):
+                    sent.append(node)
+        for node in sent:
+            self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
+            if self._drainer.has_more(node.id):
+                delay = min(delay, self._client.connection_delay(node, now))
+        for batch in self._drainer.spoiled:
+            self._metrics.on_batch_error(batch, now)
+        if expired or self._drainer.spoiled or len(sent) < len(drained):
+            return 0.0  # the gate may have something to settle
+        if self._drainer.stumbled:
+            delay = min(delay, _AFTER_TROUBLE)
+        expiry = min(check.next_expiry, self._next_in_flight_expiry)
+        return max(0.0, min(check.next_delay, delay, expiry - now))
+
+    def _usable(self, ready: Sequence[Node], now: float) -> tuple[list[Node], float]:
+        """The nodes that can take a request now, and seconds until one of the others may."""
+        usable = []
+        delay = FOREVER
+        for node in ready:
+            can_take = self._client.ready(node, now)
+            self._drainer.note_node(node.id, can_take, now)
+            if can_take:
+                usable.append(node)
+            else:
+                delay = min(delay, self._client.connection_delay(node, now))
+        return usable, delay
+
+    def _enter_flight(self, batches: list[Batch]) -> None:
+        # With one request at a time nothing of these partitions may overtake: the next batch waits for the answer.
+        oldest = enter_flight(batches, self._in_flight, self._one_at_a_time)
+        self._next_in_flight_expiry = min(
+            self._next_in_flight_expiry, oldest + self._accumulator.delivery_timeout
+        )
+
+    def _leave_flight(self, batches: list[Batch]) -> None:
+        leave_flight(batches, self._in_flight)
+
+    def _let_go_on(self, batches: Sequence[Batch]) -> None:
+        """Their partitions may send the next batch."""
+        if self._one_at_a_time:
+            for batch in batches:
+                batch.queue.muted = False
+
+    def _send_or_fail(self, node: Node, batches: list[Batch], now: float) -> bool:
+        """Send a request; False when it could not be made, and its batches have failed."""
+        try:
+            self._send(node, batches, now)
+        except Exception as cause:
+            # No answer will ever come for these: without an outcome here their memory would be lost, too.
+            log.exception("a produce request to %s could not be made", node)
+            error = KafkaError(f"the records could not be sent to {node}: {cause!r}")
+            error.__cause__ = cause
+            self._leave_flight(batches)
+            try:
+                self._outcomes.on_unsent(error, batches, now)
+            finally:
+                self._let_go_on(batches)
+            return False
+        return True
+
+    def _send(self, node: Node, batches: list[Batch], now: float) -> None:
+        request = ProduceRequest(
+            self._settings.acks,
+            self._settings.request_timeout_ms,
+            addressed(batches, self._metadata.snapshot.topic_id),
+            self._gate.transactional_id,
+            max_version=self._gate.max_produce_version,
+        )
+        timeout = self._settings.request_timeout_ms / 1000
+        self._client.send(
+            ClientRequest(node, request, timeout, lambda response: self._on_response(response, batches)), now
+        )
+
+    # ---- expiry
+
+    def _expire(self, now: float, next_queued_expiry: float) -> bool:
+        """Fail the batches whose delivery time-out is over; whether there were any."""
+        timeout = self._accumulator.delivery_timeout
+        expired: list[Batch] = []
+        if now >= self._next_in_flight_expiry:
+            expired += [batch for batch in self._in_flight if batch.reached_timeout(now, timeout)]
+            for batch in expired:
+                # Its request still holds the bytes: the memory comes back with the answer.
+                del self._in_flight[batch]
+            self._next_in_flight_expiry = min(
+                (batch.created + timeout for batch in self._in_flight), default=FOREVER
+            )
+        if now >= next_queued_expiry:
+            expired += self._accumulator.take_expired(now)
+        # Callbacks come in the order of each partition's records: what is in flight is older than what waits, unless
+        # that waits to be sent again.
+        expired.sort(key=_BY_AGE)
+        for batch in expired:
+            try:
+                self._fail_expired(batch, now)
+            except Exception as cause:
+                log.exception("a batch of %s that has expired could not be handled", batch.topic_partition)
+                error = DeliveryTimeoutError(
+                    f"the delivery time-out of a batch of {batch.topic_partition} is over: {cause!r}"
+                )
+                error.__cause__ = cause
+                batch.in_doubt = True  # it may have been on the way
+                self._outcomes.on_unsent(error, [batch], now)
+        return bool(expired)
+
+    def _fail_expired(self, batch: Batch, now: float) -> None:
+        tp = batch.topic_partition
+        message = (
+            f"Expiring {batch.record_count} record(s) for {tp}: {int(batch.age(now) * 1000)} ms has passed since "
+            f"batch creation (delivery.timeout.ms). {_how_far(batch)}"
+        )
+        stuck = self._why_stuck(batch)
+        if stuck is not None and str(stuck) not in message:
+            message += f" {stuck}"
+        error = DeliveryTimeoutError(message)
+        error.__cause__ = batch.last_error or stuck
+        self._gate.on_expired(batch, error)
+        self._outcomes.fail(batch, error, now)
+
+    def _why_stuck(self, batch: Batch) -> KafkaError | None:
+        topic, partition = batch.topic_partition
+        leader = self._metadata.snapshot.leader(topic, partition)
+        if leader is not None:
+            return self._client.connection_error(leader.id)
+        # Without a leader it could not be sent anywhere: what kept the metadata from naming one?
+        cause = self._metadata.explain_timeout(topic, partition, 0).__cause__
+        return cause if isinstance(cause, KafkaError) else None
+
+    # ---- answers
+
+    def _on_response(self, response: ClientResponse, batches: list[Batch]) -> None:
+        now = response.received_at
+        self._leave_flight(batches)
+        try:
+            self._outcomes.on_response(response, batches, now)
+        finally:
+            self._let_go_on(batches)
+        if response.error is None and response.body is not None:
+            self._metrics.on_response(response.latency, response.body.throttle_ms, now)
+
+
+def _some(topics: set[str]) -> str:
+    named = sorted(topics)
+    if len(named) == 1:
+        return f"topic {named[0]}"
+    return f"{len(named)} topics ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"
+
+
+def _how_far(batch: Batch) -> str:
+    """What became of a batch whose time is over, and what the last broker that answered said."""
+    if not batch.attempts:
+        if batch.request_pending:
+            return "It was sent, and no answer has come."
+        return "It was never sent."
+    sent = batch.attempts + batch.request_pending
+    times = "once" if sent == 1 else f"{sent} times"
+    last = "the last request has no answer, the one before" if batch.request_pending else "the last attempt"
+    return f"It was sent {times}; {last} ended with: {batch.last_error}."

@@ -1,0 +1,39 @@
+# C layout of the fast path.
+from penstock.producer.batch._delivery_cy cimport Delivery
+from penstock.producer.batch._queue_cy cimport PartitionQueue, TopicState
+
+cdef extern from "<time.h>" nogil:
+    ctypedef struct timespec "struct timespec":
+        long long tv_sec
+        long tv_nsec
+    int timespec_get(timespec* now, int base)
+    int TIME_UTC
+
+cdef class FastPath:
+    cdef dict topics
+    cdef public bint enabled
+    cdef public bint detour
+    cdef Py_ssize_t _max_record_size
+    cdef bint _hash_keys
+    cdef object _wall_ms
+    cdef object _wake
+    cdef object _append_now
+
+    cdef TopicState _last_topic  # sent to before this record; any thread may replace it
+
+    cpdef Delivery try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    cdef Delivery _append_locked(
+        self,
+        PartitionQueue queue,
+        TopicState sticky,
+        long long timestamp,
+        bytes key,
+        bytes value,
+        headers,
+        on_delivery,
+    )
+    cdef Py_ssize_t _size_bound(self, key, value, headers) except? -2
+
+cdef class SendFace:
+    cdef public FastPath _fast_path
+    cdef public bint _notes_refusals

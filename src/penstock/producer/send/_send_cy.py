@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""The fast path of send(): from the call to a record in the open batch, without the interpreter. Compiled if possible.
+
+`FastPath.try_send` either appends and returns a Delivery, or has appended nothing and returns None; whatever is unusual
+is left to the general path. It works on the fields of queue and topic under the partition's lock, by the rules of
+`_queue_cy`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from penstock._locks import inside
+from penstock.errors import IllegalStateError
+from penstock.types import NO_CALLBACK, HeadersLike, OnDelivery, ProducerRecord, as_headers
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+# In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
+if not cython.compiled:
+    from penstock._primitives_cy import partition_for_key
+    from penstock.producer.batch._delivery_cy import Delivery
+    from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+else:
+    from cython.cimports.penstock._primitives_cy import partition_for_key
+    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
+    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+    from cython.cimports.penstock.producer.send._send_cy import TIME_UTC, timespec, timespec_get
+
+# By this name compiled code does not look at the type before the body does, which tells the transaction of a refusal.
+TopicName = str
+WholeNumber = int  # Cython would turn a float, a bool or a Decimal into an int
+
+# C variables when compiled. The first is the most that the size check adds to key and value: batch header, record
+# overhead, header count, and two lengths of up to 5 bytes. Where that is too much, the general path counts to the byte.
+_OVERHEAD = cython.declare(cython.Py_ssize_t, 61 + 21 + 1 + 2 * 5)
+_LAST_TIMESTAMP = cython.declare(cython.longlong, 2**63 - 1)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.cfunc
+def _headers_bound(headers: Any) -> cython.Py_ssize_t:
+    """The most that headers can take, or -1: they are not a list or tuple of (str, bytes or None) pairs."""
+    size: cython.Py_ssize_t = 5
+    if type(headers) is not list and type(headers) is not tuple:
+        return -1
+    for pair in headers:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            return -1
+        name = pair[0]
+        value = pair[1]
+        if type(name) is not str:
+            return -1
+        size += 10 + 4 * len(name)  # a character takes at most four bytes
+        if value is not None:
+            if type(value) is not bytes:
+                return -1
+            size += len(value)
+    return size
+
+
+@cython.final
+@cython.cclass
+class FastPath:
+    """Sends the ordinary record: bytes, a known topic, no waiting.
+
+    Args:
+        topics: the topics in use, by name; the accumulator keeps it.
+        max_record_size: what one record may take, the size check's overhead included.
+        hash_keys: whether keys choose the partition.
+        wall_ms: the clock for timestamps, or None for the system's.
+        wake: wakes the I/O thread; called when the batch that is to leave next became full.
+        append_now: appends where no open batch has room, see Appender; None: the general path does.
+    """
+
+    def __init__(
+        self,
+        topics: dict,  # type: ignore[type-arg]
+        max_record_size: int,
+        hash_keys: bool,
+        wall_ms: Callable[[], int] | None,
+        wake: Callable[[], object],
+        append_now: Callable[..., Delivery | None] | None = None,
+    ) -> None:
+        self.topics = topics
+        self.enabled = False
+        self.detour = False  # records wait that were sent before this one, see DeferredSends
+        self._wake = wake
+        self._append_now = append_now
+        self._max_record_size = max_record_size
+        self._hash_keys = hash_keys
+        self._wall_ms = wall_ms
+        self._last_topic: TopicState | None = None
+
+    def try_send(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Append the record and return its Delivery, or return None having appended nothing."""
+        state: TopicState | None
+        queue: PartitionQueue
+        delivery: Delivery | None
+        chosen: cython.Py_ssize_t
+        timestamp: cython.longlong
+        full: cython.bint = False
+        sticky: cython.bint = False
+        if not self.enabled or self.detour:
+            return None
+        if on_delivery is not None and not callable(on_delivery):
+            return None
+        state = self._last_topic
+        if state is None or topic is not state.name:
+            if type(topic) is not str:
+                return None
+            state = self.topics.get(topic)
+            if state is None:
+                return None
+            self._last_topic = state
+        size: cython.Py_ssize_t = self._size_bound(key, value, headers)
+        if size < 0 or size > self._max_record_size:
+            return None
+        queues: list = state.queues  # one look: it is replaced whole when the topic changes
+        count: cython.Py_ssize_t = len(queues)
+        if partition is not None:
+            if type(partition) is not int:
+                return None
+            if not 0 <= partition < count:
+                return None
+            chosen = partition
+        elif key is not None and self._hash_keys:
+            chosen = partition_for_key(key, count)
+        else:
+            chosen = state.sticky_partition
+            if not 0 <= chosen < count:
+                return None
+            sticky = True
+        queue = queues[chosen]
+        if timestamp_ms is not None:
+            if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= _LAST_TIMESTAMP:
+                return None
+            timestamp = timestamp_ms
+        elif self._wall_ms is not None:
+            timestamp = self._wall_ms()
+        elif cython.compiled:
+            moment = cython.declare(timespec)
+            timespec_get(cython.address(moment), TIME_UTC)
+            timestamp = moment.tv_sec * 1000 + moment.tv_nsec // 1_000_000
+        else:
+            timestamp = int(time.time() * 1000.0)
+        if cython.compiled:
+            if not queue._lock.take():
+                return None  # this call interrupts another one of the same thread, which holds a lock
+            try:
+                delivery = self._append_locked(
+                    queue, state if sticky else None, timestamp, key, value, headers, on_delivery
+                )
+                full = queue._news
+            finally:
+                queue._lock.let_go()
+        else:
+            if inside():
+                return None
+            with queue._lock:
+                delivery = self._append_locked(
+                    queue, state if sticky else None, timestamp, key, value, headers, on_delivery
+                )
+                full = queue._news
+        if full:
+            self._wake()
+        if delivery is None:
+            if self._append_now is None:
+                return None
+            # Once per batch: the open one is full, or there is none.
+            delivery = self._append_now(
+                state, None if sticky else chosen, (timestamp, key, value, headers, size), on_delivery
+            )
+            if delivery is None:
+                self._last_topic = None  # it may have been forgotten, and be there anew
+                return None
+        state.used = True
+        return delivery
+
+    def _append_locked(
+        self,
+        queue: PartitionQueue,
+        sticky: TopicState | None,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Append to the open batch; None when it, or the partition, does not take the record.
+
+        The queue's `_news` says whether the I/O thread is to be told that the batch can leave.
+
+        Args:
+            sticky: the topic, when the record goes wherever records without key go now.
+        """
+        full: cython.bint = False
+        delivery: Delivery | None = None
+        if queue._admission.open and (sticky is None or sticky.sticky_partition == queue.partition):
+            delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
+            if delivery is not None:
+                if on_delivery is not None:
+                    queue._result.callbacks.append((delivery, on_delivery))
+                full = queue._writer.is_full()
+                if sticky is not None:
+                    sticky.count_locked(queue._size, full)
+            elif self._append_now is not None:
+                full = queue.maybe_shut_locked(sticky)
+        # Behind another batch it is no news: that one made the queue ready, and the I/O thread knows.
+        queue._news = full and len(queue.batches) == 1
+        return delivery
+
+    def _size_bound(self, key: Any, value: Any, headers: Any) -> cython.Py_ssize_t:
+        """The most that the record can take in a batch of its own, or -1: it is not made of bytes."""
+        size: cython.Py_ssize_t = _OVERHEAD
+        if value is not None:
+            if type(value) is not bytes:
+                return -1
+            size += len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                return -1
+            size += len(key)
+        if headers is not None:
+            more: cython.Py_ssize_t = _headers_bound(headers)
+            if more < 0:
+                return -1
+            size += more
+        return size
+
+
+@cython.cclass
+class SendFace:
+    """The `send` of a producer: the fast path, with the general one behind it.
+
+    A base class of the producer rather than a part of it, so that the call itself is compiled: a Python function with
+    seven parameters around the fast path would cost as much as the fast path does.
+    """
+
+    def send(
+        self,
+        topic: TopicName,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: HeadersLike | None = None,
+        partition: WholeNumber | None = None,
+        timestamp_ms: WholeNumber | None = None,
+        on_delivery: OnDelivery | None = None,
+        callback: None = None,
+    ) -> Delivery:
+        """Send a record; its Delivery, which tells later what became of it.
+
+        Waits at most max.block.ms, for metadata and for memory together, and only where there is no other way.
+
+        Args:
+            topic: where it goes.
+            value: its value; None is a tombstone.
+            key: its key; records with the same key go to the same partition.
+            headers: pairs (name, bytes or None), or a mapping.
+            partition: the partition, where the key and the partitioner shall not choose it.
+            timestamp_ms: milliseconds since the epoch; now, by default.
+            on_delivery: called with (metadata, error) on the I/O thread when the outcome is known.
+            callback: refused; another client's name of on_delivery.
+
+        Raises:
+            KafkaTimeoutError: the topic, or the partition, did not become known in time; the text says why.
+            BufferExhaustedError: no memory became free in time.
+            RecordTooLargeError: it exceeds max.request.size.
+            SerializationError: key or value could not be turned into bytes.
+            ProducerClosedError: the producer is closed.
+            TypeError, ValueError: an argument is wrong.
+        """
+        if not self._notes_refusals:
+            return _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+        try:
+            return _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+        except BaseException as error:
+            self._note_refused(error)
+            raise
+
+    def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
+        """Send a record that was made as a value; see `send`."""
+        raise NotImplementedError
+
+    def _note_refused(self, error: BaseException) -> None:
+        """Tell the open transaction that a call has raised."""
+        raise NotImplementedError
+
+
+@cython.cfunc
+@cython.inline
+def _send(
+    face: SendFace,
+    topic: Any,
+    value: Any,
+    key: Any,
+    headers: Any,
+    partition: Any,
+    timestamp_ms: Any,
+    on_delivery: Any,
+    callback: Any,
+) -> Delivery:
+    """Send a record by the fast path, or else by the general one."""
+    if callback is not None:
+        raise TypeError(NO_CALLBACK)
+    fast: FastPath | None = face._fast_path
+    if fast is None:
+        raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
+    delivery: Delivery | None = fast.try_send(
+        topic, value, key, headers, partition, timestamp_ms, on_delivery
+    )
+    if delivery is None:
+        record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
+        return face.send_record(record, on_delivery)
+    return delivery
+
+
+if not cython.compiled:
+    # A C field begins as None by itself.
+    SendFace._fast_path = None
+    SendFace._notes_refusals = False

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The future of the rows of one `send_many` or `send_arrow`.
+
+It is made of parts: so many records of a batch, and which rows they are. A part that is done is added up and dropped,
+so that the memory for a bulk depends on what is on its way, not on how many rows it has.
+
+Rules:
+1. The thread that sends adds parts; once it has returned nobody does. Any thread may ask.
+2. Parts are added up under the lock, which is held for arithmetic only; nobody waits with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from penstock._arguments import check_callable, check_timeout
+from penstock._locks import new_lock
+from penstock.errors import BrokerError, BulkDeliveryError, KafkaError, KafkaTimeoutError
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch.delivery import BatchResult, Countdown, until_done
+from penstock.producer.batch.unseen import UnseenFailures
+from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
+
+log = logging.getLogger("penstock.producer")
+
+# From which row on, how many, and, where they do not follow each other, how far each is from there: 32-bit numbers.
+Span = tuple[int, int, bytes | None]
+# What PartitionQueue.append_rows notes: the batch's result, the first index there, count, bytes, and which rows.
+Part = tuple[BatchResult, int, int, int, Span]
+# Rows that were not delivered: why, the number of the row from which the span counts, and which rows. They stay like
+# this until somebody asks: a RowErrors for each of them would be larger than most rows.
+Lost = tuple[Exception, int, Span]
+Failed = tuple[KafkaError, int, Span]  # of those that were accepted
+
+_FEW_PARTS = 256  # fewer than this are not worth adding up while rows are sent
+
+
+class BulkDelivery:
+    """The future of all rows of one call.
+
+    It can be waited for (`result`, `exception`), asked (`done`, `errors`), followed (`add_done_callback`), and awaited
+    inside a running asyncio loop. It cannot be cancelled: the records are on their way.
+
+    Args:
+        unseen: told of rows that were lost, when this is dropped and nobody has asked.
+    """
+
+    def __init__(self, unseen: UnseenFailures | None = None) -> None:
+        self._unseen = unseen
+        self._is_followed = False  # a callback is told
+        self._parts: list[Part] = []  # appended to by the thread that sends
+        self._skips = False  # rows that are bad are left out
+        self._base_row = 0  # of the chunk that is being sent: spans count from there
+        self._lock: Any = new_lock()  # guards all that follows
+        self._pending: list[tuple[int, Part]] = []  # with the number of the row from which the span counts
+        self._records = 0
+        self._bytes = 0
+        self._accepted = 0
+        # By topic and partition: records, first offset, last offset.
+        self._sums: dict[tuple[str, int], list[int]] = {}
+        self._failed: list[Failed] = []  # accepted and not delivered
+        self._refused: list[Lost] = []  # not accepted
+        # Of both, what nobody has asked for yet: topic, why, how many.
+        self._untold: list[tuple[str, Exception, int]] = []
+        self._worth = _FEW_PARTS
+
+    # ------------------------------------------------------------------------------------------ for users
+
+    @property
+    def accepted(self) -> int:
+        """How many records were accepted: all, unless some were skipped or the call was interrupted."""
+        self._take_over()
+        return self._accepted
+
+    @property
+    def errors(self) -> list[RowErrors]:
+        """The rows known by now not to be delivered, in order: those that failed, and those that were not sent."""
+        self._add_up()
+        with self._lock:
+            self._untold.clear()
+            return _in_order(_row_errors([*_twins(self._failed), *self._refused]))
+
+    def done(self) -> bool:
+        """Whether the outcome of every row is known."""
+        pending = self._pending  # another thread may replace it
+        if pending and pending[-1][1][0].still_unknown:
+            return False  # without a look at the others: who asks often, asks in vain most of the time
+        self._add_up()
+        return not self._pending
+
+    def result(self, timeout: float | None = None) -> BulkReport:
+        """Wait for all outcomes; what was written where.
+
+        Raises:
+            BulkDeliveryError: some accepted records were not delivered; its `report` tells which, and `__cause__` why
+                the first of them was not. Rows that were skipped are no reason: they are in the report's `errors`.
+            KafkaTimeoutError: the time is up; the records go on.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._report([])
+
+    def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
+        """Wait for all outcomes; the error that `result` would raise, or None.
+
+        Raises:
+            KafkaTimeoutError: the time is up; the records go on.
+        """
+        check_timeout(timeout)
+        self._wait(timeout)
+        if not self._failed:
+            return None
+        failed = _twins(self._failed)
+        first = _in_order(_row_errors(failed))[0]
+        error = BulkDeliveryError(
+            f"{_count(failed)} of {self._accepted} records were not delivered; {first}", self._report(failed)
+        )
+        error.__cause__ = first.error
+        return error
+
+    def add_done_callback(self, fn: Callable[[BulkDelivery], object]) -> None:
+        """Call `fn(bulk)` when it is done: on the I/O thread, or at once when it is done already."""
+        check_callable(fn, "fn")
+        self._is_followed = True
+        self._follow(fn)
+
+    def _follow(self, fn: Callable[[BulkDelivery], object]) -> None:
+        """The same for somebody who will ask for the outcome later, or perhaps not."""
+
+        def call() -> None:
+            if self._is_followed:
+                self._add_up()  # takes over from the batches to tell of what failed
+            try:
+                fn(self)
+            except (Exception, SystemExit):
+                log.exception("a done callback of a bulk delivery raised")
+
+        self._add_up()
+        parts = list(self._pending)
+        countdown = Countdown(len(parts) + 1, call)
+        for _, (result, *_) in parts:
+            result.when_settled(countdown.one_less)
+        countdown.one_less()
+
+    def __await__(self) -> Generator[Any, None, BulkReport]:
+        yield from until_done(self)
+        return self.result(0)
+
+    def __del__(self) -> None:
+        # No lock: this can run in the middle of anything, and nobody else has this object any more. What the batches of
+        # pending parts come to is told by their results.
+        unseen = getattr(self, "_unseen", None)
+        if unseen is not None and not self._is_followed:
+            for topic, error, count in self._untold:
+                unseen.note(topic, error, count)
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "pending"
+        lost = _count(self._failed) + _count(self._refused)
+        return f"<BulkDelivery {state}: {self.accepted} records accepted, {self._records} acknowledged, {lost} not>"
+
+    # ------------------------------------------------------------------------------------------ for who sends
+
+    def _note(self, delivery: Delivery, row: int) -> None:
+        """A single record was accepted; `row` counts from `_base_row`."""
+        result, index = delivery._place_in_batch()
+        payload = delivery._payload()
+        if self._parts:
+            before, first, count, size, (start, _, _) = self._parts[-1]
+            if before is result and first + count == index and start + count == row:
+                self._parts[-1] = (result, first, count + 1, size + payload, (start, count + 1, None))
+                return
+        self._parts.append((result, index, 1, payload, (row, 1, None)))
+
+    def _maybe_gather(self) -> None:
+        """Gather once there is enough to be worth it."""
+        if len(self._parts) > _FEW_PARTS:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Take new parts over, and now and then add up what is done. After each window, before `_base_row` changes."""
+        self._take_over()
+        if len(self._pending) > self._worth:
+            self._add_up()
+            self._worth = 2 * len(self._pending) + _FEW_PARTS
+
+    def _refuse(self, lost: list[Lost]) -> None:
+        """Note rows that were not accepted; the call raises, and so tells of them."""
+        with self._lock:
+            self._refused += lost
+
+    def _skip(self, lost: list[Lost], topic: str) -> None:
+        """Note rows that were not accepted, while the call goes on without them."""
+        with self._lock:
+            self._refused += lost
+            self._untold += [(topic, error, span[1]) for error, _, span in lost]
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _wait(self, timeout: float | None) -> None:
+        self._add_up()
+        if not self._pending:
+            return
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for _, part in list(self._pending):
+            while (leaf := _first_pending(part)) is not None:
+                remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if leaf.result.wait(leaf.index, remaining) is None:
+                    self._add_up()
+                    left = sum(part[2] for _, part in self._pending)
+                    raise KafkaTimeoutError(
+                        f"{left} of {self._accepted} records have no outcome within {timeout} s; they are still on "
+                        "their way"
+                    )
+        self._add_up()
+
+    def _take_over(self) -> None:
+        if not self._parts:
+            return
+        with self._lock:
+            new = self._parts[:]
+            del self._parts[: len(new)]
+            self._accepted += sum(part[2] for part in new)
+            self._pending += [(self._base_row, part) for part in new]
+
+    def _add_up(self) -> None:
+        """Add what is known to the sums, and forget the parts it is known of."""
+        self._take_over()
+        if not self._pending:
+            return
+        with self._lock:
+            still_pending = []
+            for waiting in self._pending:
+                base_row, part = waiting
+                result = part[0]
+                if result.is_written:  # nearly all
+                    self._add_written_locked(result, part[1], part[2], part[3])
+                elif _first_pending(part) is not None:
+                    still_pending.append(waiting)
+                else:
+                    for leaf in _leaves(*part[:3]):
+                        self._add_locked(leaf, part, base_row)
+            self._pending = still_pending
+
+    def _add_written_locked(self, result: BatchResult, index: int, count: int, payload: int) -> None:
+        """Add records of a batch that was written."""
+        self._records += count
+        self._bytes += payload
+        place = (result.topic, result.partition)
+        sums = self._sums.get(place)
+        if sums is None:
+            sums = self._sums[place] = [0, -1, -1]
+        sums[0] += count
+        if result.base_offset >= 0:
+            first = result.base_offset + index
+            last = first + count - 1
+            if not 0 <= sums[1] < first:
+                sums[1] = first
+            sums[2] = max(sums[2], last)
+
+    def _add_locked(self, leaf: Leaf, part: Part, base_row: int) -> None:
+        result = leaf.result
+        if result.is_written:
+            # Of a batch that was split each piece gets its share; the sum is exact when all arrive.
+            done, count, payload = leaf.skipped, part[2], part[3]
+            share = payload * (done + leaf.count) // count - payload * done // count
+            self._add_written_locked(result, leaf.index, leaf.count, share)
+            return
+        result.look_at(leaf.index, leaf.count)  # from here on it is told by this object, or counted as untold
+        for first, last, error in _failures(leaf):
+            self._untold.append((result.topic, error, last - first))
+            lost = (error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first))
+            if self._skips and isinstance(error, BrokerError) and error.names_record:
+                self._refused.append(
+                    (error.twin(), *lost[1:])
+                )  # a bad row: the broker knew, and not the client
+            else:
+                self._failed.append(lost)
+
+    def _report(self, failed: list[Lost]) -> BulkReport:
+        with self._lock:
+            self._untold.clear()
+            errors = _in_order(_row_errors([*failed, *self._refused]))
+            partitions = {
+                TopicPartition(*place): PartitionReport(*sums) for place, sums in self._sums.items()
+            }
+            return BulkReport(self._records, self._bytes, partitions, tuple(errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Records of a part that one result answers for: one that was not split, or not yet."""
+
+    result: BatchResult
+    index: int
+    count: int
+    skipped: int  # records of the part before these
+
+
+def _leaves(result: BatchResult, index: int, count: int, skipped: int = 0) -> Iterator[Leaf]:
+    """All results that answer for records of a batch, in order."""
+    pieces = result.pieces
+    if not pieces:
+        yield Leaf(result, index, count, skipped)
+        return
+    for number, (first, piece) in enumerate(pieces):
+        end = pieces[number + 1][0] if number + 1 < len(pieces) else index + count
+        start = max(first, index)
+        length = min(end, index + count) - start
+        if length > 0:
+            yield from _leaves(piece, start - first, length, skipped + start - index)
+
+
+def _first_pending(part: Part) -> Leaf | None:
+    if part[0].settled and not part[0].pieces:
+        return None
+    return next((leaf for leaf in _leaves(*part[:3]) if not leaf.result.settled), None)
+
+
+def _failures(leaf: Leaf) -> Iterator[tuple[int, int, KafkaError]]:
+    """Records of a batch that failed, by what they have in common: the first, the one behind the last, and why."""
+    result = leaf.result
+    if not result.record_errors:
+        yield 0, leaf.count, _known(result.error)
+        return
+    numbers = groupby(range(leaf.count), lambda number: _known(result.error_of(leaf.index + number)))
+    for error, some in numbers:
+        first, *others = some
+        yield first, first + len(others) + 1, error
+
+
+def span_rows(span: Span, base_row: int) -> Sequence[int]:
+    """The numbers of the rows of a part."""
+    start, count, steps = span
+    if steps is None:
+        return range(base_row + start, base_row + start + count)
+    return [base_row + start + step for step in array("i", steps)]
+
+
+def span_of(start: int, steps: array[int]) -> Span:
+    """The span of rows in ascending order that are so far from a row."""
+    if steps[-1] - steps[0] + 1 == len(steps):
+        return start + steps[0], len(steps), None
+    return start, len(steps), steps.tobytes()
+
+
+def _part_of_span(span: Span, first: int, count: int) -> Span:
+    """The span of some rows of a span."""
+    start, _, steps = span
+    if steps is None:
+        return start + first, count, None
+    return start, count, steps[4 * first : 4 * (first + count)]
+
+
+def _row_errors(lost: list[Lost]) -> list[RowErrors]:
+    found: list[RowErrors] = []
+    for error, base_row, span in lost:
+        first = base_row + span[0]
+        if span[2] is None:
+            found.append(RowErrors(first, first + span[1] - 1, error))
+        else:
+            found += row_ranges(span_rows(span, base_row), error)
+    return found
+
+
+def _twins(failed: list[Failed]) -> list[Lost]:
+    """The same rows with errors that may be handed out; see `BatchResult.error_of`. One for all rows of a batch."""
+    twins = {id(error): error.twin() for error, _, _ in failed}
+    return [(twins[id(error)], base_row, span) for error, base_row, span in failed]
+
+
+def _count(lost: Sequence[Lost]) -> int:
+    return sum(span[1] for _, _, span in lost)
+
+
+def row_ranges(rows: Iterable[int], error: Exception) -> list[RowErrors]:
+    """Rows in ascending order that have the same error, those that follow each other as one."""
+    found: list[RowErrors] = []
+    for row in rows:
+        if found and row == found[-1].last_row + 1:
+            found[-1] = replace(found[-1], last_row=row)
+        else:
+            found.append(RowErrors(row, row, error))
+    return found
+
+
+def _known(error: KafkaError | None) -> KafkaError:
+    """The error of a record whose batch failed."""
+    return error or KafkaError("the record's batch failed, and the broker does not say why")
+
+
+def _in_order(errors: list[RowErrors]) -> list[RowErrors]:
+    """Errors in the order of their rows, neighbours with the same error as one."""
+    joined: list[RowErrors] = []
+    for entry in sorted(errors, key=lambda entry: entry.first_row):
+        before = joined[-1] if joined else None
+        if before is not None and before.error is entry.error and before.last_row + 1 == entry.first_row:
+            joined[-1] = replace(before, last_row=entry.last_row)
+        else:
+            joined.append(entry)
+    return joined

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path of `send_many` and `send_arrow`: from columns to batches, a window of rows at a time.
+
+Like the general path of `send` it is written as steps that yield what they wait for; whoever drives them decides how
+to wait. For each window: find the topics, place the rows, sort them by partition, append them partition by partition.
+
+Rules:
+1. The rows of a partition keep their order, also those with a key and those without one among each other.
+2. Nothing is held while the steps wait, but the rows themselves.
+3. Whatever is raised after rows were accepted tells which were not: it has the BulkDelivery in `bulk_delivery`.
+
+Where the producer has interceptors, or a partitioner of the user's, these must see each record: then the rows take the
+general path one by one, with the same outcome.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from penstock._ticket import Ticket
+from penstock._time import Clock
+from penstock.errors import InvalidTopicError, TopicAuthorizationError
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten, TopicState
+from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch.appending import PROGRESS, BulkWake
+from penstock.producer.batch.unseen import EACH_ROWS_OWN
+from penstock.producer.send.bad_rows import BadRows
+from penstock.producer.send.bulk_delivery import BulkDelivery, Lost, span_of, span_rows
+from penstock.producer.send.send_path import SendPath
+from penstock.records._rows_cy import STICKY, Rows
+from penstock.records._window_cy import Window
+from penstock.topic_names import is_topic_name
+from penstock.types import ProducerRecord
+
+BulkSteps = Generator[Ticket[Any] | str, Any, BulkDelivery]
+Steps = Generator[Ticket[Any] | str, Any, None]
+
+# Rows that are placed and sorted at once: so many that a partition of a hundred still gets the better part of a batch
+# from each window, and so few that their vectors (8 bytes a row) stay in the processor's cache.
+WINDOW_ROWS = 65_536
+
+
+class _Call:
+    """One call of send_many or send_arrow on its way.
+
+    Args:
+        topic: where all rows go; None: each row says so.
+        skip: whether bad rows are left out.
+        wake: wakes the I/O thread for rows that were accepted.
+        bad: collects bad rows.
+        bulk: what becomes of the rows.
+    """
+
+    def __init__(
+        self, topic: str | None, skip: bool, wake: BulkWake, bad: BadRows, bulk: BulkDelivery
+    ) -> None:
+        self.topic = topic
+        self.skip = skip
+        self.wake = wake
+        self.bad = bad
+        self.bulk = bulk
+        self.window = Window(0)
+        self.known: dict[bytes, int] = {}  # topics of rows, by the names in the column
+        self.topics: list[TopicState | None] = []  # by those numbers; None for a name that cannot be
+        self.queues: list[Sequence[PartitionQueue]] = []  # of the topics, as they were when rows were placed
+        self.total: int | None = None  # rows in all, where that is known
+        self.skipped: set[int] = set()  # bad rows of the window
+        self.is_placed = False  # the window holds all rows, and the check has placed them for good
+
+    def windows(self, rows: Rows) -> Iterator[Window]:
+        """Look at all rows of a chunk, a window at a time."""
+        if self.is_placed:
+            yield self.window
+            return
+        size = min(WINDOW_ROWS, rows.length)
+        if size > self.window.capacity:
+            self.window = Window(size)
+        for first in range(0, rows.length, size or 1):
+            self.window.open(rows, first, min(first + size, rows.length))
+            self.window.expendable = self.skip
+            self.skipped = set()
+            yield self.window
+
+    def topic_of(self, row: int) -> str:
+        """The topic of a row of the window."""
+        if self.topic is not None:
+            return self.topic
+        name: bytes = self.window.rows.topic.get(row)
+        return name.decode()
+
+
+class ColumnSender:
+    """Sends rows.
+
+    Args:
+        accumulator: where they end.
+        send_path: the general path, with the user's serializers, and what it knows of limits and the gate.
+        row_by_row: whether each record must take a general path.
+        clock: for timestamps.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        send_path: SendPath,
+        row_by_row: bool,
+        clock: Clock,
+    ) -> None:
+        self._accumulator = accumulator
+        self._send_path = send_path
+        self.row_by_row = row_by_row
+        self._clock = clock
+
+    def steps(self, topic: str | None, chunks: Iterable[Rows], skip: bool) -> BulkSteps:
+        """Send all rows; their BulkDelivery.
+
+        Args:
+            topic: where they go; None: each row says so.
+            chunks: the rows; without `skip` all are looked at before the first is sent.
+            skip: leave out rows that cannot be sent, instead of sending none.
+
+        Raises:
+            BadRowsError: rows cannot be sent, and none was.
+            KafkaError: as `send` raises them.
+        """
+        self._send_path.check_open()
+        bulk = BulkDelivery(self._accumulator.unseen)
+        bulk._skips = skip
+        call = _Call(topic, skip, self._accumulator.bulk_wake(), BadRows(self._send_path.limit), bulk)
+        if not skip:
+            chunks = deque(chunks)
+            yield from self._check_all(call, chunks)
+        try:
+            yield from self._send_all(call, chunks)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            _tell_accepted(error, call.bulk)
+            raise
+        finally:
+            call.wake.now()  # whatever ended it: rows may have been accepted that nobody was told of
+        return call.bulk
+
+    def record_steps(self, records: Sequence[ProducerRecord]) -> BulkSteps:
+        """Send records one by one through the general path, serializers and all."""
+        bulk = BulkDelivery(self._accumulator.unseen)
+        for row, record in enumerate(records):
+            try:
+                delivery: Delivery = yield from self._send_path.steps(record, None)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                if isinstance(error, Exception):
+                    bulk._refuse([(error, 0, (row, len(records) - row, None))])
+                _tell_accepted(error, bulk)
+                raise
+            bulk._note(delivery, row)
+            bulk._maybe_gather()
+            yield PROGRESS
+        return bulk
+
+    # ------------------------------------------------------------------------------------------ placing
+
+    def _check_all(self, call: _Call, chunks: deque[Rows]) -> Steps:
+        """See that no row is bad. Where one window holds all rows, they stay placed."""
+        total = 0
+        fits = len(chunks) == 1 and 0 < chunks[0].length <= WINDOW_ROWS
+        for rows in chunks:
+            for window in call.windows(rows):
+                yield from self._place(call, fits and self._send_path.hash_keys)
+                _collect(window, total, call.bad)
+            total += rows.length
+        call.total = total
+        if call.bad.count:
+            raise call.bad.error(f"of {total} rows", "none was sent")
+        call.is_placed = fits
+
+    def _place(self, call: _Call, hash_keys: bool) -> Steps:
+        """Find the topics of the window's rows, and place the rows."""
+        window = call.window
+        if call.topic is not None:
+            call.topics = [(yield from self._find_topic(call.topic))]
+        else:
+            window.read_topics(call.known)
+            for name in list(call.known)[len(call.topics) :]:
+                try:
+                    call.topics.append((yield from self._find_topic(_topic_name(name))))
+                except (InvalidTopicError, TopicAuthorizationError) as error:
+                    call.bad.refused_topics[name] = error.with_traceback(None)
+                    call.topics.append(None)
+        call.queues = [() if state is None else state.queues for state in call.topics]
+        window.place([len(queues) for queues in call.queues], self._send_path.limit.size, hash_keys)
+
+    def _find_topic(self, name: str | None) -> Generator[Ticket[Any] | str, Any, TopicState | None]:
+        if name is None:
+            return None
+        cluster = yield from self._send_path.await_topic(name, None)
+        state = self._accumulator.topic(name, cluster.partition_count(name) or 1)
+        state.used = True
+        return state
+
+    # ------------------------------------------------------------------------------------------ sending
+
+    def _send_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps:
+        base_row = 0
+        streamed = not isinstance(chunks, deque)
+        for rows in _each(chunks):
+            call.bulk._base_row = base_row
+            for _ in call.windows(rows):
+                try:
+                    yield from self._send_window(call)
+                except Exception as error:
+                    call.bulk._refuse(_rest(call, error))
+                    raise
+                call.bulk._gather()
+            base_row += rows.length
+            if streamed:
+                call.wake.now()  # the source may take its time for the next chunk
+
+    def _send_window(self, call: _Call) -> Steps:
+        window = call.window
+        if not call.is_placed:
+            if call.topic is None:
+                call.wake.now()  # to find a topic may take its time
+            yield from self._place(call, self._send_path.hash_keys)
+        if window.bad:
+            bad = _collect(window, call.bulk._base_row, call.bad)
+            if not call.skip:
+                # They were good when all were checked: a topic has fewer partitions since.
+                raise call.bad.error("of the rows that are left", "no more were sent")
+            call.skipped = {row for lost in bad for row in span_rows(lost[2], 0)}
+            call.bulk._skip(bad, EACH_ROWS_OWN if call.topic is None else call.topic)
+        if self.row_by_row:
+            yield from self._send_rows(call)
+            return
+        if window.sticky and (window.sticky < window.count or call.topic is None):
+            window.settle_sticky(
+                [self._chooser(*pair) for pair in zip(call.topics, call.queues, strict=True)],
+                self._accumulator.batch_size,
+            )
+        slots = [queue for queues in call.queues for queue in queues]
+        accumulator, parts, admit = self._accumulator, call.bulk._parts, self._admit(window)
+        for slot, first, last in window.sort():
+            where = call.topics[0] if slot == STICKY else slots[slot]
+            assert where is not None  # a topic that cannot be has no rows
+            admit()
+            left = accumulator.append_rows_now(where, window, (first, last), parts, call.wake)
+            if left > first:
+                yield PROGRESS
+            while left < last:
+                before = len(parts)
+                try:
+                    yield from accumulator.append_rows_steps(
+                        where, window, (left, last), parts, call.wake, admit
+                    )
+                    break
+                except TopicForgotten:
+                    left += sum(part[2] for part in parts[before:])
+                    where = yield from self._find_again(where)
+
+    def _find_again(
+        self, where: PartitionQueue | TopicState
+    ) -> Generator[Ticket[Any] | str, Any, PartitionQueue | TopicState]:
+        """What takes the place of a topic or queue that was forgotten, and is used after all."""
+        if isinstance(where, TopicState):
+            state = yield from self._find_topic(where.name)
+            assert state is not None
+            return state
+        yield from self._find_topic(where.topic)
+        return self._accumulator.queue(where.topic, where.partition)
+
+    def _chooser(self, state: TopicState | None, queues: Sequence[PartitionQueue]) -> Any:
+        """What gives partitions for rows without key."""
+        # The choice may know of partitions that were not there when the rows were placed.
+        return lambda: self._accumulator.partitioner.choose(state) % len(queues)  # type: ignore[arg-type]
+
+    def _admit(self, window: Window) -> Any:
+        """What is asked before each chunk: whether records are accepted; and what time it is, for those without one."""
+
+        def admit() -> None:
+            self._send_path.check_open()
+            window.now_ms = self._clock.wall_ms()
+
+        return admit
+
+    def _send_rows(self, call: _Call) -> Steps:
+        """Send the rows of the window one by one, in their order."""
+        window, bulk = call.window, call.bulk
+        for row in range(window.first, window.last):
+            if row in call.skipped:
+                continue
+            value, key, headers, partition, timestamp = window.rows.record(row)
+            record = ProducerRecord(call.topic_of(row), value, key, headers, partition, timestamp)
+            delivery: Delivery = yield from self._send_path.steps(record, None, as_bytes=True)
+            bulk._note(delivery, row)
+            yield PROGRESS
+
+
+def _collect(window: Window, base_row: int, bad: BadRows) -> list[Lost]:
+    """Note the bad rows of a window, and give them."""
+    if not window.bad:
+        return []
+    found: dict[int, tuple[Exception, array[int]]] = {}  # by the identity of the error
+    for row, code in window.bad_rows():
+        error = bad.add(window.rows, row, code, base_row + row)
+        found.setdefault(id(error), (error, array("i")))[1].append(row - window.first)
+    return [(error, base_row, span_of(window.first, steps)) for error, steps in found.values()]
+
+
+def _rest(call: _Call, error: Exception) -> list[Lost]:
+    """The rows that were not accepted when an error came: of the window, and behind it as far as they are known."""
+    window, base_row = call.window, call.bulk._base_row
+    gone = call.skipped.union(*(span_rows(part[4], 0) for part in call.bulk._parts))
+    steps = array("i", (row - window.first for row in range(window.first, window.last) if row not in gone))
+    rest: list[Lost] = [(error, base_row, span_of(window.first, steps))] if steps else []
+    end = base_row + window.rows.length if call.total is None else call.total
+    if base_row + window.last < end:
+        rest.append((error, base_row, (window.last, end - base_row - window.last, None)))
+    return rest
+
+
+def _tell_accepted(error: BaseException, bulk: BulkDelivery) -> None:
+    """Let an error tell of the rows that are on their way already."""
+    with suppress(AttributeError):  # from a class of somebody else's whose objects cannot be changed
+        error.bulk_delivery = bulk  # type: ignore[attr-defined]
+        if bulk.accepted:
+            error.add_note(
+                f"{bulk.accepted} rows had been accepted before, and are on their way; `bulk_delivery` of this error "
+                "tells what becomes of them, and its `errors` which rows are missing"
+            )
+
+
+def _each(chunks: Iterable[Rows]) -> Iterator[Rows]:
+    """The chunks, of which none is kept longer than it takes: their memory belongs to somebody else."""
+    if isinstance(chunks, deque):
+        while chunks:
+            yield chunks.popleft()
+    else:
+        yield from chunks
+
+
+def _topic_name(name: bytes) -> str | None:
+    """A topic's name from a column; None for one that no topic can have."""
+    try:
+        text = name.decode()
+    except ValueError:
+        return None
+    return text if is_topic_name(text) else None

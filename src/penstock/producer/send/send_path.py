@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The general path of send(), written once, as steps that yield what they wait for.
+
+Who drives the steps decides how to wait: `blocking.run_steps` blocks the calling thread within max.block.ms; an asyncio
+face awaits; the simulator chooses at each checkpoint who runs next. A driver answers a yielded Ticket with its result,
+throws its error, or throws TimeIsUp; a yielded string is a checkpoint and wants no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from penstock._primitives_cy import partition_for_key
+from penstock._ticket import Ticket
+from penstock._time import Clock
+from penstock.errors import (
+    IllegalStateError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    TransactionAbortedError,
+)
+from penstock.partitioners import Partitioner
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch._queue_cy import TopicForgotten, TopicState
+from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch.appending import EncodedRecord, Steps, TimeIsUp
+from penstock.producer.batch.deferring import LaterRecord
+from penstock.producer.guarantee.gate import Gate, OpenGate
+from penstock.producer.interceptors import Interceptors
+from penstock.producer.metadata.cluster import ClusterSnapshot
+from penstock.producer.metadata.metadata import ProducerMetadata
+from penstock.records.format import estimate_record_size
+from penstock.serializers import BytesSerializer, MutableHeaders, Serializer, serialize_part
+from penstock.types import Header, OnDelivery, ProducerRecord, RecordMetadata
+
+_MAX_TIMESTAMP = 2**63 - 1
+_AS_THEY_ARE = (BytesSerializer(), BytesSerializer())
+_MAX_TOPIC_BYTES = 249  # on every cluster
+_CLOSED = "the producer is closed: it takes no more records"
+
+
+class Placement:
+    """Chooses partitions: explicit, by a custom partitioner, by the key's hash, or left to the accumulator (None).
+
+    Args:
+        partitioner: the user's, or None for the built-in way.
+        hash_keys: whether keys choose the partition in the built-in way.
+    """
+
+    def __init__(self, partitioner: Any | None, hash_keys: bool) -> None:
+        self.partitioner = partitioner
+        self.hash_keys = hash_keys
+        hook = getattr(type(partitioner), "on_new_batch", None)
+        self.wants_new_batches = hook is not None and hook is not Partitioner.on_new_batch
+
+    def choose(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: ClusterSnapshot
+    ) -> int | None:
+        """The record's partition; None: wherever records without key go now.
+
+        Raises:
+            ValueError: a custom partitioner gave a partition that does not exist.
+        """
+        if record.partition is not None:
+            return record.partition
+        count = cluster.partition_count(record.topic) or 1
+        if self.partitioner is not None:
+            return self._ask(record, key, value, cluster, count)
+        if key is not None and self.hash_keys:
+            return int(partition_for_key(key, count))
+        return None
+
+    def _ask(
+        self,
+        record: ProducerRecord,
+        key: bytes | None,
+        value: bytes | None,
+        cluster: ClusterSnapshot,
+        count: int,
+    ) -> int:
+        partitioner: Any = self.partitioner
+        chosen = partitioner.partition(record.topic, record.key, key, record.value, value, cluster)
+        if not isinstance(chosen, int) or isinstance(chosen, bool):
+            raise TypeError(f"{self.partitioner!r} must give an int, not {type(chosen).__name__}")
+        if not 0 <= chosen < count:
+            raise ValueError(
+                f"{self.partitioner!r} chose partition {chosen} of topic {record.topic!r}, which has partitions 0 to "
+                f"{count - 1}"
+            )
+        return chosen
+
+
+class RecordLimit(NamedTuple):
+    """What one record may take.
+
+    Attributes:
+        size: bytes.
+        option: the name of the option that says so.
+    """
+
+    size: int
+    option: str
+
+    def error(self, what: str, size: int) -> RecordTooLargeError:
+        """The error for a record that may take `size` bytes."""
+        return RecordTooLargeError(
+            f"{what} takes up to {size} bytes, more than {self.option} allows ({self.size}). Raise that option (and "
+            "the topic's max.message.bytes), or send less at once."
+        )
+
+
+class SendPath:
+    """Takes one record from the call to the accumulator.
+
+    Args:
+        accumulator: where it ends.
+        metadata: topics and their partitions.
+        serializers: of key and value.
+        placement: chooses partitions.
+        interceptors: see every record.
+        max_record_size: the smaller of max.request.size and buffer.memory, with the name of the option.
+        clock: for timestamps and for the metadata's notion of now.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        metadata: ProducerMetadata,
+        serializers: tuple[Serializer, Serializer],
+        placement: Placement,
+        interceptors: Interceptors,
+        max_record_size: tuple[int, str],
+        clock: Clock,
+    ) -> None:
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._serializers = serializers
+        self._placement = placement
+        self._interceptors = interceptors
+        self.limit = RecordLimit(*max_record_size)
+        self._clock = clock
+        self.closed = False  # set by close(), on any thread
+        self.gate: Gate = OpenGate(0)  # set once, when the producer is put together
+
+    def steps(self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool = False) -> Steps:
+        """Send a record. Whatever goes wrong before it is accepted is raised, and told to the interceptors.
+
+        Args:
+            as_bytes: key and value are bytes already, and no serializer is asked.
+        """
+        if len(self._interceptors):
+            record = self._interceptors.on_send(record)
+        reached = _Reached()
+        try:
+            return (yield from self._accept(record, on_delivery, reached, as_bytes))
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._interceptors.on_send_error(record, reached.partition, error)
+            raise
+
+    def later(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> LaterRecord:
+        """Look at a record that is sent in the middle of another call, to be appended later. Takes no lock.
+
+        Whatever is wrong with the record itself is raised at once, as by `steps`.
+        """
+        if len(self._interceptors):
+            record = self._interceptors.on_send(record)
+        try:
+            if self.closed:
+                raise ProducerClosedError(_CLOSED)
+            if not self._accumulator.admits_records():
+                raise IllegalStateError(
+                    "the producer takes no records now: no transaction is open, or one has failed"
+                )
+            check_topic_name(record.topic)
+            encoded = self._encode(record, *self.serialize(record))
+        except BaseException as error:
+            self._interceptors.on_send_error(record, None, error)
+            raise
+        transaction = self.gate.transaction
+
+        def admitted() -> None:
+            if self.gate.transaction is not transaction:
+                raise TransactionAbortedError("the transaction ended before the record could be appended")
+            self.check_open()
+
+        return LaterRecord(
+            record.topic, encoded, self._append_later(record, encoded, on_delivery, admitted), admitted
+        )
+
+    def _append_later(
+        self,
+        record: ProducerRecord,
+        encoded: EncodedRecord,
+        on_delivery: OnDelivery | None,
+        admitted: Callable[[], None],
+    ) -> Steps:
+        reached = _Reached()
+        try:
+            admitted()
+            cluster = yield from self.await_topic(record.topic, record.partition)
+            reached.partition = self._placement.choose(record, encoded.key, encoded.value, cluster)
+            return (yield from self._append(record, encoded, cluster, on_delivery, reached, admitted))
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._interceptors.on_send_error(record, reached.partition, error)
+            raise
+
+    def await_topic(
+        self, topic: str, partition: int | None
+    ) -> Generator[Ticket[Any] | str, Any, ClusterSnapshot]:
+        """Steps that wait until the topic (and a partition of that number) is known.
+
+        Raises:
+            KafkaTimeoutError: TimeIsUp was thrown in; the text names what stood in the way.
+        """
+        snapshot = self._metadata.snapshot
+        if snapshot.has(topic, partition):
+            self._metadata.touch(topic, self._clock.now())
+            return snapshot
+        check_topic_name(topic)
+        yield "metadata"
+        ticket = self._metadata.await_topic(topic, partition, self._clock.now())
+        try:
+            answer: ClusterSnapshot = yield ticket
+        except TimeIsUp as up:
+            if not ticket.give_up():
+                return ticket.result
+            error = self._metadata.explain_timeout(topic, partition, up.waited_ms)
+            raise error from error.__cause__
+        except BaseException:
+            ticket.give_up()
+            raise
+        return answer
+
+    @property
+    def serializes(self) -> bool:
+        """Whether keys or values are anything but bytes as they are."""
+        return any(type(serializer) is not BytesSerializer for serializer in self._serializers)
+
+    @property
+    def hash_keys(self) -> bool:
+        """Whether keys choose partitions, where the user has no partitioner."""
+        return self._placement.hash_keys
+
+    def check_open(self) -> None:
+        """Raise when no record can be accepted now."""
+        if self.closed:
+            raise ProducerClosedError(_CLOSED)
+        self.gate.check_send()
+
+    def _accept(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None, reached: _Reached, as_bytes: bool
+    ) -> Steps:
+        self.check_open()
+        cluster = yield from self.await_topic(record.topic, record.partition)
+        key, value, frozen = self.serialize(record, as_bytes)
+        reached.partition = self._placement.choose(record, key, value, cluster)
+        encoded = self._encode(record, key, value, frozen)
+        return (yield from self._append(record, encoded, cluster, on_delivery, reached, self.gate.check_send))
+
+    def _append(
+        self,
+        record: ProducerRecord,
+        encoded: EncodedRecord,
+        cluster: ClusterSnapshot,
+        on_delivery: OnDelivery | None,
+        reached: _Reached,
+        admitted: Callable[[], None],
+    ) -> Steps:
+        while True:
+            try:
+                return (
+                    yield from self._append_where_it_goes(
+                        record, encoded, cluster, on_delivery, reached, admitted
+                    )
+                )
+            except TopicForgotten:
+                # It had not been used for long, until now. What it has become meanwhile decides where the record goes.
+                cluster = yield from self.await_topic(record.topic, record.partition)
+                reached.partition = self._placement.choose(record, encoded.key, encoded.value, cluster)
+
+    def _append_where_it_goes(
+        self,
+        record: ProducerRecord,
+        encoded: EncodedRecord,
+        cluster: ClusterSnapshot,
+        on_delivery: OnDelivery | None,
+        reached: _Reached,
+        admitted: Callable[[], None],
+    ) -> Steps:
+        topic = self._accumulator.topic(record.topic, cluster.partition_count(record.topic) or 1)
+        topic.used = True
+        if self._placement.wants_new_batches and record.partition is None:
+            delivery = self._before_new_batch(record, topic, encoded, on_delivery, reached, cluster)
+            if delivery is not None:
+                return delivery
+        callback = self._acknowledger(encoded.headers or (), on_delivery)
+        return (
+            yield from self._accumulator.append_steps(topic, reached.partition, encoded, callback, admitted)
+        )
+
+    def serialize(
+        self, record: ProducerRecord, as_bytes: bool = False
+    ) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
+        """A record's key, value and headers as they are sent.
+
+        Raises:
+            SerializationError: a serializer failed, or gave no bytes.
+        """
+        for_key, for_value = _AS_THEY_ARE if as_bytes else self._serializers
+        headers = MutableHeaders(record.headers)
+        key = serialize_part(for_key, "key", record.topic, headers, record.key)
+        value = serialize_part(for_value, "value", record.topic, headers, record.value)
+        return key, value, headers.freeze()
+
+    def _before_new_batch(
+        self,
+        record: ProducerRecord,
+        topic: TopicState,
+        encoded: EncodedRecord,
+        on_delivery: OnDelivery | None,
+        reached: _Reached,
+        cluster: ClusterSnapshot,
+    ) -> Delivery | None:
+        """Try the open batch; where there is none, tell the partitioner and ask it once more."""
+        callback = self._acknowledger(encoded.headers or (), on_delivery)
+        delivery = self._accumulator.try_append(topic, reached.partition, encoded, callback)
+        if delivery is None:
+            partitioner: Any = self._placement.partitioner
+            partitioner.on_new_batch(record.topic, cluster, reached.partition)
+            reached.partition = self._placement.choose(record, encoded.key, encoded.value, cluster)
+        return delivery
+
+    def _encode(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, headers: tuple[Header, ...]
+    ) -> EncodedRecord:
+        size = estimate_record_size(
+            None if key is None else len(key), None if value is None else len(value), headers
+        )
+        if size > self.limit.size:
+            raise self.limit.error(f"the record for topic {record.topic!r}", size)
+        timestamp = self._clock.wall_ms() if record.timestamp_ms is None else record.timestamp_ms
+        if timestamp > _MAX_TIMESTAMP:
+            raise ValueError(f"timestamp_ms is too large: {timestamp}")
+        return EncodedRecord(timestamp, key, value, headers or None, size)
+
+    def _acknowledger(self, headers: tuple[Header, ...], on_delivery: OnDelivery | None) -> OnDelivery | None:
+        """The callback of a record: interceptors first, then the user's."""
+        if not len(self._interceptors):
+            return on_delivery
+        interceptors = self._interceptors
+
+        def acknowledge(metadata: RecordMetadata, error: Exception | None) -> None:
+            interceptors.on_acknowledgement(metadata, error, headers)
+            if on_delivery is not None:
+                on_delivery(metadata, error)
+
+        return acknowledge
+
+
+def check_topic_name(topic: str) -> None:
+    """Refuse a name that no request can carry, before the I/O thread would stumble over it.
+
+    Raises:
+        ValueError: it cannot be written as UTF-8, or is longer than Kafka allows.
+    """
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the topic name {topic!r} cannot be encoded: {error}") from None
+    if size > _MAX_TOPIC_BYTES:
+        raise ValueError(
+            f"the topic name {topic[:20]!r}... is {size} bytes long; Kafka allows {_MAX_TOPIC_BYTES}"
+        )
+
+
+class _Reached:
+    """How far a record came, for those who are told when it fails."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self) -> None:
+        self.partition: int | None = None

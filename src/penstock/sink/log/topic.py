@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topic of the log: made if it is not there, and refused if it could lose what was decided."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
+from penstock.control.configs import TopicDescription, TopicShape, describe_topic, topic_shape
+from penstock.control.steps import Rest, Steps
+from penstock.control.topics import create_topic
+from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, SinkLogUnfitError
+from penstock.sink.permissions import explain_refusal
+
+log = logging.getLogger(__name__)
+
+WANTED_REPLICATION = 3
+WANTED_IN_SYNC = 2
+# Compaction leaves the newest segment alone, and a new driver reads all of it: small ones are read in a second.
+SEGMENT_BYTES = 16 * 1024 * 1024
+
+_TOPIC_ALREADY_EXISTS = 36
+_TRANSACTION_STATE = "__transaction_state"
+
+
+def ensure_log_topic(
+    client: ControlClient, name: str, target: str | None, timeout: float | None = DEFAULT_TIMEOUT
+) -> TopicDescription:
+    """Make the topic if need be, and look at it.
+
+    Args:
+        client: an open client.
+        name: of the log's topic.
+        target: the topic that is written to, or None where rows name theirs.
+        timeout: seconds.
+
+    Raises:
+        SinkLogUnfitError: the topic is there, and not as it must be.
+        SinkAuthorizationError: this client may not make it, or look at it.
+    """
+    left = client.deadline(timeout)
+    try:
+        found = describe_topic(client, name, left())
+        copies = None if target is None else topic_shape(client, target, left())
+        if found is None:
+            _create(client, name, 1 if copies is None else copies.replication, left())
+            found = _wait_for(client, name, left())
+    except BrokerError as error:
+        raise explain_refusal(error, f"make or describe the topic {name!r}") from error
+    _check(found, copies)
+    _warn_of_transaction_state(client, left())
+    return found
+
+
+def _create(client: ControlClient, name: str, least: int, timeout: float | None) -> None:
+    # Brokers that are down now are not counted, and refuse a topic with more replicas than they are. With less than it
+    # needs the log would be made for good, and refused at every start from then on.
+    replication = max(min(WANTED_REPLICATION, len(client.brokers(timeout))), least)
+    settings = {
+        "cleanup.policy": "compact",
+        "min.insync.replicas": min(WANTED_IN_SYNC, replication),
+        "segment.bytes": SEGMENT_BYTES,
+        # Brokers refuse records from an hour ahead of their own clock, and a driver's may be wrong.
+        "message.timestamp.type": "LogAppendTime",
+    }
+    try:
+        create_topic(name, 1, replication, settings, config=client, timeout=timeout)
+    except BrokerError as error:
+        if error.code != _TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def _wait_for(client: ControlClient, name: str, timeout: float | None) -> TopicDescription:
+    """The topic that was made a moment ago, as soon as the brokers know it."""
+    left = client.deadline(timeout)
+    attempts = 0
+    while (found := describe_topic(client, name, left())) is None:
+        if (seconds := left()) is not None and seconds <= 0:
+            raise KafkaTimeoutError(f"the topic {name!r} was made, but brokers do not know it yet")
+        client.run(_rest(attempts), left())
+        attempts += 1
+    return found
+
+
+def _rest(attempts: int) -> Steps[None]:
+    yield Rest(attempts)
+
+
+def _check(found: TopicDescription, target: TopicShape | None) -> None:
+    policy = found.settings.get("cleanup.policy", "delete")
+    if policy != "compact":
+        raise SinkLogUnfitError(
+            f"the topic {found.name!r} has cleanup.policy={policy}, so that decisions are deleted with time and "
+            "batches would be written twice. Nothing was written: set cleanup.policy=compact, or name another topic "
+            "with the option decisionTopic"
+        )
+    if target is not None and found.replication < target.replication:
+        raise SinkLogUnfitError(
+            f"the topic {found.name!r} has {found.replication} replicas and {target.name!r} has {target.replication}: "
+            "decisions could be lost while their data is not. Nothing was written: give the log at least as many "
+            "replicas, or name another topic with the option decisionTopic"
+        )
+    in_sync = int(found.settings.get("min.insync.replicas", 1))
+    if in_sync < min(WANTED_IN_SYNC, found.replication):
+        log.warning(
+            "the topic %s has min.insync.replicas=%d: a decision may be on one broker only when it is acknowledged; "
+            "set it to %d",
+            found.name,
+            in_sync,
+            WANTED_IN_SYNC,
+        )
+
+
+def _warn_of_transaction_state(client: ControlClient, timeout: float | None) -> None:
+    try:
+        found = topic_shape(client, _TRANSACTION_STATE, timeout)
+    except KafkaError as error:
+        log.debug("%s could not be looked at: %s", _TRANSACTION_STATE, error)
+        return
+    if found is not None and found.replication < WANTED_REPLICATION:
+        log.warning(
+            "%s has %d replica(s): exactly-once delivery is only as durable as that topic",
+            _TRANSACTION_STATE,
+            found.replication,
+        )

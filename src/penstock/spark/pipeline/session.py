@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark session of a pipeline: the one given, the one that is there, or a new one by the definition's [spark]."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PipelineError
+from penstock.spark.pipeline.failure import is_lost, spark_words
+from penstock.spark.pipeline.model import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# PySpark writes every error in a query to these, as a long line of JSON, before it raises it.
+_QUERY_ERROR_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+_HIDDEN_SETTINGS = (
+    "(?i)secret|passw|passphrase|token|credential|jaas"
+    "|(access|account|api|private|shared)[._-]?key|[._-]sas([._-]|$)"
+)
+_INSTALL = "PySpark is not installed: pip install 'penstock-kafka[spark]'"
+
+
+@contextmanager
+def pipeline_session(
+    pipeline: Pipeline, spark: SparkSession | None, *, verbose: bool = False
+) -> Iterator[SparkSession]:
+    """The session to run in; a new one is stopped at the end, any other is left as it was.
+
+    Raises:
+        PipelineError: PySpark is not installed, or Spark cannot be started or reached.
+    """
+    if spark is not None:
+        yield spark
+        return
+    session, is_new = _open_session(pipeline, verbose=verbose)
+    try:
+        yield session
+    finally:
+        if is_new:
+            _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    try:
+        session.stop()
+    except Exception as error:
+        if not is_lost(error):  # it has stopped by itself, and that has been told
+            raise
+
+
+def silence_query_errors() -> None:
+    """Leave the telling of errors in queries to whoever catches them. Holds for the whole process."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _QUERY_ERROR_LOGGERS:
+        # PySpark needs loggers of its own kind, so it has to make them.
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect: its driver may be another machine."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def is_driver_here(pipeline: Pipeline) -> bool:
+    """Whether a session made for this pipeline would have its driver in this process, or next to it."""
+    return pipeline.spark.remote is None and "SPARK_REMOTE" not in os.environ
+
+
+def _open_session(pipeline: Pipeline, *, verbose: bool) -> tuple[SparkSession, bool]:
+    set_worker_python(os.environ)
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineError(_INSTALL) from error
+    active = SparkSession.getActiveSession()
+    builder: Any = SparkSession.builder
+    asked = pipeline.spark
+    if asked.remote is not None:
+        builder = builder.remote(asked.remote)
+    elif active is None:
+        builder = builder.appName(pipeline.name)
+        if not _submitted():  # on the command line of spark-submit stands what this run is to use
+            builder = builder.master(asked.master or "local[*]")
+    settings = _settings(asked.settings, remote=asked.remote is not None, verbose=verbose)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        if active is None and asked.remote is None and not _submitted():
+            _start_context(pipeline, settings)
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:  # noqa: BLE001  # raised again, in words
+        words = spark_words(error, pipeline.hide)
+        raise PipelineError(f"cannot start Spark: {words}") from pipeline.definition.cause(error)
+    return session, active is None
+
+
+def _start_context(pipeline: Pipeline, settings: Mapping[str, str]) -> None:
+    """Start Spark's JVM out of reach of the terminal's Ctrl-C.
+
+    The JVM ignores it, but its Python workers do not: they would die in the middle of the batch that the pipeline
+    wants to finish before it stops.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if getattr(SparkContext, "_gateway", None) is not None:
+        return  # there is a JVM already, from a session before
+    conf = SparkConf().setAppName(pipeline.name).setMaster(pipeline.spark.master or "local[*]")
+    conf.setAll(list(settings.items()))
+    start: Any = launch_gateway
+    SparkContext(conf=conf, gateway=start(conf, {"start_new_session": True}))
+
+
+def set_worker_python(environment: Any) -> None:
+    """Let workers run this interpreter: Spark would start the first `python3` on the PATH, which lacks our packages."""
+    if "PYSPARK_PYTHON" not in environment:
+        environment["PYSPARK_PYTHON"] = sys.executable
+        environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _submitted() -> bool:
+    # spark-submit starts the JVM first, and tells its Python program where that listens.
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _settings(wanted: Mapping[str, str], *, remote: bool, verbose: bool) -> dict[str, str]:
+    settings = dict(wanted)
+    if remote:
+        return settings
+    if _submitted():
+        from pyspark import SparkConf
+
+        given = SparkConf()
+        return {name: value for name, value in settings.items() if not given.contains(name)}
+    # What fails is told in one line, with its cause. Spark's loggers would tell it again, with Java's stack for every
+    # attempt of every task; and that they were stopped when a dry run stops its query, as if something had failed.
+    settings.setdefault("spark.log.level", "WARN" if verbose else "OFF")
+    settings.setdefault("spark.ui.showConsoleProgress", "false")
+    # What Spark hides by itself, in its log and on its page, and more names of secrets.
+    settings.setdefault("spark.redaction.regex", _HIDDEN_SETTINGS)
+    return settings

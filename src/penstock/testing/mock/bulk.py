@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""send_many and send_arrow of a MockProducer: the same calls and the same answers, one record after the other."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from penstock._arguments import check_callable, check_timeout
+from penstock._refusals import noting_refusals
+from penstock.errors import BadRowsError, BulkDeliveryError, DamagedRowError, KafkaError
+from penstock.records._columns_cy import LIES
+from penstock.records._rows_cy import Rows
+from penstock.records.arrow import ArrowSource
+from penstock.records.arrow_rows import ColumnNames, arrow_rows
+from penstock.records.moments import moment_text
+from penstock.records.python_rows import ManyRecords
+from penstock.testing.mock.delivery import MockDelivery
+from penstock.testing.mock.outbox import PendingRecord
+from penstock.types import (
+    BulkReport,
+    HeadersLike,
+    PartitionReport,
+    ProducerRecord,
+    RowErrors,
+    TopicPartition,
+)
+
+log = logging.getLogger("penstock.testing")
+
+Prepared = tuple[int, ProducerRecord, PendingRecord]  # with the number of the row
+
+
+class MockBulkDelivery:
+    """The future of all rows of one call, with the methods of the real one.
+
+    Args:
+        accepted: the records that were accepted, with the numbers of their rows.
+        refused: the rows that were left out.
+    """
+
+    def __init__(self, accepted: Sequence[Prepared], refused: Sequence[RowErrors]) -> None:
+        self._accepted = accepted
+        self._refused = refused
+
+    @property
+    def accepted(self) -> int:
+        """How many records were accepted."""
+        return len(self._accepted)
+
+    @property
+    def errors(self) -> list[RowErrors]:
+        """The rows known by now not to be delivered, in order."""
+        failed = [
+            RowErrors(row, row, error)
+            for row, _, pending in self._accepted
+            if pending.delivery.done() and (error := pending.delivery.exception(0)) is not None
+        ]
+        return sorted([*failed, *self._refused], key=lambda entry: entry.first_row)
+
+    def done(self) -> bool:
+        """Whether the outcome of every row is known."""
+        return all(pending.delivery.done() for _, _, pending in self._accepted)
+
+    def result(self, timeout: float | None = None) -> BulkReport:
+        """Wait for all outcomes; what was written where.
+
+        Raises:
+            BulkDeliveryError: some accepted records were not delivered.
+            KafkaTimeoutError: the time is up, and nobody has completed the records.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._report()
+
+    def exception(self, timeout: float | None = None) -> BulkDeliveryError | None:
+        """Wait for all outcomes; the error that `result` would raise, or None."""
+        check_timeout(timeout)
+        failed = [
+            RowErrors(row, row, error)
+            for row, _, pending in self._accepted
+            if (error := pending.delivery.exception(timeout)) is not None
+        ]
+        if not failed:
+            return None
+        bulk_error = BulkDeliveryError(
+            f"{len(failed)} of {len(self._accepted)} records were not delivered; {failed[0]}", self._report()
+        )
+        bulk_error.__cause__ = failed[0].error
+        return bulk_error
+
+    def add_done_callback(self, fn: Callable[[MockBulkDelivery], object]) -> None:
+        """Call `fn(bulk)` when it is done: on the thread that completes it, or at once when it is done already."""
+        check_callable(fn, "fn")
+        pending = [one.delivery for _, _, one in self._accepted if not one.delivery.done()]
+        if not pending:
+            self._call(fn)
+            return
+        completed = itertools.count(1)  # counts in one step: several threads may complete records
+
+        def one_more(_: MockDelivery) -> None:
+            if next(completed) == len(pending):
+                self._call(fn)
+
+        for delivery in pending:
+            delivery.add_done_callback(one_more)
+
+    def _call(self, fn: Callable[[MockBulkDelivery], object]) -> None:
+        try:
+            fn(self)
+        except (Exception, SystemExit):
+            log.exception("a done callback of a bulk delivery raised")
+
+    def __await__(self) -> Generator[Any, None, BulkReport]:
+        for _, _, pending in self._accepted:
+            try:
+                yield from pending.delivery.__await__()
+            except KafkaError:  # told below, for all of them
+                continue
+        return self.result(0)
+
+    def _report(self) -> BulkReport:
+        records = size = 0
+        partitions: dict[TopicPartition, PartitionReport] = {}
+        for _, _, pending in self._accepted:
+            if pending.delivery.exception(0) is not None:
+                continue
+            metadata = pending.delivery.result(0)
+            records += 1
+            size += max(0, metadata.serialized_key_size) + max(0, metadata.serialized_value_size)
+            before = partitions.get(metadata.topic_partition)
+            first = metadata.offset if before is None else before.first_offset
+            count = 1 if before is None else before.records + 1
+            partitions[metadata.topic_partition] = PartitionReport(count, first, metadata.offset)
+        return BulkReport(records, size, partitions, tuple(self.errors))
+
+    def __repr__(self) -> str:
+        return f"<MockBulkDelivery {'done' if self.done() else 'pending'}: {self.accepted} records accepted>"
+
+
+class MockBulkFace:
+    """What `MockProducer` offers for many records at once."""
+
+    def _note_refused(self, error: BaseException) -> None:
+        raise NotImplementedError
+
+    def _check_sending(self, call: str) -> None:
+        raise NotImplementedError
+
+    def _prepare(self, record: ProducerRecord, on_delivery: None, as_bytes: bool = False) -> PendingRecord:
+        raise NotImplementedError
+
+    def _accept(self, record: ProducerRecord, pending: PendingRecord) -> None:
+        raise NotImplementedError
+
+    @noting_refusals
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[HeadersLike | None] | None = None,
+        partition: int | Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+    ) -> MockBulkDelivery:
+        """Accept many records; see Producer.send_many."""
+        many = ManyRecords.of(topic, values, keys, headers, partition, timestamps_ms)
+        self._check_sending("send_many")
+        prepared = [(row, record, self._prepare(record, None)) for row, record in enumerate(many.records())]
+        return self._accept_all(prepared, [])
+
+    @noting_refusals
+    def send_arrow(
+        self,
+        topic: str | None,
+        data: Any,
+        *,
+        key: str | None = "key",
+        value: str | None = "value",
+        headers: str | None = "headers",
+        partition: str | None = "partition",
+        timestamp: str | None = "timestamp",
+        on_error: Literal["fail", "skip"] = "fail",
+    ) -> MockBulkDelivery:
+        """Accept the rows of an Arrow table; see Producer.send_arrow."""
+        if on_error not in ("fail", "skip"):
+            raise ValueError(f'on_error must be "fail" or "skip", not {on_error!r}')
+        if topic is not None:
+            ProducerRecord(topic)  # refuses what is no topic
+        names = ColumnNames(key, value, headers, partition, timestamp, "topic" if topic is None else None)
+        self._check_sending("send_arrow")
+        prepared: list[Prepared] = []
+        bad: list[RowErrors] = []
+        total = 0
+        with ArrowSource(data) as source:
+            for number, (rows, row) in enumerate(_each_row(arrow_rows(source, names))):
+                total += 1
+                try:
+                    record = _record(topic, rows, row)
+                    prepared.append((number, record, self._prepare(record, None, as_bytes=True)))
+                except (KafkaError, ValueError) as error:
+                    bad.append(RowErrors(number, number, error))
+        if bad and on_error == "fail":
+            raise BadRowsError(
+                f"{len(bad)} of {total} rows cannot be sent, and none was sent. {bad[0]}", bad, len(bad)
+            )
+        return self._accept_all(prepared, bad)
+
+    def _accept_all(self, prepared: Sequence[Prepared], bad: Sequence[RowErrors]) -> MockBulkDelivery:
+        for _, record, pending in prepared:
+            self._accept(record, pending)
+        return MockBulkDelivery(prepared, bad)
+
+
+def _each_row(chunks: Iterable[Rows]) -> Iterator[tuple[Rows, int]]:
+    for rows in chunks:
+        for row in range(rows.length):
+            yield rows, row
+
+
+def _record(topic: str | None, rows: Rows, row: int) -> ProducerRecord:
+    """A row as a record.
+
+    Raises:
+        ValueError: it cannot be one.
+        DamagedRowError: it contradicts itself.
+    """
+    size = rows.size_bound(row)
+    if size == LIES or (rows.topic is not None and rows.wrong_part(row) == "topic"):
+        raise DamagedRowError(
+            f"the table contradicts itself: the {rows.wrong_part(row)} lies outside of the data"
+        )
+    if size < 0:
+        raise ValueError("a header is null, or its name is null or not UTF-8")
+    if topic is None:
+        name = rows.topic.get(row)
+        if not name:
+            raise ValueError(f"the topic is null, or a name that no topic can have: {name!r}")
+        topic = name.decode()
+    value, key, headers, partition, timestamp = rows.record(row)
+    if timestamp is not None and timestamp < 0:
+        given = moment_text(rows.timestamp.as_given(row), rows.timestamp.unit)
+        raise ValueError(f"the timestamp is before 1970, or too large: {given}")
+    return ProducerRecord(topic, value, key, headers, partition, timestamp)

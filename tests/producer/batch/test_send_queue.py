@@ -1,0 +1,578 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue of one partition, the state of a topic, and the fast path of send()."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from typing import Any
+
+import pytest
+from producer.fakes_core import START, TIME, TOPIC, Core, record_size, records, value_for
+
+from penstock._primitives_cy import partition_for_key
+from penstock.errors import KafkaError, ProducerClosedError
+from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch._queue_cy import MOVED, NEEDS_SEGMENT, NO_BATCH, PartitionQueue, TopicState
+from penstock.producer.batch.batch import Batch
+from penstock.producer.send._send_cy import FastPath
+from penstock.records._batch_cy import BatchWriter
+from penstock.records.format import HEADER_SIZE, estimate_record_size
+from penstock.records.reader import read_batches
+from penstock.types import Header, RecordMetadata
+
+VALUE = bytes(92)  # with its overhead, a record of 101 bytes
+SIZE = record_size(VALUE)
+
+
+class Queue:
+    """A queue with what it adds itself to."""
+
+    def __init__(self) -> None:
+        self.active: set[PartitionQueue] = set()
+        self.incomplete: set[Batch] = set()
+        self.queue = PartitionQueue(TOPIC, 0, self.active, self.incomplete)
+
+    def batch(self, limit: int = 1000, ratio: float = 1.0, capacity: int = 1000) -> Batch:
+        writer = BatchWriter(bytearray(capacity), limit, ratio)
+        return Batch(self.queue, writer, START, writer.segments)
+
+    def append(self, value: bytes = VALUE, **options: Any) -> Any:
+        return self.queue.append(TIME, None, value, None, options.pop("on_delivery", None), **options)
+
+
+# ---------------------------------------------------------------------------------------------- appending
+
+
+def test_without_an_open_batch_there_is_no_append():
+    q = Queue()
+    assert q.append() == NO_BATCH
+    assert (q.active, q.incomplete, q.queue.depth()) == (set(), set(), 0)
+
+
+def test_a_fresh_batch_is_queued_with_its_first_record():
+    q = Queue()
+    batch = q.batch()
+    delivery = q.append(fresh=batch)
+    assert isinstance(delivery, Delivery)
+    assert delivery._index == 0
+    assert q.queue.head() == (batch, False)
+    assert q.active == {q.queue}
+    assert q.incomplete == {batch}
+    assert batch.record_count == 1
+
+
+def test_an_open_batch_is_filled_before_a_fresh_one_is_used():
+    q = Queue()
+    first, second = q.batch(), q.batch()
+    q.append(fresh=first)
+    assert q.append(fresh=second)._index == 1
+    assert second.record_count == 0
+    assert q.queue.depth() == 1
+
+
+def test_a_batch_without_room_is_closed_and_the_fresh_one_follows():
+    q = Queue()
+    first, second = q.batch(limit=HEADER_SIZE + SIZE), q.batch()
+    q.append(fresh=first)
+    assert q.append() == NO_BATCH
+    assert q.append(fresh=second)._index == 0
+    assert q.queue.head() == (first, True)
+    assert q.queue.depth() == 2
+
+
+def test_a_smaller_record_does_not_slip_into_a_batch_that_was_closed():
+    """Requirement 20."""
+    q = Queue()
+    q.append(fresh=q.batch(limit=HEADER_SIZE + SIZE + 20))
+    assert q.append() == NO_BATCH
+    assert (
+        q.append(b"") == NO_BATCH
+    )  # it would have fitted, but the order of records is kept by closed batches
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda q: q.batch(capacity=100), id="too little memory"),
+        pytest.param(lambda q: None, id="bad headers"),
+    ],
+)
+def test_a_failed_first_append_leaves_no_empty_batch(make):
+    q = Queue()
+    fresh = make(q)
+    if fresh is not None:
+        with pytest.raises(ValueError, match="no room for its first record"):
+            q.append(fresh=fresh)
+    else:
+        fresh = q.batch()
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            q.queue.append(TIME, None, VALUE, [("name", "text")], None, fresh=fresh)
+    assert q.queue.depth() == 0
+    assert q.incomplete == set()
+    assert q.append() == NO_BATCH
+    good = q.batch()
+    q.append(fresh=good)
+    assert q.queue.take(good)
+    assert good.record_count == 1
+
+
+def test_a_compressed_batch_asks_for_segments_and_grows():
+    q = Queue()
+    batch = q.batch(limit=1000, ratio=0.2, capacity=200)
+    q.append(fresh=batch)
+    assert q.append() == NEEDS_SEGMENT
+    spares = [bytearray(200)]
+    assert q.append(spares=spares)._index == 1
+    assert spares == []
+    assert q.queue.depth() == 1
+    assert len(batch.buffers) == 2
+
+
+def test_a_compressed_batch_that_cannot_grow_is_closed():
+    q = Queue()
+    batch = q.batch(limit=1000, ratio=0.2, capacity=200)
+    q.append(fresh=batch)
+    assert q.append(spares=[]) == NO_BATCH
+    assert q.queue.head() == (batch, True)
+    assert q.append() == NO_BATCH
+
+
+def test_callbacks_are_noted_with_their_records():
+    q = Queue()
+    batch = q.batch()
+    seen: list[RecordMetadata] = []
+    q.append(fresh=batch, on_delivery=lambda metadata, error: seen.append(metadata))
+    q.append()
+    q.append(on_delivery=lambda metadata, error: seen.append(metadata))
+    batch.result.settle(10)
+    assert [metadata.offset for metadata in seen] == [10, 12]
+
+
+# ---------------------------------------------------------------------------------------------- taking
+
+
+def filled(count: int) -> tuple[Queue, list[Batch]]:
+    """A queue with batches of one record each; the last one is open, one second lies between them."""
+    q = Queue()
+    batches = []
+    for number in range(count):
+        batch = q.batch(limit=HEADER_SIZE + SIZE)
+        batch.created = START + number
+        q.append(fresh=batch)
+        batches.append(batch)
+    return q, batches
+
+
+def test_taking_the_open_batch_closes_it():
+    q = Queue()
+    batch = q.batch()
+    q.append(fresh=batch)
+    assert q.queue.take(batch)
+    assert q.append() == NO_BATCH
+    assert batch.record_count == 1
+    assert q.queue.head() == (None, False)
+
+
+def test_only_the_oldest_batch_can_be_taken():
+    q, (first, second) = filled(2)
+    assert not q.queue.take(second)
+    assert q.queue.take(first)
+    assert not q.queue.take(first)
+    assert q.queue.take(second)
+    assert not q.queue.take(second)
+
+
+def test_a_batch_behind_which_another_waits_counts_as_full():
+    """Requirement 20."""
+    q = Queue()
+    first = q.batch()
+    q.append(fresh=first)
+    assert q.queue.head() == (first, False)
+    q.append(bytes(900), fresh=q.batch())
+    assert q.queue.head() == (first, True)
+
+
+def test_batches_that_come_back_go_to_the_head():
+    q, (first, second, third) = filled(3)
+    q.queue.take(first)
+    q.queue.take(second)
+    q.queue.put_back([first, second])
+    assert list(q.queue.batches) == [first, second, third]
+
+
+def test_old_batches_are_taken_from_the_head_alone():
+    """Requirement 27."""
+    q, batches = filled(4)
+    assert q.queue.take_older(START - 1) == []
+    assert q.queue.take_older(START + 1) == batches[:2]
+    assert list(q.queue.batches) == batches[2:]
+
+
+def test_all_batches_can_be_taken():
+    q, batches = filled(3)
+    assert q.queue.take_all() == batches
+    assert q.append() == NO_BATCH
+
+
+def test_a_closed_queue_keeps_its_batches_and_refuses_records():
+    q, batches = filled(2)
+    q.queue.close()
+    with pytest.raises(ProducerClosedError):
+        q.append(fresh=q.batch())
+    assert list(q.queue.batches) == batches
+    assert q.queue.head() == (batches[0], True)
+    assert [batch.record_count for batch in batches] == [1, 1]
+
+
+def test_a_queue_leaves_the_active_ones_only_when_it_is_empty():
+    q, [batch] = filled(1)
+    q.queue.retire()
+    assert q.active == {q.queue}
+    q.queue.take(batch)
+    q.queue.retire()
+    assert q.active == set()
+    q.queue.put_back([batch])
+    assert q.active == {q.queue}
+
+
+def test_a_queue_says_how_it_stands():
+    q, _ = filled(2)
+    assert repr(q.queue) == "<PartitionQueue orders-0: 2 batches>"
+
+
+# ---------------------------------------------------------------------------------------------- sticky
+
+
+class Sticky:
+    """A topic of three partitions whose choices go 1, 2, 0, 1, ..."""
+
+    def __init__(self, size: int) -> None:
+        self.state = TopicState(TOPIC, size, lambda state: (state.sticky_partition + 1) % 3)
+        self.state.queues = [PartitionQueue(TOPIC, number, set(), set()) for number in range(3)]
+        self.state.sticky_partition = 0
+
+    def append(self, partition: int, value: bytes = VALUE, limit: int = 10_000) -> Any:
+        queue = self.state.queues[partition]
+        writer = BatchWriter(bytearray(10_000), limit)
+        fresh = Batch(queue, writer, START, writer.segments)
+        return queue.append(TIME, None, value, None, None, sticky=self.state, fresh=fresh)
+
+
+def test_the_bytes_of_a_sticky_partition_are_counted():
+    """Requirement 37."""
+    s = Sticky(size=1000)
+    s.append(0)
+    s.append(0)
+    assert s.state.sticky_bytes == 2 * SIZE
+    assert s.state.sticky_partition == 0
+
+
+def test_records_for_a_partition_that_was_left_are_sent_away():
+    """Requirement 37."""
+    s = Sticky(size=1000)
+    s.state.sticky_partition = 2
+    assert s.append(0) == MOVED
+    assert s.state.queues[0].depth() == 0
+    assert s.state.sticky_bytes == 0
+
+
+def test_the_partition_changes_when_its_bytes_and_its_batch_are_full():
+    """Requirements 30 and 37."""
+    s = Sticky(size=2 * SIZE)
+    s.append(0, limit=HEADER_SIZE + 2 * SIZE)
+    assert s.state.sticky_partition == 0
+    s.append(0)
+    assert (s.state.sticky_partition, s.state.sticky_bytes) == (1, 0)
+
+
+def test_a_batch_that_is_not_full_postpones_the_change():
+    """Requirement 30."""
+    s = Sticky(size=2 * SIZE)
+    for _ in range(3):
+        s.append(0, limit=10 * SIZE)
+    assert s.state.sticky_partition == 0
+    s.append(0)  # twice the size: now without regard
+    assert (s.state.sticky_partition, s.state.sticky_bytes) == (1, 0)
+
+
+@pytest.mark.parametrize("how", ["drained", "full"])
+def test_a_postponed_change_is_made_up_for_before_a_new_batch(how):
+    """Requirement 30."""
+    s = Sticky(size=2 * SIZE)
+    for _ in range(2):
+        s.append(0, limit=HEADER_SIZE + 2 * SIZE + 10)
+    assert s.state.sticky_partition == 0
+    queue = s.state.queues[0]
+    if how == "drained":
+        assert queue.take(queue.head()[0])
+    assert s.append(0) == MOVED
+    assert s.state.sticky_partition == 1
+    assert queue.depth() == (0 if how == "drained" else 1)
+
+
+# ---------------------------------------------------------------------------------------------- fast path
+
+
+def opened(**options: Any) -> Core:
+    """A core with an open batch in partition 0."""
+    core = Core(**options)
+    core.append(b"first")
+    core.wakeups = 0
+    return core
+
+
+def test_the_fast_path_appends_to_an_open_batch():
+    core = opened()
+    seen: list[Any] = []
+    delivery = core.fast(b"v", key=b"key", on_delivery=lambda *told: seen.append(told))
+    assert delivery is not None
+    [batch] = core.drain()
+    assert [record[2:4] for record in records(batch)] == [(None, b"first"), (b"key", b"v")]
+    core.acknowledge(batch, 30)
+    assert delivery.result(0) == RecordMetadata(TOPIC, 0, 31, TIME, 3, 1)
+    assert seen == [(delivery.result(0), None)]
+
+
+def test_the_fast_path_takes_the_time_from_the_system():
+    core = opened()
+    path = FastPath(core.accumulator.topics, 10_000, True, None, lambda: None)
+    path.enabled = True
+    before = time.time() * 1000 - 1
+    delivery = path.try_send(TOPIC, b"v", None, None, 0, None, None)
+    core.acknowledge(core.drain()[0])
+    assert before <= delivery.result(0).timestamp <= time.time() * 1000
+
+
+@pytest.mark.parametrize("headers", [[], (), [("h", b"1")], (Header("h", None), Header("\u00e9", b""))])
+def test_headers_and_timestamps_take_the_fast_path(headers):
+    core = opened()
+    assert core.fast_path.try_send(TOPIC, b"v", b"k", headers, 0, 17, None) is not None
+    [batch] = core.drain()
+    *_, record = next(read_batches(bytes(batch.wire))).records()
+    assert (record.timestamp, tuple(record.headers)) == (17, tuple(headers))
+
+
+UNUSUAL: list[tuple[str, tuple[Any, ...]]] = [
+    # topic, value, key, headers, partition, timestamp, on_delivery
+    ("unknown topic", ("other", b"v", None, None, 0, None, None)),
+    ("text value", (TOPIC, "v", None, None, 0, None, None)),
+    ("bytearray value", (TOPIC, bytearray(b"v"), None, None, 0, None, None)),
+    ("text key", (TOPIC, b"v", "k", None, 0, None, None)),
+    ("headers as a mapping", (TOPIC, b"v", None, {"h": b"1"}, 0, None, None)),
+    ("header that is no pair", (TOPIC, b"v", None, [("h", b"1", b"2")], 0, None, None)),
+    ("header name of another type", (TOPIC, b"v", None, [(b"h", b"1")], 0, None, None)),
+    ("header value of another type", (TOPIC, b"v", None, [("h", "1")], 0, None, None)),
+    ("headers too large", (TOPIC, b"v", None, [("h", bytes(1500))], 0, None, None)),
+    ("negative timestamp", (TOPIC, b"v", None, None, 0, -1, None)),
+    ("huge timestamp", (TOPIC, b"v", None, None, 0, 2**63, None)),
+    ("timestamp of another type", (TOPIC, b"v", None, None, 0, True, None)),
+    ("partition beyond", (TOPIC, b"v", None, None, 1, None, None)),
+    ("negative partition", (TOPIC, b"v", None, None, -1, None, None)),
+    ("partition of another type", (TOPIC, b"v", None, None, True, None, None)),
+    ("huge partition", (TOPIC, b"v", None, None, 2**70, None, None)),
+    ("callback that cannot be called", (TOPIC, b"v", None, None, 0, None, 7)),
+    ("no room", (TOPIC, bytes(1024), None, None, 0, None, None)),
+    ("too large", (TOPIC, bytes(2000), None, None, 0, None, None)),
+    ("no sticky partition yet", (TOPIC, b"v", None, None, None, None, None)),
+]
+
+
+@pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in UNUSUAL])
+def test_whatever_is_unusual_is_left_alone(call):
+    core = opened(max_request_size=1500)
+    batch, _ = core.queue().head()
+    before = (batch.record_count, batch.writer.raw_size, core.pool.available(), core.topic().used)
+    assert core.fast_path.try_send(*call) is None
+    assert (batch.record_count, batch.writer.raw_size, core.pool.available(), core.topic().used) == before
+    assert batch.result.callbacks == []
+    assert core.wakeups == 0
+    assert core.fast(b"next") is not None  # and the batch is still open
+
+
+def test_a_fast_path_that_is_switched_off_does_nothing():
+    core = opened()
+    core.fast_path.enabled = False
+    assert core.fast(b"v") is None
+
+
+def test_the_fast_path_does_not_append_to_a_partition_that_was_just_left():
+    core = Core([1, 1])
+    for partition in range(2):
+        core.append(b"open", partition)
+    topic = core.topic()
+    topic.sticky_partition = 0
+
+    def another_thread_moves_on() -> int:
+        topic.sticky_partition = 1
+        return TIME
+
+    path = FastPath(core.accumulator.topics, 10_000, True, another_thread_moves_on, lambda: None)
+    path.enabled = True
+    assert path.try_send(TOPIC, b"v", None, None, None, None, None) is None
+    assert [batch.record_count for batch in core.drain()] == [1, 1]
+
+
+def test_the_fast_path_opens_no_batch():
+    core = Core()
+    core.topic()
+    assert core.fast(b"v") is None
+    core.append(b"v")
+    core.drain()
+    assert core.fast(b"v") is None
+
+
+def test_the_fast_path_ends_with_the_close():
+    core = opened()
+    core.accumulator.close()
+    assert core.fast(b"v") is None
+    [batch] = core.drain()
+    assert batch.record_count == 1
+
+
+@pytest.mark.parametrize("extra", range(-12, 2))
+def test_the_fast_path_accepts_nothing_that_the_size_check_would_refuse(extra):
+    core = opened(max_request_size=500, batch_size=4096)
+    value = bytes(500 - estimate_record_size(3, 0) + extra)
+    accepted = core.fast(value, key=b"key") is not None
+    assert not accepted or estimate_record_size(3, len(value)) <= 500
+
+
+def test_the_fast_path_wakes_the_sender_when_the_batch_is_full():
+    third = value_for((1024 - HEADER_SIZE) // 3)
+    core = Core(linger_ms=1000)
+    core.append(third)
+    core.wakeups = 0
+    core.fast(third)
+    assert core.wakeups == 0
+    core.fast(third)
+    assert core.queue().head()[1]
+    assert core.wakeups == 1
+
+
+def with_new_batches(core: Core) -> Core:
+    """Let the fast path of a core open batches, as a producer's does."""
+    core.fast_path = FastPath(
+        core.accumulator.topics, 1024 * 1024, True, lambda: TIME, core._woken, core.accumulator.append_now
+    )
+    core.fast_path.enabled = True
+    return core
+
+
+def test_a_batch_behind_full_ones_wakes_nobody():
+    core = with_new_batches(Core(linger_ms=1000))
+    core.topic()
+    half = value_for((1024 - HEADER_SIZE) // 2)
+    for _ in range(4):
+        core.fast(half)
+    assert core.queue().depth() == 2
+    core.wakeups = 0
+    for _ in range(4):
+        core.fast(half)
+    assert core.queue().depth() == 4
+    assert core.wakeups == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_becomes_ready_wakes_the_sender(seed):
+    """A full batch need not linger, in whichever partition it is, and wherever records go next."""
+    core = with_new_batches(Core([1, 2, 3], linger_ms=1000, seed=seed))
+    core.topic()
+    core.append(b"first", None)
+    rng = random.Random(seed)
+    for _ in range(300):
+        before = set(core.ready_ids())
+        core.wakeups = 0
+        size = rng.choice([20, 90, 300, 700])
+        assert core.fast(bytes(size), rng.choice([None, None, None, 0, 1, 2])) is not None
+        if set(core.ready_ids()) - before:
+            assert core.wakeups
+        if rng.random() < 0.2:
+            for batch in core.drain():
+                core.acknowledge(batch)
+
+
+def test_keys_choose_the_partition():
+    core = Core([1, 1, 1])
+    for partition in range(3):
+        core.append(b"open", partition)
+    for number in range(20):
+        key = b"key-%d" % number
+        core.fast(key, None, key=key)
+    for batch in core.drain():
+        for record in records(batch)[1:]:
+            assert partition_for_key(record.key, 3) == batch.queue.partition
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_fast_path_and_the_general_path_make_the_same_batches(seed):
+    """The bytes on the wire do not tell which path a record took."""
+    rng = random.Random(seed)
+    options: dict[str, Any] = {
+        "leaders": [1, 2, 1],
+        "batch_size": rng.choice([300, 1000]),
+        "compression": rng.choice(["none", "lz4", "gzip"]),
+        "linger_ms": 5,
+        "seed": seed,
+    }
+    fast, general = Core(**options), Core(**options)
+    deliveries: list[tuple[Delivery, Delivery]] = []
+    told: tuple[list[Any], list[Any]] = ([], [])
+    sent: tuple[list[Any], list[Any]] = ([], [])
+    taken_fast = 0
+
+    def deliver(core: Core, into: list[Any]) -> None:
+        core.now += 0.01
+        for batch in core.drain_all():
+            into.append((batch.topic_partition, bytes(batch.wire or b"")))
+            core.acknowledge(batch, 1000 * len(into))
+
+    for number in range(400):
+        value = rng.choice(
+            [None, b"", b"%d" % number, rng.randbytes(rng.randrange(120)), bytes(rng.randrange(400))]
+        )
+        key = rng.choice([None, None, b"k%d" % rng.randrange(5)])
+        if rng.random() < 0.5:
+            partition = rng.randrange(3)
+        else:  # as the general path places a record
+            partition = None
+        if partition is None and key is not None:
+            placed = partition_for_key(key, 3)
+        else:
+            placed = partition
+        callbacks = [
+            (lambda metadata, error, at=number, told=notes: told.append((at, metadata, error)))
+            for notes in told
+        ]
+        if rng.random() < 0.5:
+            callbacks = [None, None]
+        one = fast.fast(value, partition, key=key, on_delivery=callbacks[0])
+        taken_fast += one is not None
+        if one is None:
+            one = fast.append(value, placed, key=key, on_delivery=callbacks[0])
+        deliveries.append((one, general.append(value, placed, key=key, on_delivery=callbacks[1])))
+        if rng.random() < 0.03:
+            deliver(fast, sent[0])
+            deliver(general, sent[1])
+    for core, into in ((fast, sent[0]), (general, sent[1])):
+        core.accumulator.flush()
+        deliver(core, into)
+        assert not core.accumulator.has_incomplete()
+        assert core.pool.available() == core.pool.total
+    assert taken_fast > 100
+    assert sent[0] == sent[1]
+    assert told[0] == told[1]
+    assert all(one.result(0) == other.result(0) for one, other in deliveries)
+
+
+def test_a_delivery_does_not_keep_the_memory_of_its_batch():
+    core = Core()
+    delivery = core.append(b"v")
+    [batch] = core.drain()
+    core.fail(batch, KafkaError("no"))
+    seen = gc.get_referrers(batch)
+    assert batch.buffers == []
+    assert batch.wire is None
+    assert not any(isinstance(referrer, Delivery) for referrer in seen)
+    assert delivery.exception(0) is not None

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers run the interpreter of the driver; without PySpark the way out is named."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_spark import shell_environment
+
+from penstock.errors import PipelineError
+from penstock.spark.pipeline.check import load_pipeline
+from penstock.spark.pipeline.session import (
+    _settings,
+    pipeline_session,
+    set_worker_python,
+    silence_query_errors,
+)
+
+DEFINITION: dict[str, Any] = {
+    "source": {"sql": "SELECT 1"},
+    "sink": {"topic": "t", "options": {"kafka.bootstrap.servers": "h:1"}},
+}
+
+
+def test_workers_run_this_interpreter() -> None:
+    environment: dict[str, str] = {}
+    set_worker_python(environment)
+    assert environment == {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def test_an_interpreter_that_was_chosen_stays() -> None:
+    environment = {"PYSPARK_PYTHON": "/other/python"}
+    set_worker_python(environment)
+    assert environment == {"PYSPARK_PYTHON": "/other/python"}
+
+
+def test_a_given_session_is_used_and_left() -> None:
+    given: Any = object()
+    with pipeline_session(load_pipeline(DEFINITION), given) as session:
+        assert session is given
+
+
+def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_pyspark(name: str, *args: Any) -> Any:
+        if name.startswith("pyspark"):
+            raise ImportError(name)
+        return real_import(name, *args)
+
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    real_import = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", without_pyspark)
+    with (
+        pytest.raises(PipelineError, match=r"PySpark is not installed: pip install 'penstock-kafka\[spark\]'"),
+        pipeline_session(load_pipeline(DEFINITION), None),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("asked", "verbose", "level"),
+    [({}, False, "OFF"), ({}, True, "WARN"), ({"spark.log.level": "ERROR"}, False, "ERROR")],
+    ids=["by default", "with --debug", "as the definition says"],
+)
+def test_sparks_own_log_is_off_unless_asked_for(
+    asked: dict[str, str], verbose: bool, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert _settings(asked, remote=False, verbose=verbose)["spark.log.level"] == level
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_task_that_fails_is_told_without_javas_stack(tmp_path: Path, debug: bool) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(
+        """
+        source.sql = "SELECT CAST(if(id < 0, '1', 'ann') AS INT) AS id FROM range(4)"
+        sink = { topic = "t", options = { "kafka.bootstrap.servers" = "nowhere:1" } }
+        spark.settings."spark.ui.enabled" = "false"
+        """,
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "penstock", "run", str(path), "--dry-run", *["--debug"] * debug]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=shell_environment()
+    )
+    assert "No sample: [CAST_INVALID_INPUT] The value 'ann'" in done.stdout, done.stderr
+    assert ("org.apache.spark.SparkNumberFormatException" in done.stderr) == debug
+    assert ("\tat org.apache.spark." in done.stderr) == debug
+
+
+@pytest.mark.parametrize("silenced", [True, False])
+def test_errors_in_queries_are_left_to_who_catches_them(silenced: bool) -> None:
+    """In a process of its own, for loggers are shared by all tests."""
+    program = "from pyspark.logger import PySparkLogger\n"
+    if silenced:
+        program += (
+            f"from {silence_query_errors.__module__} import silence_query_errors\nsilence_query_errors()\n"
+        )
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        program += f"PySparkLogger.getLogger({name!r}).exception('no such column', errorClass='X')\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], timeout=120, check=True, capture_output=True, text=True
+    )
+    assert done.stderr.count("no such column") == (0 if silenced else 2)
+
+
+@pytest.mark.slow
+def test_definitions_are_checked_without_pyspark() -> None:
+    """Nothing of Spark is imported before it is needed."""
+    program = (
+        "import sys; from penstock.cli.main import build_parser; build_parser();"
+        "import penstock.spark.pipeline.check, penstock.spark.pipeline.run, penstock.spark.pipeline.dry_run;"
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
