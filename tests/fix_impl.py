@@ -21,7 +21,7 @@ from unittest import mock
 
 import pytest
 
-from penstock._compiled import HOT_MODULES, PureSourceFinder, is_compiled
+from penstock._compiled import PureSourceFinder, hot_modules, is_compiled
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -53,7 +53,9 @@ def _load_source(module: str, *, with_cython: bool) -> ModuleType:
     # Everything that is not a hot module must be loaded by now, or it would be bound to the sources made here.
     importlib.import_module(module)
     parents = {
-        name: importlib.import_module(name.rpartition(".")[0]) for name in HOT_MODULES if name in sys.modules
+        name: importlib.import_module(name.rpartition(".")[0])
+        for name in hot_modules()
+        if name in sys.modules
     }
     before = {name: sys.modules[name] for name in parents}
     hidden = {} if with_cython else {"cython": None}

@@ -10,6 +10,7 @@ interpreter lock.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import platform
@@ -24,40 +25,23 @@ Implementation = Literal["compiled", "pure", "mixed"]
 
 PURE_SWITCH = "PENSTOCK_PURE"
 
-# The modules that setup.py compiles. A test compares this list with the disk.
-HOT_MODULES = (
-    "penstock._primitives_cy",
-    "penstock._stats_cy",
-    "penstock.network._client_cy",
-    "penstock.network._counters_cy",
-    "penstock.network._exchange_cy",
-    "penstock.network._pool_cy",
-    "penstock.network._system_calls_cy",
-    "penstock.network._wire_cy",
-    "penstock.producer.batch._choice_cy",
-    "penstock.producer.batch._delivery_cy",
-    "penstock.producer.batch._flight_cy",
-    "penstock.producer.batch._opening_cy",
-    "penstock.producer.batch._passes_cy",
-    "penstock.producer.batch._queue_cy",
-    "penstock.producer.batch._requests_cy",
-    "penstock.producer.batch._result_cy",
-    "penstock.producer.send._send_cy",
-    "penstock.producer.io._sender_stats_cy",
-    "penstock._short_lock_cy",
-    "penstock.protocol._frames_cy",
-    "penstock.protocol._produce_answer_cy",
-    "penstock.protocol._produce_cy",
-    "penstock.records._batch_cy",
-    "penstock.records._columns_cy",
-    "penstock.records._headers_cy",
-    "penstock.records._numbers_cy",
-    "penstock.records._row_hash_cy",
-    "penstock.records._rows_cy",
-    "penstock.records._window_cy",
-)
-
 _PACKAGE_FOLDER = Path(__file__).resolve().parent
+_PACKAGE = __name__.partition(".")[0]
+_SUFFIX = "_cy"
+
+
+@functools.cache
+def hot_modules() -> tuple[str, ...]:
+    """The modules that setup.py compiles: all whose name ends in _cy. None where the package is inside an archive."""
+    sources = sorted(_PACKAGE_FOLDER.rglob(f"*{_SUFFIX}.py"))
+    return tuple(
+        ".".join((_PACKAGE, *path.relative_to(_PACKAGE_FOLDER).with_suffix("").parts)) for path in sources
+    )
+
+
+def is_hot(module: str) -> bool:
+    """Whether a module, by its name, is one that is compiled."""
+    return module.startswith(f"{_PACKAGE}.") and module.endswith(_SUFFIX)
 
 
 def pure_wanted() -> bool:
@@ -98,7 +82,7 @@ class PureSourceFinder:
     ) -> ModuleSpec | None:
         """The spec of the source file; None for every other module, which leaves it to Python's own finders."""
         del path, target
-        if fullname not in HOT_MODULES:
+        if not is_hot(fullname):
             return None
         return importlib.util.spec_from_file_location(fullname, source_path(fullname))
 
@@ -117,7 +101,7 @@ def is_compiled(module: str) -> bool:
 
 def implementation() -> Implementation:
     """What this process runs: "compiled", "pure", or "mixed" when only some of the modules were built."""
-    compiled = {is_compiled(module) for module in HOT_MODULES}
+    compiled = {is_compiled(module) for module in hot_modules()}
     if len(compiled) > 1:
         return "mixed"
     return "compiled" if compiled == {True} else "pure"
@@ -126,7 +110,7 @@ def implementation() -> Implementation:
 def stale_extensions() -> list[str]:
     """The hot modules whose extension is older than its source: edited, but not built again."""
     stale = []
-    for module in HOT_MODULES:
+    for module in hot_modules():
         extension, source = extension_path(module), source_path(module)
         if extension is None:
             continue
@@ -138,11 +122,11 @@ def stale_extensions() -> list[str]:
 
 def up_to_date() -> bool:
     """Whether all hot modules were compiled after the last edit of any: they know each other's C layout."""
-    extensions = [extension_path(module) for module in HOT_MODULES]
-    sources = [source_path(module) for module in HOT_MODULES]
+    extensions = [extension_path(module) for module in hot_modules()]
+    sources = [source_path(module) for module in hot_modules()]
     inputs = [path for source in sources for path in (source, source.with_suffix(".pxd")) if path.exists()]
     built = [path.stat().st_mtime for path in extensions if path is not None]
-    return len(built) == len(HOT_MODULES) and min(built) > max(path.stat().st_mtime for path in inputs)
+    return len(built) == len(hot_modules()) and min(built) > max(path.stat().st_mtime for path in inputs)
 
 
 def describe() -> str:

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three rules of where code is: a class has one file, parts are owned and not inherited, a prefix is a folder.
+
+What breaks a rule today is listed here. A list may only get shorter: an entry that is no longer true fails, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+
+# Bases that users derive from: within the package they may have one child.
+FOR_USERS = {"penstock.partitioners.Partitioner", "penstock.serializers.Serializer"}
+# Names that say what a class is, not what it is made of.
+NOT_A_PART = {
+    "Protocol",
+    "NamedTuple",
+    "Enum",
+    "IntEnum",
+    "StrEnum",
+    "IntFlag",
+    "TypedDict",
+    "Generic",
+    "Exception",
+}
+
+# bases that have one child, in another file
+STILL_IN_TWO = {
+    "network._client_cy.ClientFields",
+    "network._counters_cy.NetworkCounters",
+    "network._pool_cy.PoolFields",
+    "network._wire_cy.Wire",
+    "producer.batch._choice_cy.StickyChoice",
+    "producer.batch._flight_cy.BatchFields",
+    "producer.batch._flight_cy.NumberedBook",
+    "producer.batch._flight_cy.NumberedGate",
+    "producer.batch._flight_cy.NumberedLeave",
+    "producer.batch._opening_cy.BatchOpener",
+    "producer.batch._passes_cy.Sealing",
+    "producer.batch._result_cy.ResultFields",
+    "producer.batch.appending.Appender",
+    "producer.bulk_face.BulkFace",
+    "producer.guarantee.transactions.exchange.TransactionExchange",
+    "producer.guarantee.transactions.operation.OperationDesk",
+    "producer.guarantee.transactions.queue.RequestQueue",
+    "producer.io._sender_stats_cy.RequestStats",
+    "producer.send._send_cy.SendFace",
+    "producer.transaction_face.TransactionFace",
+    "protocol._produce_cy.ProduceFields",
+    "testing.mock.bulk.MockBulkFace",
+}
+
+# folder -> prefixes that more than two of its modules share
+STILL_A_PREFIX: dict[str, set[str]] = {
+    "penstock/producer/io": {"sender"},
+    "penstock/protocol": {"produce"},
+}
+
+# uses of names that begin with an underscore and belong to another module of the package
+PRIVATE_USES = 46
+# What named tuples, C structures and the standard library call by such names, which anybody may use.
+NOT_PRIVATE = {
+    "_asdict",
+    "_fields",
+    "_fields_",
+    "_replace",
+    "_exit",
+    "_ActionsContainer",
+    "_SubParsersAction",
+}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module of the package, parsed, by its dotted name."""
+    found = {}
+    for path in sorted(SOURCES.rglob("*.py")):
+        parts = path.relative_to(SOURCES).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def imported_names(tree: ast.Module) -> dict[str, str]:
+    """What a name of a module means elsewhere: Batch -> penstock.producer.batch.batch.Batch."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            module = node.module.removeprefix("cython.cimports.")
+            names |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def classes() -> Iterator[tuple[str, ast.ClassDef, dict[str, str]]]:
+    """Every class with its module, and what the names in it mean."""
+    for module, tree in trees().items():
+        here = {
+            node.name: f"{module}.{node.name}" for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+        }
+        names = imported_names(tree) | here
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                yield module, node, names
+
+
+def bases_of(node: ast.ClassDef, names: dict[str, str]) -> list[str]:
+    """The bases of a class, by their dotted names as far as they are known."""
+    written = [ast.unparse(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases]
+    heads = [(name.partition(".")[0], name) for name in written]
+    return [names.get(head, head) + name[len(head) :] for head, name in heads]
+
+
+def only_children() -> dict[str, str]:
+    """The bases of the package that have one child, which is in another file; errors and protocols aside."""
+    children: dict[str, list[str]] = defaultdict(list)
+    aside = set(FOR_USERS)
+    for module, node, names in classes():
+        own = f"{module}.{node.name}"
+        bases = bases_of(node, names)
+        if any(base.rpartition(".")[2] in NOT_A_PART for base in bases) or own.endswith("Error"):
+            aside.add(own)
+        for base in bases:
+            children[base].append(own)
+    return {
+        base: found[0]
+        for base, found in children.items()
+        if len(found) == 1
+        and base not in aside
+        and base.rpartition(".")[0] in trees()
+        and base.rpartition(".")[0] != found[0].rpartition(".")[0]
+    }
+
+
+def shared_prefixes() -> dict[str, set[str]]:
+    """The folders in which more than two modules begin with the same word."""
+    found = {}
+    for folder in {path.parent for path in SOURCES.rglob("*.py")}:
+        stems = [path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")]
+        words = Counter(stem.lstrip("_").removesuffix("_cy").split("_")[0] for stem in stems)
+        common = {word for word, count in words.items() if count > 2}
+        if common:
+            found[folder.relative_to(SOURCES).as_posix()] = common
+    return found
+
+
+def private_uses() -> list[str]:
+    """Where a module uses a private name that it does not have itself: `queue._lock` outside of the queue's module."""
+    found = []
+    for module, tree in trees().items():
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        own |= {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ("self", "cls")
+        }
+        for node in ast.walk(tree):
+            if (
+                not isinstance(node, ast.Attribute)
+                or not node.attr.startswith("_")
+                or node.attr.startswith("__")
+            ):
+                continue
+            if node.attr not in own | NOT_PRIVATE:
+                found.append(f"{module}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_a_class_has_one_file() -> None:
+    assert {base.removeprefix("penstock.") for base in only_children()} == STILL_IN_TWO
+
+
+def test_a_prefix_is_a_folder() -> None:
+    assert shared_prefixes() == STILL_A_PREFIX
+
+
+def test_private_names_stay_in_their_module() -> None:
+    found = private_uses()
+    assert len(found) <= PRIVATE_USES, "\n".join(found)
+    assert len(found) >= PRIVATE_USES - 5, f"fewer than the limit says: set PRIVATE_USES to {len(found)}"
