@@ -18,6 +18,8 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 SOURCE = Path("src")
 C_FOLDER = "build/cython"  # generated C stays out of the source tree
+# Some thirty modules of a few seconds each. Where processes do not begin as copies of this one, one after another.
+JOBS = os.cpu_count() or 1 if sys.platform == "linux" else 1
 
 
 def is_set(name):
@@ -68,11 +70,17 @@ def extensions():
         ],
         build_dir=C_FOLDER,
         compiler_directives={"language_level": "3"},
+        nthreads=JOBS,
     )
 
 
 class OptionalBuildExt(build_ext):
     """Builds all extensions or none: a half-compiled package would be hard to reason about."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        if self.parallel is None:
+            self.parallel = JOBS
 
     def run(self):
         try:

@@ -32,23 +32,37 @@ def test_every_target_is_one_of_the_makefile(long_tests: ModuleType) -> None:
     assert {target.arguments[0] for target in long_tests.TARGETS} <= there
 
 
+def result(long_tests: ModuleType, name: str, code: int = 0) -> str:
+    (target,) = (target for target in long_tests.TARGETS if target.name == name)
+    return str(long_tests.row(long_tests.Outcome(target, code, 90.0), "abc1234", "2026-01-01"))
+
+
 def test_the_page_has_the_place_of_the_table(long_tests: ModuleType) -> None:
     page = long_tests.PAGE.read_text(encoding="utf-8")
-    assert "| `make x` |" in long_tests.recorded(page, "| `make x` |", "abc", "2026-01-01")
+    assert "| passed | 1.5 | abc1234 | 2026-01-01 |" in long_tests.recorded(
+        page, [result(long_tests, "chaos")]
+    )
 
 
-def test_new_results_replace_the_last_ones(long_tests: ModuleType) -> None:
-    page = f"before\n{long_tests.BEGIN}\nold\n{long_tests.END}\nafter\n"
-    new = long_tests.recorded(page, "new", "abc", "2026-01-01")
-    assert "old" not in new
-    assert new.startswith("before\n")
-    assert new.endswith(f"new\n{long_tests.END}\nafter\n")
-    assert "abc" in new
+def test_a_result_replaces_the_last_one_of_its_target_alone(long_tests: ModuleType) -> None:
+    page = f"before\n{long_tests.BEGIN}\nNot recorded yet.\n{long_tests.END}\nafter\n"
+    page = long_tests.recorded(page, [result(long_tests, "chaos"), result(long_tests, "fuzz", code=2)])
+    page = long_tests.recorded(page, [result(long_tests, "fuzz")])
+    rows = [line for line in page.splitlines() if line.startswith("| `make ")]
+    assert len(rows) == len(long_tests.TARGETS)
+    assert [row for row in rows if "| passed |" in row] == [
+        result(long_tests, "fuzz"),
+        result(long_tests, "chaos"),
+    ]
+    assert sum("| not run yet |" in row for row in rows) == len(rows) - 2
+    assert page.startswith("before\n")
+    assert page.endswith(f"\n{long_tests.END}\nafter\n")
+    assert "Not recorded" not in page
 
 
 def test_a_page_without_the_place_is_refused(long_tests: ModuleType) -> None:
     with pytest.raises(ValueError, match="needs the lines"):
-        long_tests.recorded("nothing here", "new", "abc", "2026-01-01")
+        long_tests.recorded("nothing here", [])
 
 
 def test_a_failure_is_in_the_table_and_in_the_exit_code(

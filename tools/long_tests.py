@@ -3,7 +3,8 @@
 
     python tools/long_tests.py                    # all of them, one after another: about two hours
     python tools/long_tests.py fuzz chaos         # only these
-    python tools/long_tests.py --record           # write the table into docs/testing.md, too
+    python tools/long_tests.py --record           # write the results into docs/testing.md, too
+    python tools/long_tests.py --record chaos     # the same for one: the rows of the others stay as they are
 
 A target that fails does not stop the others. The output of each goes to a file below build/long-tests, whose last lines
 are shown when it fails. Ends with 1 when one of them failed.
@@ -96,27 +97,45 @@ def run(target: Target) -> Outcome:
     return outcome
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """The results as a table of Markdown, which is readable on a terminal, too."""
-    rows = ["| command | what it runs | result | minutes |", "|---|---|---|---|"]
-    rows += [
-        f"| `make {' '.join(one.target.arguments)}` | {one.target.what} | {one.word} | {one.seconds / 60:.1f} |"
-        for one in outcomes
-    ]
-    return "\n".join(rows)
+_HEAD = ("| command | what it runs | result | minutes | commit | day |", "|---|---|---|---|---|---|")
 
 
-def recorded(page: str, results: str, commit: str, day: str) -> str:
-    """The page with these results in place of the last ones.
+def row(outcome: Outcome, commit: str, day: str) -> str:
+    """A result as a line of a table of Markdown, which is readable on a terminal, too."""
+    minutes = f"{outcome.seconds / 60:.1f}"
+    return (
+        f"{_command(outcome.target)} {outcome.target.what} | {outcome.word} | {minutes} | {commit} | {day} |"
+    )
+
+
+def _command(target: Target) -> str:
+    return f"| `make {' '.join(target.arguments)}` |"
+
+
+def table(rows: list[str]) -> str:
+    """The rows below their head."""
+    return "\n".join((*_HEAD, *rows))
+
+
+def recorded(page: str, rows: list[str]) -> str:
+    """The page with these rows in place of those of the same targets; what has never run has a row that says so.
 
     Raises:
         ValueError: the page has no place for them.
     """
     before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    old, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r} around the table")
-    return f"{before}{BEGIN}\nThe last run, on {day} at commit {commit}:\n\n{results}\n{END}{after}"
+    known = [*rows, *old.splitlines()]
+    chosen_rows = [
+        next(
+            (line for line in known if line.startswith(_command(target))),
+            f"{_command(target)} {target.what} | not run yet | | | |",
+        )
+        for target in TARGETS
+    ]
+    return f"{before}{BEGIN}\n{table(chosen_rows)}\n{END}{after}"
 
 
 def chosen(names: list[str]) -> list[Target]:
@@ -132,6 +151,14 @@ def chosen(names: list[str]) -> list[Target]:
     return [known[name] for name in names] if names else list(TARGETS)
 
 
+def _commit() -> str:
+    """The commit that is checked out; "unknown" outside of a clone."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    return done.stdout.strip() or "unknown"
+
+
 def main(arguments: list[str]) -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description="Run the long tests and print one table.")
@@ -139,24 +166,19 @@ def main(arguments: list[str]) -> int:
         "names", nargs="*", metavar="TARGET", help=", ".join(target.name for target in TARGETS)
     )
     parser.add_argument(
-        "--record", action="store_true", help="write the table into docs/testing.md (only of all targets)"
+        "--record", action="store_true", help="write the results into docs/testing.md; other rows stay"
     )
     options = parser.parse_args(arguments)
-    if options.record and options.names:
-        parser.error("--record is for a run of all targets")
+    targets, commit, day = chosen(options.names), _commit(), datetime.now(UTC).date().isoformat()
     try:
-        outcomes = [run(target) for target in chosen(options.names)]
+        outcomes = [run(target) for target in targets]
     except KeyboardInterrupt:
         print("==> interrupted", file=sys.stderr)
         return 130
-    print(f"\n{table(outcomes)}")
+    rows = [row(outcome, commit, day) for outcome in outcomes]
+    print(f"\n{table(rows)}")
     if options.record:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
-        ).stdout.strip()
-        page = PAGE.read_text(encoding="utf-8")
-        day = datetime.now(UTC).date().isoformat()
-        PAGE.write_text(recorded(page, table(outcomes), commit, day), encoding="utf-8")
+        PAGE.write_text(recorded(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
         print(f"written to {PAGE.relative_to(ROOT)}")
     return 1 if any(one.exit_code for one in outcomes) else 0
 
