@@ -28,3 +28,4 @@ cdef class HeadersColumn:
         self, unsigned char* memory, Py_ssize_t at, Py_ssize_t end, Py_ssize_t row
     ) noexcept nogil
     cdef bint _look(self, Py_ssize_t row) noexcept nogil
+    cdef bint lies(self, Py_ssize_t row) noexcept nogil

@@ -141,6 +141,18 @@ class HeadersColumn:
         self._last = first + count
         return True
 
+    def lies(self, row: cython.Py_ssize_t) -> cython.bint:
+        """Whether anything that a row names lies outside of the column; `measure` stops at the first trouble."""
+        entry: cython.Py_ssize_t
+        if self._kind == _POINTERS:
+            return False
+        if not self._look(row):
+            return True
+        for entry in range(self._first, self._last):
+            if self._names.find(entry) == _LIES or self._values.find(entry) == _LIES:
+                return True
+        return False
+
     def measure(self, row: cython.Py_ssize_t, most: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Bytes of a row's headers section, counted until they are more than `most`.
 

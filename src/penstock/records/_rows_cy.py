@@ -215,6 +215,16 @@ class Rows:
         """The most that a batch with this one record can take; -1: a bad header; LIES: a column contradicts itself."""
         return self.bound(row, _LARGEST_RECORD)
 
+    def is_damaged(self, row: cython.Py_ssize_t) -> bool:
+        """Whether any part of a row lies outside of its column's data, whatever else is wrong with it."""
+        if self.topic is not None and self.topic.find(row) == _LIES:
+            return True
+        if self.key is not None and self.key.find(row) == _LIES:
+            return True
+        if self.value is not None and self.value.find(row) == _LIES:
+            return True
+        return self.headers is not None and bool(self.headers.lies(row))
+
     def wrong_part(self, row: cython.Py_ssize_t) -> str:
         """Which part of a row lies outside of its column's data."""
         if self.topic is not None and self.topic.find(row) == _LIES:

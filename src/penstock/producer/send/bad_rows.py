@@ -33,6 +33,8 @@ _KINDS = {
     BAD_LAYOUT: "the table contradicts itself: an offset, a code of a dictionary or a view lies outside of the data",
     NO_TOPIC: "the topic is null, or a name that no topic can have",
 }
+# What was found before all of a row was looked at.
+_NOT_LOOKED_THROUGH = (NO_TOPIC, BAD_HEADER, BAD_SIZE)
 _CLASSES: dict[int, type[Exception]] = {BAD_SIZE: RecordTooLargeError, BAD_LAYOUT: DamagedRowError}
 
 
@@ -64,6 +66,8 @@ class BadRows:
             code: what is wrong, as `Window.bad_rows` says.
             number: its number among all.
         """
+        if code in _NOT_LOOKED_THROUGH and rows.is_damaged(row):
+            code = BAD_LAYOUT  # who is told of anything else may read the row
         self.count += 1
         refused = None
         if code == NO_TOPIC and self.refused_topics:
