@@ -65,6 +65,24 @@ def test_messages_that_commit_refuses_keep_nothing_open(world: World, stray: str
     assert world.visible() == ["0", "1"]
 
 
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_transaction_of_somebody_else_is_not_aborted(world: World, planned: bool) -> None:
+    """commit() has refused the message that names it; abort() gets the same one."""
+    driver = world.driver()
+    plan, (message, second) = two_tasks(driver)
+    assert isinstance(second, Written)
+    with Producer(world.config, transactional_id="payments") as payments:
+        payments.init_transactions()
+        payments.begin_transaction()
+        payments.send("orders", b"paid", partition=0)
+        theirs = payments.detach_transaction()
+        strange = replace(second, handle=replace(second.handle, transaction=theirs))
+        with pytest.raises(SinkError, match="not one of this sink's own"):
+            driver.commit([message, strange], 0)
+        assert driver.abort([message, strange], 0, plan if planned else None)
+    assert world.ongoing() == ["payments"]
+
+
 def test_a_one_off_run_that_fails_or_has_no_rows_leaves_nothing_in_the_log(world: World) -> None:
     for number, end in enumerate((Driver.abort, Driver.commit)):
         driver = world.driver(sink_id="batch", run_id=f"random-{number}", one_off=True)

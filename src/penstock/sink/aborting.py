@@ -44,7 +44,7 @@ from penstock.sink.effects import (
 )
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import Message, Written, sort_out
-from penstock.sink.names import coordinator_id
+from penstock.sink.names import coordinator_id, parse_task_id
 from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
@@ -114,7 +114,13 @@ def _handles_of(stamp: ExecutionStamp, messages: Iterable[Message | None]) -> tu
     written = [
         each.handle.transaction for each in messages if isinstance(each, Written) and each.stamp == stamp
     ]
-    return tuple(transaction for transaction in written if not transaction.empty)
+    return tuple(each for each in written if not each.empty and _is_of(stamp.sink_key, each))
+
+
+def _is_of(sink_key: str, transaction: TransactionHandle) -> bool:
+    """Whether it is one of the sink's own: what a message names besides is as little ours to abort as to commit."""
+    parts = parse_task_id(transaction.transactional_id)
+    return parts is not None and parts.sink_key == sink_key
 
 
 def _make_void(identity: ProducerIdentity) -> Effects[ProducerIdentity | None]:
