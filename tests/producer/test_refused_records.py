@@ -252,3 +252,14 @@ def test_what_may_be_left_out_is_noted_as_few_ranges(kafka: FakeKafka) -> None:
         assert batch.result.expendable == [(0, 50), (51, 70)]
         assert not batch.result.may_lose_all(batch.record_count)
         assert batch.result.may_lose([49, 51, 120])
+
+
+def test_rows_that_a_transaction_goes_on_without_are_told_if_nobody_looks(
+    either_protocol: FakeKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    forbid_writing(either_protocol)
+    with make(either_protocol, transactional_id="x") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_arrow(None, MIXED, on_error="skip")
+    assert "3 records for topic 'secret' failed, and nobody looked" in caplog.text

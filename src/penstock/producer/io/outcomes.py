@@ -208,6 +208,8 @@ class Outcomes:
                 decision = decision._replace(expendable=may_lose and batch.attempts < self._retries.limit)
             self._gate.on_failure(batch, failure, decision)
             self.fail(batch, failure, now, _record_errors(answer))
+            if decision.expendable:
+                self._watch_left_out(batch)
 
     def _refused_alone(
         self, batch: Batch, answer: PartitionResponse, decision: Decision, expired: bool
@@ -292,6 +294,12 @@ class Outcomes:
         except Exception:
             log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
         self.fail(batch, failure, now)
+        if decision.expendable:
+            self._watch_left_out(batch)
+
+    def _watch_left_out(self, batch: Batch) -> None:
+        """A transaction that goes on without these records tells nobody of them."""
+        self._accumulator.unseen.watch(batch.result.unseen)
 
     def _release(self, batch: Batch) -> None:
         """The request no longer holds the batch: its memory may go back."""
