@@ -227,8 +227,12 @@ class Wire:
         self.closed = True
         self._unsent = ()
         self.unsent_bytes = 0
-        self.transport.close()
-        return self.in_flight.take_all()
+        pending: list = self.in_flight.take_all()  # type: ignore[type-arg]
+        try:
+            self.transport.close()
+        except Exception:  # noqa: BLE001, S110 - it is of no use any more, and those who wait must be told
+            pass
+        return pending
 
 
 def _after(buffers: Any, sent: cython.longlong) -> list:  # type: ignore[type-arg]

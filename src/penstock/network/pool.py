@@ -300,7 +300,10 @@ class ConnectionPool(PoolFields):
     def _take_down(self, connection: Connection, now: float, *, refused: bool = False) -> list[Exchange]:
         known = connection.known
         del self._live[known.node.id]
-        self._backend.selector.unwatch(connection.transport)
+        try:
+            self._backend.selector.unwatch(connection.transport)
+        except Exception:  # its requests must end, and the node be tried again
+            logger.exception("The connection to %s could not be forgotten", describe(known.node))
         pending = connection.close()
         if connection.established:
             self._metrics.connections_closed += 1
