@@ -65,7 +65,8 @@ class _Taken(threading.local):
 
 
 _taken = _Taken()
-_nesting: weakref.WeakSet[NestingLock] = weakref.WeakSet()  # one for each producer with transactions
+# One for each producer with transactions. No WeakSet: another thread may add one while this looks through them.
+_nesting: set[weakref.ref[NestingLock]] = set()
 
 
 def new_lock() -> Any:
@@ -78,7 +79,7 @@ def new_nesting_lock() -> Any:
     if _short_lock_cy.is_compiled():
         return ShortLock(nests=True)
     lock = NestingLock()
-    _nesting.add(lock)
+    _nesting.add(weakref.ref(lock, _nesting.discard))
     return lock
 
 
@@ -86,7 +87,8 @@ def inside() -> bool:
     """Whether the calling thread holds a lock of the package: it was interrupted by a finalizer or a signal handler."""
     if _short_lock_cy.is_compiled():
         return bool(_short_lock_cy.holds_any())
-    return any(lock.is_mine() for lock in (*_taken.locks, *_nesting))
+    nesting = [lock for known in _nesting.copy() if (lock := known()) is not None]
+    return any(lock.is_mine() for lock in (*_taken.locks, *nesting))
 
 
 def mark_serving_thread() -> None:
