@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.control.pool import Completion
 from penstock.errors import DecisionRefusedError
-from penstock.sink.content import NO_CHECKSUM, Comparison, Content, compared
+from penstock.sink.content import Comparison, Content, compared
 from penstock.sink.effects import Effects, EndAll, Note
 from penstock.sink.log.records import Decision
 from penstock.sink.messages import BatchMessages, TaskHandle
@@ -66,7 +66,7 @@ def check_repair(settings: SinkSettings, batch: BatchMessages, undone: Decision)
             "--accept-loss` for this sink"
         )
     before = undone.contents.get(batch.query_id)
-    if before is None or before.method == NO_CHECKSUM:
+    if before is None:
         return  # what the first release wrote down of a repair was not the whole
     comparison = compared(before, batch.content)
     if comparison is Comparison.OTHER_ROWS and settings.on_changed_rows == "skip":

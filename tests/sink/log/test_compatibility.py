@@ -318,3 +318,13 @@ def test_a_transaction_that_the_first_release_wrote_down_is_ended(world: World) 
     text = json.dumps({name: values[name] for name in known}, separators=(",", ":"))
     complete_transaction(TransactionHandle.from_json(text), config=world.config)
     assert world.visible() == ["a", "b"]
+
+
+def test_the_tasks_that_lost_nothing_of_it_are_compared_by_the_number_of_rows(world: World) -> None:
+    """Spark has planned the batch anew, with one row more for a task whose transaction is committed."""
+    messages = decide_with_first_release(world)
+    abort_from_elsewhere(world, messages[0])
+    again = {number: list(values) for number, values in ROWS.items()}
+    again[1].append("d")
+    with pytest.raises(RestoredCheckpointError, match="with 3 rows, and comes again with 4 rows"):
+        world.driver(on_lost="repair").batch(7, again)
