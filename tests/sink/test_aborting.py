@@ -215,3 +215,20 @@ def test_after_a_decision_that_was_refused_nothing_stays_open(world: World) -> N
     loser.close(0)
     driver.batch(0, {0: ["0"], 1: ["1"]})
     assert world.visible() == ["0", "1"]
+
+
+def test_a_task_that_begins_late_is_ended_too(world: World) -> None:
+    """Its worker was still importing when the batch was given up; Spark kills it two seconds after the cancel."""
+    driver = world.driver()
+    plan = driver.prepare()
+    late: list[Producer] = []
+
+    def begin(effect: object) -> None:
+        if isinstance(effect, Pause) and sum(isinstance(each, Pause) for each in driver.seen) == 5:
+            late.append(open_task(driver, plan, 0, "late", Slots()))
+
+    driver.before = begin
+    assert driver.abort([None], 0)
+    assert len(late) == 1
+    assert world.ongoing() == []
+    late[0].close(0)

@@ -11,7 +11,7 @@ is not wanted (`task_side`).
 Tasks that failed or were cancelled hand over no handle, and readers wait for what they hold open. It is looked for, and
 then whether the coordinator's id is still as we have left it: if so, no later execution had begun, and none of its
 transactions can be hit. Spark cancels tasks while abort() runs already, and some of them begin or go on for a moment:
-so there is a second look, and more as long as something is found.
+so it is looked for as long as Spark lets them live, and longer as long as something is found.
 
 Messages that do not belong together, or are none of ours, were refused by commit(). They do not tell which execution it
 is, either, and what tasks have open is found without them.
@@ -53,7 +53,7 @@ from penstock.transaction_handle import TransactionHandle
 
 # Spark waits 2 s for a task that it cancels, then kills its process.
 _LOOK_AGAIN_SECONDS = 0.25
-_MOST_LOOKS = 20
+_LEAST_LOOKS, _MOST_LOOKS = 10, 20
 
 _EMPTY, _ONGOING = "Empty", "Ongoing"
 _ABORTED = ("PrepareAbort", "CompleteAbort")
@@ -190,7 +190,7 @@ def _end_left_over(
                 if not is_ours(described[name], void):
                     return  # somebody has begun another execution, and it may be of that one
                 yield from _end(stamp, left_over)
-            if not look_again or (look and not left_over):
+            if not look_again or (look >= _LEAST_LOOKS - 1 and not left_over):
                 return
             yield Pause(_LOOK_AGAIN_SECONDS)
     except KafkaError as error:
