@@ -15,7 +15,7 @@ import pytest
 from producer.fakes_sender import LoopbackBroker, Rig
 from producer.fakes_txn import GateRig
 
-from penstock import Producer
+from penstock import Interceptor, Producer
 from penstock.errors import KafkaError, ProducerClosedError
 from penstock.records.python_rows import ManyRecords
 from penstock.types import ProducerRecord
@@ -342,3 +342,14 @@ def test_a_producer_that_was_closed_is_not_forgotten(recwarn):
         pass
     gc.collect()
     assert [str(warning.message) for warning in recwarn] == []
+
+
+# -------------------------------------------------------------------------------------------------- interceptors
+
+
+@pytest.mark.parametrize("with_callback", [False, True])
+def test_that_interceptors_are_told_is_no_look(told, with_callback):
+    rig = a_rig(interceptors=[Interceptor()])
+    rig.send("t", b"v", on_delivery=(lambda _metadata, _error: None) if with_callback else None)
+    refuse(rig)
+    assert len(told()) == (0 if with_callback else 1)

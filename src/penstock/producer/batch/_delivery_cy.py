@@ -127,11 +127,11 @@ class Delivery:
         """The result that answers for the record now: its batch's or, after a split, a piece's."""
         return self._batch.resolve(self._index)[0]
 
-    def _outcome(self) -> tuple[RecordMetadata, KafkaError | None]:
-        """Metadata and error of a settled record, as callbacks get them."""
+    def _outcome(self, look: object = True) -> tuple[RecordMetadata, KafkaError | None]:
+        """Metadata and error of a settled record, as callbacks get them; `look`: they are the sender's."""
         batch, index = self._batch.resolve(self._index)
         error = batch.error_of(index)
-        if error is not None:
+        if error is not None and look:
             batch.look_at(index)
         return (
             batch.metadata_of(index, self._timestamp, self._key_size, self._value_size),

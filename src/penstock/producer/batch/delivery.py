@@ -186,8 +186,9 @@ class BatchResult(ResultFields):
         self.settled = True
         callbacks, self.callbacks = self.callbacks, NOBODY
         for delivery, callback in callbacks:
+            look = self.unseen is None or getattr(callback, "is_look", True)
             try:
-                callback(*delivery._outcome())
+                callback(*delivery._outcome(look))
             except BaseException:  # whatever it is: a callback has no say in whether the I/O thread goes on
                 log.exception("on_delivery callback for %s raised", self.topic_partition)
         self.done = True

@@ -359,6 +359,8 @@ class SendPath:
             if on_delivery is not None:
                 on_delivery(metadata, error)
 
+        # Interceptors see all records: that they were told is no look by who sent this one.
+        acknowledge.is_look = on_delivery is not None  # type: ignore[attr-defined]
         return acknowledge
 
 
