@@ -134,3 +134,25 @@ def test_a_signal_handler_may_open_the_latch_that_its_thread_waits_at():
         assert latch.wait(SECONDS)
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_locks_may_be_made_while_a_thread_asks_whether_it_holds_one() -> None:
+    kept = [_locks.new_nesting_lock() for _ in range(50)]
+    stop = threading.Event()
+
+    def make() -> None:
+        while not stop.is_set():
+            kept.extend(_locks.new_nesting_lock() for _ in range(50))
+            del kept[50:]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    maker = threading.Thread(target=make)
+    maker.start()
+    try:
+        for _ in range(20_000):
+            assert not _locks.inside()
+    finally:
+        stop.set()
+        maker.join()
+        sys.setswitchinterval(interval)

@@ -19,8 +19,8 @@ import pytest
 from producer.fakes_sender import Rig
 from producer.fakes_txn import GateRig
 
-from penstock import Producer, ProducerRecord, Serializer
-from penstock._locks import inside
+from penstock import BulkDelivery, Producer, ProducerRecord, Serializer
+from penstock._locks import inside, new_lock
 from penstock._short_lock_cy import is_compiled
 from penstock._ticket import Ticket
 from penstock.errors import (
@@ -140,6 +140,46 @@ def test_what_would_wait_under_a_lock_is_refused_and_the_producer_goes_on(make, 
     after = producer.send("t", b"after")
     producer.close(SOON)
     assert after.result(0).offset >= 0
+
+
+OF_A_BULK: dict[str, Callable[[BulkDelivery], object]] = {
+    "accepted": lambda bulk: bulk.accepted,
+    "errors": lambda bulk: bulk.errors,
+    "result": lambda bulk: bulk.result(0),
+    "exception": lambda bulk: bulk.exception(0),
+    "add_done_callback": lambda bulk: bulk.add_done_callback(print),
+}
+
+
+@pytest.mark.parametrize("call", OF_A_BULK)
+def test_what_a_bulk_is_asked_inside_a_lock_is_refused(make, call):
+    """Its lock may be held by a thread that is interrupted in turn, and wants the lock that this one holds."""
+    producer = make()
+    bulk = producer.send_many("t", [b"v"])
+    bulk.result(SOON)
+
+    def work() -> None:
+        with new_lock():
+            OF_A_BULK[call](bulk)
+
+    with pytest.raises(ReentrantCallError, match="finalizer or a signal handler"):
+        within(work)
+    assert bulk.accepted == 1
+
+
+def test_whether_a_bulk_is_done_is_known_without_its_lock(make):
+    producer = make(linger_ms=60_000)
+    producer.partitions_for("t")
+    bulk = producer.send_many("t", [b"v"])
+
+    def work() -> tuple[bool, str]:
+        with bulk._lock:
+            return bulk.done(), repr(bulk)
+
+    assert within(work) == (False, "<BulkDelivery pending>")
+    producer.flush(SOON)
+    assert within(work) == (True, "<BulkDelivery done>")
+    assert bulk.result(0).records == 1
 
 
 @pytest.mark.parametrize("lock", LOCKS)

@@ -381,7 +381,9 @@ def test_of_a_row_that_lies_nothing_is_read_whatever_else_is_wrong_with_it(
     beyond = 2000  # whatever lies there belongs to somebody else
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     values = lying(pa.binary(), 0, 1, beyond, 3)
-    entries = pa.StructArray.from_arrays([pa.array([None, "b", "c"], pa.string()), values], fields=list(header))
+    entries = pa.StructArray.from_arrays(
+        [pa.array([None, "b", "c"], pa.string()), values], fields=list(header)
+    )
     headers_of = pa.ListArray.from_arrays(pa.array([0, 3, 3], pa.int32()), entries)
     rows = {
         "no topic": [

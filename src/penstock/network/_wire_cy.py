@@ -7,6 +7,7 @@ thread.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from penstock.errors import IllegalStateError, ProtocolError
@@ -28,6 +29,8 @@ else:
     from penstock.network._counters_cy import NetworkCounters, NodeMetrics
     from penstock.network._exchange_cy import Exchange, InFlightRequests
     from penstock.protocol._frames_cy import FrameReader, frame_size, split_plain_frame
+
+_logger = logging.getLogger(__name__)
 
 # One read takes at most this much. Answers to produce requests are small; a large Metadata answer takes a few reads.
 READ_SIZE = 65_536
@@ -230,8 +233,8 @@ class Wire:
         pending: list = self.in_flight.take_all()  # type: ignore[type-arg]
         try:
             self.transport.close()
-        except Exception:  # noqa: BLE001, S110 - it is of no use any more, and those who wait must be told
-            pass
+        except Exception:  # it is of no use any more, and those who wait must be told
+            _logger.warning("a connection could not be closed", exc_info=True)
         return pending
 
 

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any
 
 from penstock._arguments import check_callable, check_timeout
-from penstock._locks import new_lock
+from penstock._locks import forbid_reentry, inside, new_lock
 from penstock.errors import BrokerError, BulkDeliveryError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch.delivery import BatchResult, Countdown, until_done
@@ -75,12 +75,14 @@ class BulkDelivery:
     @property
     def accepted(self) -> int:
         """How many records were accepted: all, unless some were skipped or the call was interrupted."""
+        forbid_reentry("BulkDelivery.accepted")
         self._take_over()
         return self._accepted
 
     @property
     def errors(self) -> list[RowErrors]:
         """The rows known by now not to be delivered, in order: those that failed, and those that were not sent."""
+        forbid_reentry("BulkDelivery.errors")
         self._add_up()
         with self._lock:
             self._untold.clear()
@@ -91,6 +93,8 @@ class BulkDelivery:
         pending = self._pending  # another thread may replace it
         if pending and pending[-1][1][0].still_unknown:
             return False  # without a look at the others: who asks often, asks in vain most of the time
+        if inside():  # a finalizer or a signal handler asks: it must not wait for a lock
+            return not self._parts and all(_first_pending(part) is None for _, part in pending)
         self._add_up()
         return not self._pending
 
@@ -114,6 +118,7 @@ class BulkDelivery:
             KafkaTimeoutError: the time is up; the records go on.
         """
         check_timeout(timeout)
+        forbid_reentry("BulkDelivery.exception()")
         self._wait(timeout)
         if not self._failed:
             return None
@@ -128,6 +133,7 @@ class BulkDelivery:
     def add_done_callback(self, fn: Callable[[BulkDelivery], object]) -> None:
         """Call `fn(bulk)` when it is done: on the I/O thread, or at once when it is done already."""
         check_callable(fn, "fn")
+        forbid_reentry("BulkDelivery.add_done_callback()")
         self._is_followed = True
         self._follow(fn)
 
@@ -163,6 +169,8 @@ class BulkDelivery:
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "pending"
+        if inside():
+            return f"<BulkDelivery {state}>"
         lost = _count(self._failed) + _count(self._refused)
         return f"<BulkDelivery {state}: {self.accepted} records accepted, {self._records} acknowledged, {lost} not>"
 
