@@ -285,6 +285,28 @@ def test_rows_for_a_topic_that_may_not_be_written_to_are_dead_letters(
     assert b"TOPIC_AUTHORIZATION_FAILED" in (headers(letter)[ERROR_HEADER] or b"")
 
 
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_dead_letter_that_the_broker_refuses_fails_the_task(
+    kafka: FakeKafka, producer: Producer, wait: bool
+) -> None:
+    """There is no other place for it: the row would be gone, and counted as a dead letter."""
+    with kafka.locked() as cluster:
+        cluster.read_only_topics.add("bad")
+    task = sender(producer, dead_letters=True)
+    task.send(batch(value=[b"0", b"1", b"2"], partition=[0, 9, 1]))
+
+    def go_on() -> None:
+        if wait:
+            producer.flush()
+            task.send(batch(value=[b"3"], partition=[0]))
+        task.finish()
+
+    with pytest.raises(
+        KafkaError, match=r"1 bad rows of partition 4 .* dead-letter topic 'bad'.*TOPIC_AUTHORIZATION_FAILED"
+    ):
+        go_on()
+
+
 def test_a_row_that_the_broker_refuses_fails_the_task_by_its_number(
     kafka: FakeKafka, producer: Producer
 ) -> None:

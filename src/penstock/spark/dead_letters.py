@@ -90,9 +90,12 @@ class DeadLetters:
                 self._dead_letter_topic, _table([smaller(letter) for letter in letters]), on_error="skip"
             )
             yield bulk
-            # Everything but its size is in order with a dead letter.
+            # Everything but its size is in order with a dead letter; what the broker refuses is told by its delivery.
             too_large = [
-                number for entry in bulk.errors for number in range(entry.first_row, entry.last_row + 1)
+                number
+                for entry in bulk.errors
+                if isinstance(entry.error, RecordTooLargeError)
+                for number in range(entry.first_row, entry.last_row + 1)
             ]
             letters = [letters[number] for number in too_large]
             if not letters:

@@ -11,7 +11,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import BadRowsError, BrokerError, BulkDeliveryError, DamagedRowError, KafkaError
+from penstock.errors import (
+    BadRowsError,
+    BrokerError,
+    BulkDeliveryError,
+    DamagedRowError,
+    KafkaError,
+    RecordTooLargeError,
+)
 from penstock.spark.checksum import Checksum
 from penstock.spark.dead_letters import DeadLetters
 from penstock.spark.options import SinkOptions
@@ -51,6 +58,7 @@ class PartitionSender:
     ) -> None:
         self._producer = producer
         self._topic = options.topic
+        self._dead_letter_topic = options.dead_letter_topic
         self._spark_partition = spark_partition
         self._on_their_way: deque[_Sent] = deque()
         self._dead_letters: DeadLetters | None = None
@@ -112,9 +120,16 @@ class PartitionSender:
         except BulkDeliveryError as error:
             raise self._not_delivered(error, sent.first_row) from error
         self.report.add_delivered(report)
-        if self._dead_letters is not None and sent.batch is not None:
+        if self._dead_letters is None or not report.errors:
+            return
+        if sent.batch is not None:
             refused = [entry for entry in report.errors if _is_the_brokers(entry)]
             self._send_dead_letters(self._dead_letters, sent.batch, refused, sent.first_row)
+            return
+        # Dead letters themselves. Those that were too large have been sent smaller; for others there is no other place.
+        refused = [entry for entry in report.errors if not isinstance(entry.error, RecordTooLargeError)]
+        if refused:
+            raise self._letters_refused(refused)
 
     def _send_dead_letters(
         self, to: DeadLetters, batch: pa.RecordBatch, errors: Sequence[RowErrors], first_row: int
@@ -131,6 +146,13 @@ class PartitionSender:
         return KafkaError(
             f"{lost} rows of partition {self._spark_partition} of the DataFrame were not delivered to "
             f"{_where(self._topic)}: {cause}"
+        )
+
+    def _letters_refused(self, refused: Sequence[RowErrors]) -> KafkaError:
+        lost = sum(entry.count for entry in refused)
+        return KafkaError(
+            f"{lost} bad rows of partition {self._spark_partition} of the DataFrame were not written to the dead-letter "
+            f"topic {self._dead_letter_topic!r}: {refused[0].error}"
         )
 
     def _refused(self, error: BadRowsError, batch: pa.RecordBatch, first_row: int) -> BadRowsError:
