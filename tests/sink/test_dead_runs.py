@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from penstock.sink.log_records import Claim, claim_record
 from sink.support import BATCH_QUERY_ID, TOPIC, Crash, Driver, World, open_by_hand
 
 from penstock.errors import SinkSupersededError
-from penstock.sink import DriverIdentity, Life, Message, end_left_over, inspect_sinks
+from penstock.sink import DriverIdentity, Life, Message, end_left_over, inspect_log, inspect_sinks
 from penstock.sink import driver_identity as module
 from penstock.sink.driver_identity import Jvm, current_place
-from penstock.sink.effects import EndTransaction, InitProducer, ListOngoing
+from penstock.sink.effects import AppendFacts, Effect, Effects, EndTransaction, InitProducer, ListOngoing
 from penstock.sink.names import coordinator_id
 
 _numbers = itertools.count(1)
@@ -200,6 +201,22 @@ def test_what_is_left_open_is_shown_with_its_driver_and_ended_when_asked_for(
     assert end_left_over(world.config, key) == [found.transactional_id]
     assert world.ongoing() == []
     assert inspect_sinks(world.config) == []
+
+
+def test_a_query_that_somebody_calls_one_off_is_not_forgotten(world: World, java: Java) -> None:
+    left = java.driver(world, sink_id="stream", run_id=None, one_off=False)
+    left.batch(0, {0: ["a"]})
+    left.task(left.prepare(), 1, 0, ["never seen"])
+    key = left.settings.sink_key
+    forged = claim_record(key, Claim("stream", None, one_off=True))
+    left.run(_one(AppendFacts(key, (forged,))))
+    java.kill()
+    assert len(end_left_over(world.config, key)) == 1
+    assert inspect_log(world.config).strays == ()
+
+
+def _one(effect: Effect) -> Effects[Any]:
+    return (yield effect)
 
 
 def test_of_a_driver_elsewhere_only_who_says_so_ends_what_is_open(world: World, java: Java) -> None:

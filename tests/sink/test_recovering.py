@@ -223,6 +223,22 @@ def test_a_one_off_run_that_was_rolled_forward_is_forgotten(world: World) -> Non
     assert inspect_sinks(world.config) == []
 
 
+@pytest.mark.parametrize(("sink_id", "run_id"), [("sink-1", None), ("batch", "random")])
+def test_a_name_that_is_not_the_sinks_makes_nobody_forget_it(
+    world: World, sink_id: str, run_id: str | None
+) -> None:
+    """Whose tombstones they are makes no difference to compaction: the decisions would be gone."""
+    driver = world.driver()
+    key = driver.settings.sink_key
+    with pytest.raises(Crash):
+        driver.batch(0, {0: ["a"]}, after=EndTransaction)
+    driver.run(_one(AppendFacts(key, (claim_record(key, Claim(sink_id, run_id, one_off=True)),))))
+    assert roll_forward(world.config, key).handles == 1
+    found = inspect_log(world.config)
+    assert [stray.reason for stray in found.strays] == []
+    assert driver.batch(0, {0: ["a"]}).skipped
+
+
 def test_rolling_forward_disturbs_no_running_job(world: World) -> None:
     driver = world.driver()
     driver.batch(0, {0: ["a"]})

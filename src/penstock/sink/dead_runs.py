@@ -63,17 +63,13 @@ def end_dead_runs(sink_id: str, own_key: str) -> Effects[None]:
         return
     for view in suspects:
         names = tasks_of(view.sink_key, ongoing)
-        if names or view.undone is not None or _is_one_off(view):
+        if names or view.undone is not None or view.is_one_off:
             yield from end_run(view, names)
 
 
 def _may_have_left(view: SinkView) -> bool:
     """Whether a run has not come to its end; one that has cleans up behind itself."""
-    return view.owner is not None and (view.undone is not None or view.decision is None or _is_one_off(view))
-
-
-def _is_one_off(view: SinkView) -> bool:
-    return view.claim is not None and view.claim.one_off
+    return view.owner is not None and (view.undone is not None or view.decision is None or view.is_one_off)
 
 
 def tasks_of(sink_key: str, names: Iterable[str]) -> list[str]:
@@ -127,7 +123,7 @@ def _end_run(view: SinkView, names: list[str]) -> Effects[bool]:
             and parts.generation <= newest
         ]
     )
-    if _is_one_off(again) and not lost:
+    if again.is_one_off and not lost:
         yield from forget(key, None if again.decision is None else again.decision.execution)
     return True
 

@@ -238,7 +238,7 @@ def _roll_forward(sink_key: str, *, accept_loss: bool) -> Effects[CommitReport]:
         complain_of(decision, completions)
     committed, lost = _sorted_by_end(decision, completions)
     yield AppendFacts(sink_key, tuple(done_records(sink_key, decision, lost)))
-    if view.claim is not None and view.claim.one_off:
+    if view.is_one_off:
         yield from forget(sink_key, decision.execution)
     rows = sum(handle.rows for handle in committed)
     return CommitReport(False, False, len(committed), rows, counted(committed))

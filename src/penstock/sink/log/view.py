@@ -59,6 +59,11 @@ class SinkView(NamedTuple):
     deciding: bool = False
 
     @property
+    def is_one_off(self) -> bool:
+        """Whether nobody will ask for the run again: believed of a name that is the sink's own (rule 3)."""
+        return self.claim is not None and _is_one_off(self.claim, self.sink_key)
+
+    @property
     def undone(self) -> Decision | None:
         """The decision that must be rolled forward, if there is one."""
         return None if self.done else self.decision
