@@ -151,8 +151,8 @@ class PartitionSender:
     def _letters_refused(self, refused: Sequence[RowErrors]) -> KafkaError:
         lost = sum(entry.count for entry in refused)
         return KafkaError(
-            f"{lost} bad rows of partition {self._spark_partition} of the DataFrame were not written to the dead-letter "
-            f"topic {self._dead_letter_topic!r}: {refused[0].error}"
+            f"{lost} bad rows of partition {self._spark_partition} of the DataFrame were not written to the "
+            f"dead-letter topic {self._dead_letter_topic!r}: {refused[0].error}"
         )
 
     def _refused(self, error: BadRowsError, batch: pa.RecordBatch, first_row: int) -> BadRowsError:

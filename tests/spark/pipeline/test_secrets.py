@@ -14,7 +14,7 @@ from penstock.cli.main import main
 from penstock.cli.run import summary_lines
 from penstock.errors import ConfigError, PipelineDefinitionError, PipelineError
 from penstock.spark.pipeline.check import load_pipeline
-from penstock.spark.pipeline.dry_run import describe_pipeline, shown
+from penstock.spark.pipeline.dry_run import _record_lines, _schema_lines, describe_pipeline, shown
 from penstock.spark.pipeline.failure import pipeline_failure
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.report import render_report
@@ -109,6 +109,18 @@ def test_a_sample_shows_none(pipeline: Pipeline) -> None:
         check(shown(f'{{"a":"{value}"}}'.encode(), pipeline.hide))
 
 
+def test_names_of_columns_and_headers_show_none(pipeline: Pipeline) -> None:
+    """Spark calls a column without a name by its expression: SELECT concat(a, '${env:DB_PASSWORD}')."""
+    types = pytest.importorskip("pyspark.sql.types")
+    inner = types.StructType().add("hunter2", types.StringType())
+    schema = types.StructType().add("concat(a, hunter2)", types.StringType()).add("s", inner)
+    lines = list(_schema_lines(schema, pipeline.hide))
+    check("\n".join(lines))
+    assert lines[0] == "  concat(a, ${env:DB_PASSWORD})  string"
+    record = {"value": b"v", "headers": [{"key": "hunter2", "value": b"x"}]}
+    check("\n".join(_record_lines(1, record, "t", pipeline.definition.hide)))
+
+
 def test_report_views_and_summary_show_none(stats: RunStats) -> None:
     stats.error = "orders: connection to jdbc:x?password=hunter2 refused"
     check(render_report(stats))
@@ -169,6 +181,15 @@ def test_errors_of_the_definition_show_none(pipeline: Pipeline, monkeypatch: pyt
 
     def refuse(*_: Any, **__: Any) -> None:
         raise ConfigError("cannot reach hunter2:9092")
+
+    options = {**DEFINITION["sink"]["options"], "kafka.acks": "${env:DB_PASSWORD}"}
+    del options["kafka.sasl.jaas.config"]
+    with pytest.raises(PipelineDefinitionError) as caught:
+        check_sink(
+            load_pipeline({**DEFINITION, "sink": {**DEFINITION["sink"], "options": options}}), from_here=False
+        )
+    check("".join(traceback.format_exception(caught.value)))
+    assert "acks='${env:DB_PASSWORD}' is not allowed" in str(caught.value)
 
     monkeypatch.setattr("penstock.spark.pipeline.sink._parsed", lambda _: None)
     monkeypatch.setattr("penstock.spark.pipeline.sink.check_cluster", refuse)

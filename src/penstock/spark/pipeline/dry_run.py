@@ -44,10 +44,10 @@ def dry_run(pipeline: Pipeline, spark: SparkSession) -> Iterator[str]:
         yield from describe_pipeline(pipeline)
         yield ""
         yield "Rows after the last step"
-        yield from _schema_lines(plan.rows.schema)
+        yield from _schema_lines(plan.rows.schema, pipeline.hide)
         yield ""
         yield "Records"
-        yield from _schema_lines(plan.records.schema)
+        yield from _schema_lines(plan.records.schema, pipeline.hide)
         yield ""
         yield from _sample(pipeline, plan, spark)
     finally:
@@ -118,11 +118,13 @@ def _one_line(text: str) -> str:
     return words if len(words) <= _WIDEST else f"{words[: _WIDEST - 3]}..."
 
 
-def _schema_lines(schema: Any) -> Iterator[str]:
-    width = max((len(field.name) for field in schema.fields), default=0)
-    for field in schema.fields:
+def _schema_lines(schema: Any, hide: Hide) -> Iterator[str]:
+    # A column without a name of its own is called as its expression, literals included.
+    names = [hide(field.name) for field in schema.fields]
+    width = max(map(len, names), default=0)
+    for name, field in zip(names, schema.fields, strict=True):
         nullable = "" if field.nullable else ", never null"
-        yield f"  {field.name:<{width}}  {field.dataType.simpleString()}{nullable}"
+        yield f"  {name:<{width}}  {hide(field.dataType.simpleString())}{nullable}"
 
 
 # ---- the sample
@@ -184,7 +186,8 @@ def _record_lines(
         place.append(f"{record['timestamp'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
     yield f"{number:>4}  {', '.join(place)}"
     for header in record.get("headers") or ():
-        yield f"      header {header['key']}: {shown(header['value'], partial(hide.option, header['key']))}"
+        value = shown(header["value"], partial(hide.option, header["key"]))
+        yield f"      header {shown(header['key'], hide)}: {value}"
     if "key" in record:
         yield f"      key    {shown(record['key'], hide)}"
     yield f"      value  {shown(record['value'], hide)}"

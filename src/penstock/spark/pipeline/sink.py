@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from penstock.errors import ConfigError, KafkaError, PipelineError
+from penstock.errors import ConfigError, KafkaError, PipelineDefinitionError, PipelineError
 from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import KAFKA_PREFIX, SinkOptions, parse_options
 from penstock.spark.pipeline.lines import Path as KeyPath
@@ -80,10 +80,18 @@ def _parsed(pipeline: Pipeline) -> SinkOptions:
         words = str(error)
         named = _given_as(error.option, pipeline.sink.options) or _named_in(words, pipeline.sink.options)
         table = Table(pipeline.definition, ("sink",))
+        raise _refusal(table, named, words) from pipeline.definition.cause(error)
+    return options
+
+
+def _refusal(table: Table, named: str | None, words: str) -> PipelineDefinitionError:
+    try:
         if named is None:
             table.refuse("options", words)
         table.refuse_option(named, words)
-    return options
+    except PipelineDefinitionError as refusal:
+        # Without what was being handled: a traceback would show it, as it is.
+        return refusal
 
 
 def _given_as(option: str | None, options: Iterable[str]) -> str | None:
