@@ -97,6 +97,14 @@ def test_other_names(name: str) -> None:
         ("jdbc:oracle:thin:scott/${env:P}@//h:1521/x", "jdbc:oracle:thin:scott/${env:P}@//h:1521/x"),
         ("jdbc:oracle:thin:@//h:1521/x", None),
         ("CREATE USER u IDENTIFIED BY 's3cr' x", "CREATE USER u IDENTIFIED BY (hidden) x"),
+        ("IDENTIFIED BY 'it''s s3cr' x", "IDENTIFIED BY (hidden) x"),
+        ("IDENTIFIED BY 'it\\'s s3cr' x", "IDENTIFIED BY (hidden) x"),
+        ("IDENTIFIED BY PASSWORD 's3cr' x", "IDENTIFIED BY PASSWORD (hidden) x"),
+        ("IDENTIFIED BY VALUES 'S:s3cr'", "IDENTIFIED BY VALUES (hidden)"),
+        ("IDENTIFIED WITH native BY 's3cr'", "IDENTIFIED WITH native BY (hidden)"),
+        ("jdbc:oracle:thin:scott/s3@cr@//h:1521/x", "jdbc:oracle:thin:scott/(hidden)@//h:1521/x"),
+        ("jdbc:x?password=s3,c)r&ssl=true", "jdbc:x?password=(hidden)&ssl=true"),
+        ("password=(hidden)", None),
         ("curl -H 'Authorization: Bearer s3crs3cr.x' h", "curl -H 'Authorization: Bearer (hidden)' h"),
         ("Authorization: Basic dXNlcjpz", "Authorization: Basic (hidden)"),
         ("http://h:8080/x of a@b", None),
@@ -138,6 +146,26 @@ def test_a_long_text_takes_no_longer_than_it_is(text: str) -> None:
     began = time.process_time()
     redacted(text)
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("text", ["prehunter2post", "a+b%26hunter2", "'it''s hunter2'", "'it\\'s hunter2'"])
+def test_a_long_value_is_hidden_within_words_and_as_forms_write_it(text: str) -> None:
+    hide = Redactor({"hunter2": "1", "a b&hunter2": "2", "it's hunter2": "3"})
+    shown = hide(text)
+    assert "hunter2" not in shown
+    assert shown in ("pre1post", "2", "'3'")
+
+
+@pytest.mark.parametrize("name", ["pw", "otp", "hmac", "psk", "cookie"])
+def test_names_that_are_words_of_their_own(name: str) -> None:
+    assert is_secret_name(f"my.{name}")
+
+
+def test_an_option_is_hidden_by_its_name_and_a_whole_text_is_looked_at_too() -> None:
+    hide = Redactor({}, {"x1": "password=s3cr x${env:A}"})
+    assert hide.option("my.password", "plain") == HIDDEN
+    assert hide.option("my.note", "plain") == "plain"
+    assert hide("x1") == "password=(hidden) x${env:A}"
 
 
 def test_a_short_value_is_hidden_as_a_word_only() -> None:

@@ -110,7 +110,7 @@ _PAIR: Final = re.compile(
     (?:
         (?P<between>["'`\])]{0,2}(?:\s*(?:=>|:=|==?|:|(?<=["'`]),|(?<=["'`]\s),)\s*|\s+))
         (?P<quote>["'])(?P<quoted>(?:\\.|(?P=quote){2}|(?!(?P=quote)).)*)(?P=quote)?
-      | (?P<equals>\s*=\s*)(?P<bare>(?:\$\{[^}]*\}|[^\s"'&;,)\]}<>])+)
+      | (?P<equals>\s*=\s*)(?P<bare>(?:\$\{[^}]*\}|[^\s"'&;])+)
     )
     """,
     re.VERBOSE | re.DOTALL,
@@ -120,8 +120,9 @@ _URL_PASSWORD: Final = re.compile(r"(?P<before>\b[A-Za-z][\w+.\-]*://[^\s/@:]*:)
 # Where a secret follows words that are no name of it.
 _AFTER_WORDS: Final = re.compile(
     r"""
-    (?P<before>\bjdbc:oracle:\w{1,20}:[^\s/@"']{1,128}/)(?!\$\{[^}]*\}@)[^\s@]+(?=@)
-  | (?P<by>\bidentified\s+by\s+)(?:'[^']*'|"[^"]*"|[^\s'";]+)
+    (?P<before>\bjdbc:oracle:\w{1,20}:[^\s/@"']{1,128}/)(?!\$\{[^}]*\}@)[^\s]{1,512}(?=@)
+  | (?P<by>\bidentified\s+(?:with\s+[\w.'"`]{1,128}\s+)?by\s+(?:(?:password|values)\s+)?)
+    (?:'(?:\\.|''|[^'\\])*'?|"(?:\\.|""|[^"\\])*"?|[^\s'";]+)
   | (?P<bearer>\b(?:bearer|authorization["']?\s*[:=]\s*["']?basic)\s+)[\w.~+/=\-]{8,}
     """,
     re.VERBOSE | re.IGNORECASE,
