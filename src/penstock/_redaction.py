@@ -208,6 +208,8 @@ class Redactor:
         # The longest first: one secret may be part of another.
         longest_first = sorted(self._shown, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(_pattern_of, longest_first))) if longest_first else None
+        # Characters of the longest value: where a text is cut, so many at its end may be part of one.
+        self.longest = max(map(len, longest_first), default=0)
 
     def __call__(self, text: str) -> str:
         """The text as it may be printed."""

@@ -15,7 +15,13 @@ from penstock.cli.run import summary_lines
 from penstock.errors import ConfigError, PipelineDefinitionError, PipelineError
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.dry_run import _record_lines, _schema_lines, describe_pipeline, shown
-from penstock.spark.pipeline.failure import pipeline_failure
+from penstock.spark.pipeline.failure import (
+    CUT_MARK,
+    EXPECTATION_MARK,
+    LONGEST_ROW,
+    pipeline_failure,
+    spark_words,
+)
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.report import render_report
 from penstock.spark.pipeline.sink import check_sink
@@ -167,6 +173,16 @@ def test_errors_of_spark_show_none_and_neither_do_their_causes(pipeline: Pipelin
     check("".join(traceback.format_exception(caught.value)))
     lost = pipeline_failure(ConnectionError("password=hunter2"), pipeline.title, pipeline.hide)
     check(str(lost))
+
+
+@pytest.mark.parametrize("before", range(180, 210))
+def test_a_row_that_is_cut_shows_no_part_of_one(pipeline: Pipeline, before: int) -> None:
+    row = (before * "y" + "hunter2" + 300 * "z")[: LONGEST_ROW + pipeline.definition.hide.longest]
+    cut = CUT_MARK.format(pipeline.definition.hide.longest)
+    error = RuntimeError(f"x {EXPECTATION_MARK} n | {row}{cut} [end]")
+    for said in (str(pipeline_failure(error, "p", pipeline.hide)), spark_words(error, pipeline.hide)):
+        assert "hu" not in said
+        assert len(said) < LONGEST_ROW + 80
 
 
 def test_errors_of_the_definition_show_none(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,9 @@ from penstock.errors import ExpectationFailedError, PipelineError
 
 # Stands in the error that a row raises when it must not be there; found again in what Spark makes of it.
 EXPECTATION_MARK = "[penstock expectation]"
+# Behind a row that was cut; the number is that of characters at its end that are not to be shown.
+CUT_MARK = " [cut {}]"
+LONGEST_ROW = 200  # characters of a row that are shown
 
 _NOISE = re.compile(
     r"""
@@ -22,6 +25,7 @@ _NOISE = re.compile(
 )
 _CLASS = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Error|Exception): ")
 _EXPECTATION = re.compile(re.escape(EXPECTATION_MARK) + r" (.*?) \| (.*?) \[end\]", re.DOTALL)
+_CUT = re.compile(r" \[cut (\d+)\]$")
 _PYTHON_ERROR = re.compile(
     r"^\s*((?!org\.|java\.|py4j\.)(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
 )
@@ -38,10 +42,10 @@ def spark_words(error: BaseException, hide: Callable[[str], str] = redacted) -> 
         error: of Spark.
         hide: takes secrets out of a text. It sees the whole text: what is cut off or joined is not recognised any more.
     """
-    text = hide(str(error)).strip()
-    broken = _try_expectation(text)
+    broken = _try_expectation(str(error), hide)
     if broken is not None:
         return broken[1]
+    text = hide(str(error)).strip()
     cause = _try_python_cause(text)
     if cause is not None:
         return _shortened(cause)
@@ -71,13 +75,23 @@ def _try_python_cause(text: str) -> str | None:
     return f"{name.rpartition('.')[2]}: {words}"
 
 
-def _try_expectation(text: str) -> tuple[str, str] | None:
+def _try_expectation(text: str, hide: Callable[[str], str]) -> tuple[str, str] | None:
     """The name of the expectation that a row did not meet, and a sentence about it; None where it is not that."""
     found = _EXPECTATION.search(text)
     if found is None:
         return None
-    expectation, row = found[1], found[2]
-    return expectation, f"the expectation {expectation!r} is not met by a row" + (f": {row}" if row else "")
+    expectation, row = found[1], _shown_row(found[2], hide)
+    return expectation, f"the expectation {hide(expectation)!r} is not met by a row" + (
+        f": {row}" if row else ""
+    )
+
+
+def _shown_row(row: str, hide: Callable[[str], str]) -> str:
+    cut = _CUT.search(row)
+    if cut is None:
+        return hide(row)
+    whole = hide(row[: cut.start()])
+    return whole[: max(0, len(whole) - int(cut[1]))][:LONGEST_ROW]
 
 
 def _shortened(text: str) -> str:
@@ -96,10 +110,10 @@ def is_lost(error: BaseException) -> bool:
 
 def pipeline_failure(error: BaseException, name: str, hide: Callable[[str], str] = redacted) -> PipelineError:
     """The error that the user of a pipeline gets for one of Spark; `hide` takes secrets out of a text."""
-    broken = _try_expectation(str(error))
+    broken = _try_expectation(str(error), hide)
     if broken is not None:
         expectation, words = broken
-        return ExpectationFailedError(f"{name}: {hide(words)}", expectation)
+        return ExpectationFailedError(f"{name}: {words}", expectation)
     if is_lost(error):
         return PipelineError(
             f"{name}: Spark's driver has ended ({spark_words(error, hide)}). What was committed is in the topic; run "

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.pipeline.failure import EXPECTATION_MARK
+from penstock.spark.pipeline.failure import CUT_MARK, EXPECTATION_MARK, LONGEST_ROW
 from penstock.spark.pipeline.model import Action, Expectation, Pipeline
 from penstock.spark.pipeline.records import RecordColumns, met
 from penstock.spark.pipeline.source import SOURCE_METRICS, Steps, checked, read_source
@@ -23,7 +23,6 @@ ROW_METRICS = "penstock_rows"
 
 _VERDICT = "__penstock_verdict"
 _KEEP, _DROP, _DEAD = "keep", "drop", "dead-letter"
-_LONGEST_ROW = 200  # characters of a row in the error of an expectation
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def _judged(pipeline: Pipeline, rows: DataFrame, watch: _Watch) -> DataFrame:
         return watch.count(rows, ROW_METRICS)
     for position, expectation in enumerate(pipeline.expectations):
         _check_condition(pipeline, position, expectation, rows)
-    verdict = _verdict(pipeline.expectations, rows)
+    verdict = _verdict(pipeline.expectations, rows, pipeline.definition.hide.longest)
     judged = rows.select("*", verdict.alias(_VERDICT))
     counts = {
         f"failed_{position}": sf.count_if(~met(expectation))
@@ -135,11 +134,11 @@ def _check_condition(pipeline: Pipeline, position: int, expectation: Expectation
         pipeline.definition.refuse(path, f"`{text}` is {kind}; a condition is true or false, like amount > 0")
 
 
-def _verdict(expectations: tuple[Expectation, ...], rows: DataFrame) -> Column:
+def _verdict(expectations: tuple[Expectation, ...], rows: DataFrame, spare: int) -> Column:
     """What becomes of a row. To fail goes first; a dead letter before a drop, because it keeps the row."""
     from pyspark.sql import functions as sf
 
-    shown = _shown_row(rows)
+    shown = _shown_row(rows, spare)
     verdict: Any = sf
     for expectation in expectations:
         if expectation.action is Action.FAIL:
@@ -153,12 +152,17 @@ def _verdict(expectations: tuple[Expectation, ...], rows: DataFrame) -> Column:
     return column
 
 
-def _shown_row(rows: DataFrame) -> Column:
-    """A row in an error's text, or nothing where a column cannot be shown."""
+def _shown_row(rows: DataFrame, spare: int) -> Column:
+    """A row in an error's text, or nothing where a column cannot be shown.
+
+    A long one is cut behind what is shown of it, with as much to spare as a secret takes: only a whole one is known.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as sf
 
-    shown = sf.substring(sf.to_json(sf.struct("*")), 1, _LONGEST_ROW)
+    json = sf.to_json(sf.struct("*"))
+    cut = sf.concat(sf.substring(json, 1, LONGEST_ROW + spare), sf.lit(CUT_MARK.format(spare)))
+    shown = sf.when(sf.length(json) > LONGEST_ROW, cut).otherwise(json)
     try:
         _ = rows.select(shown).schema
     except PySparkException:
