@@ -25,6 +25,7 @@ STATIC = b"CGMDv2:\x07\0\0\0billing\0member-1\0\0lasting name\0"
     ("given", "expected"),
     [
         ("billing", ConsumerGroupMetadata("billing")),
+        (ConsumerGroupMetadata("billing", 0), ConsumerGroupMetadata("billing", 0)),
         (ConsumerGroupMetadata("billing", 7, "m"), ConsumerGroupMetadata("billing", 7, "m")),
         (WRITTEN, ConsumerGroupMetadata("billing", 7, "member-1")),
         (memoryview(WRITTEN), ConsumerGroupMetadata("billing", 7, "member-1")),
@@ -156,6 +157,7 @@ def test_a_leader_epoch_and_no_metadata_are_kept():
         ({("t", 0): True}, TypeError, "True is out of place"),
         ({("t", "0"): 5}, TypeError, "'0' is out of place"),
         ({("t", 0): -1}, ValueError, "from 0 on"),
+        ({("t", 0): 2**63}, ValueError, "from 0 on"),
         ({("t", -1): 5}, ValueError, "partition"),
         ([confluent_kafka.TopicPartition("t", 0, confluent_kafka.OFFSET_END)], ValueError, "from 0 on"),
         (

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.cli import left_over, recover
-from penstock.cli.left_over import left_over_lines, may_be_ended
+from penstock.cli.left_over import left_over_advice, left_over_lines, may_be_ended
 from penstock.cli.main import main
+from penstock.errors import KafkaError
 from penstock.sink import Life, LogState, OpenTransaction, SinkState
 from penstock.sink import sink_key as key_of
 from penstock.sink.driver_identity import Jvm
@@ -140,6 +141,28 @@ def test_with_yes_it_is_ended(
     sinks = run(monkeypatch, sink(Life.ENDED, open_one(0), open_one(1)), *words)
     assert sinks.ended == [(KEY, named)]
     assert "2 transactions ended" in capsys.readouterr().err
+
+
+def test_what_could_not_be_ended_is_told_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = sink(Life.ENDED, open_one(0))
+    sinks = FakeSinks(state)
+
+    def refuse(*_: Any, **__: Any) -> list[str]:
+        raise KafkaError("no broker answers")
+
+    monkeypatch.setattr(recover, "inspect_log", sinks.inspect)
+    monkeypatch.setattr(left_over, "end_left_over", refuse)
+    monkeypatch.setattr(recover, "look", lambda *_: None)
+    assert main(["recover", "--abort-left-over", "--yes"]) == 1
+    assert "no broker answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("life", "told"), [(Life.ENDED, True), (Life.RUNS, False)])
+def test_the_listing_says_how_to_end_them_where_that_may_be_done(life: Life, told: bool) -> None:
+    said = "\n".join(left_over_advice(sink(life, open_one(0)), "penstock recover"))
+    assert (f"penstock recover --sink-key {KEY} --abort-left-over" in said) is told
 
 
 def test_scripts_are_told_the_same(

@@ -93,6 +93,18 @@ def test_rows_without_content_are_refused_when_there_are_too_many() -> None:
     assert memory <= 20 * len(raw) + 1024 * 1024
 
 
+def test_short_lists_that_all_differ_are_paid_for() -> None:
+    lists = ("replica_nodes", "isr_nodes", "offline_replicas")
+    partitions = [
+        {name: [5000 + 3 * number + place] for place, name in enumerate(lists)} for number in range(30_000)
+    ]
+    body = {"topics": [{"name": "t", "partitions": partitions}]}
+    raw = b"".join(bytes(part) for part in encode_response_body(METADATA, 12, body))
+    memory, taken = memory_of(METADATA, 12, raw)
+    assert not taken
+    assert memory <= 20 * len(raw) + 1024 * 1024
+
+
 LARGE_METADATA = {
     "topics": [
         {

@@ -247,6 +247,31 @@ def test_where_only_the_log_tells_it_is_asked_for_longer_than_a_broker_pauses(
     assert asked == [seconds]
 
 
+@pytest.mark.parametrize("found_before", [True, False])
+def test_who_has_been_patient_does_not_ask_the_log_and_wait_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found_before: bool
+) -> None:
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").touch()
+    looks = Looks(monkeypatch, unanswered=9)
+    asked: list[float] = []
+    checked = streaming(str(tmp_path) if found_before else None)
+    with pytest.raises(KafkaError, match="cannot reach Kafka"):
+        check_cluster(
+            checked, None if found_before else 3.0, was_used=lambda seconds: not asked.append(seconds)
+        )
+    assert (looks.patience, asked) == ([120.0 if found_before else 3.0], [])
+
+
+def test_a_topic_that_was_not_looked_for_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch)
+    check_cluster(options(NOBODY_LISTENS))
+    check_cluster(options(NOBODY_LISTENS, "others"))
+    check_cluster(options(NOBODY_LISTENS), dead_letter_topic="bad")
+    check_cluster(options(NOBODY_LISTENS), dead_letter_topic="bad")
+    assert len(looks.patience) == 3
+
+
 def test_without_an_owner_in_the_log_it_is_a_mistake_that_is_told_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

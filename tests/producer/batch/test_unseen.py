@@ -9,6 +9,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from producer.fakes_txn import GateRig
 
 from penstock import Interceptor, Producer
 from penstock.errors import KafkaError, ProducerClosedError
+from penstock.producer import unseen
 from penstock.records.python_rows import ManyRecords
 from penstock.types import ProducerRecord
 
@@ -196,6 +198,38 @@ def test_one_warning_per_cause_and_minute(told):
     assert told()[2].startswith("4 records for topics 'u', 'v', 'w' and others failed")
     rig.run_for(200)
     assert len(told()) == 3
+
+
+def test_of_several_errors_of_a_cause_the_first_is_told(told):
+    rig = a_rig()
+    for message in ("at once", "the first", "the second"):
+        rig.send("t", b"v")
+        refuse(rig, error_message=message)
+    rig.run_for(61)
+    assert ["at once" in told()[0], "the first" in told()[1], len(told())] == [True, True, 2]
+
+
+def test_the_copy_of_a_fork_tells_nothing(told, monkeypatch):
+    rig = a_rig()
+    kept = [rig.send("t", b"v")]
+    refuse(rig)
+    monkeypatch.setattr(unseen, "process", SimpleNamespace(id=-1))
+    kept.clear()
+    rig.settle(1)
+    assert told() == []
+
+
+def test_what_is_kept_until_the_program_ends_is_told_then(told):
+    rig = a_rig()
+    kept = [rig.send("t", b"v"), rig.send("t", b"v")]
+    refuse(rig)
+    kept[0].exception(0)
+    unseen.tell_at_exit()
+    rig.settle(1)
+    assert told()[0].startswith("1 record for topic 't' failed")
+    kept.clear()
+    rig.run_for(61)
+    assert len(told()) == 1
 
 
 def test_what_was_noted_is_told_when_the_producer_closes_and_what_comes_later_at_once(told):
