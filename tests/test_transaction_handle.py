@@ -113,3 +113,10 @@ def test_repr_is_a_status_line() -> None:
 @pytest.mark.parametrize(("changed", "known"), [({}, True), ({"offset": -1}, False), (OFFSETS_ONLY, False)])
 def test_place(changed: dict[str, Any], known: bool) -> None:
     assert handle(**changed).has_place is known
+
+
+def test_a_wrong_value_is_not_shown_at_length() -> None:
+    """It may come from a log that others write to."""
+    with pytest.raises(ValueError, match="transactional_id: must be a text") as caught:
+        handle(transactional_id=["x" * 1_000_000])
+    assert len(str(caught.value)) < 200

@@ -18,6 +18,7 @@ from typing import Any
 FORMAT = 1
 
 _INT16_MAX, _INT32_MAX, _INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
+_MAX_SHOWN = 60  # characters of a wrong value in an error
 
 # Of each number, the smallest and the largest value; -1 is "none" where it is allowed.
 _RANGES = {
@@ -143,4 +144,7 @@ def _check_bool(name: str, value: object) -> None:
 
 
 def _wrong(name: str, wanted: str, value: Any) -> ValueError:
-    return ValueError(f"TransactionHandle.{name}: must be {wanted}, not {value!r}")
+    shown = repr(value)
+    if len(shown) > _MAX_SHOWN:  # somebody else may have written it
+        shown = f"{shown[:_MAX_SHOWN]}..."
+    return ValueError(f"TransactionHandle.{name}: must be {wanted}, not {shown}")

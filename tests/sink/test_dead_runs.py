@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from penstock.sink.log_records import Claim, claim_record
 from sink.support import BATCH_QUERY_ID, TOPIC, Crash, Driver, World, open_by_hand
 
 from penstock.errors import SinkSupersededError
@@ -18,6 +17,7 @@ from penstock.sink import DriverIdentity, Life, Message, end_left_over, inspect_
 from penstock.sink import driver_identity as module
 from penstock.sink.driver_identity import Jvm, current_place
 from penstock.sink.effects import AppendFacts, Effect, Effects, EndTransaction, InitProducer, ListOngoing
+from penstock.sink.log.records import Claim, claim_record
 from penstock.sink.names import coordinator_id
 
 _numbers = itertools.count(1)

@@ -18,7 +18,7 @@ from producer.fakes_txn import GateRig
 
 from penstock import Interceptor, Producer
 from penstock.errors import KafkaError, ProducerClosedError
-from penstock.producer import unseen
+from penstock.producer.batch import unseen
 from penstock.records.python_rows import ManyRecords
 from penstock.types import ProducerRecord
 
