@@ -8,6 +8,7 @@ which the rows in it count, so a row that appears twice, or without a decision, 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -96,8 +97,8 @@ class Ledger:
     batches: dict[Key, BatchEntry] = field(default_factory=dict)
     committed: Counter[bytes] = field(default_factory=Counter)
     decided_rows: int = 0
-    # By the id of a sink's coordinator: when its last decision was made, and which drivers had it since when.
-    decided_at: dict[str, float] = field(default_factory=dict)
+    # By the id of a sink's coordinator: when its decisions were made, and which drivers had it since when.
+    decided_at: dict[str, list[float]] = field(default_factory=dict)
     owners: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     # Likewise, with the execution: what commit() was called with.
     offers: dict[tuple[str, Execution], PlannedBatch] = field(default_factory=dict)
@@ -150,7 +151,7 @@ class Ledger:
         coordinator._prepare = watched  # type: ignore[method-assign]
 
     def _on_decision(self, coordinator: str, head: bytes | None, now: float) -> None:
-        self.decided_at[coordinator] = now
+        self.decided_at.setdefault(coordinator, []).append(now)
         if head is not None:
             offer = self.offers.get((coordinator, Execution(*json.loads(head)["execution"])))
             if offer is not None:
@@ -184,6 +185,13 @@ class Ledger:
         if newest > execution:
             self.violate(f"the execution {execution} of {coordinator} is planned after {newest}")
         given.append((execution, now))
+
+    def last_decision_before(self, coordinator: str, driver: int) -> float:
+        """When the last decision was made that a driver can know of: before another one took the sink over."""
+        owners = [number for number, _ in self.owners[coordinator]]
+        later = self.owners[coordinator][owners.index(driver) + 1 :] if driver in owners else []
+        replaced_at = later[0][1] if later else math.inf
+        return max(at for at in self.decided_at[coordinator] if at < replaced_at)
 
     def is_owner(self, coordinator: str, driver: int) -> bool:
         """Whether the sink belongs to the driver now."""

@@ -243,7 +243,7 @@ class SinkSimulation:
         state.lost = True
         self.report.losses += 1
         settings = self.protocol.settings(app.sink)
-        decided_at = self.ledger.decided_at[self._coordinator(app)]
+        decided_at = self.ledger.last_decision_before(self._coordinator(app), app.number)
         if self.clock.time - decided_at < settings.recovery_time_ms / 1000:
             self.violate(f"{app.name} says that rows are lost, although it was there in time: {error}")
         for batch in self.ledger.batches.values():
