@@ -122,8 +122,10 @@ simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) 
 test-long: build need-java ## all tests that are too long for `make test`, about two hours, and one table; LONG='fuzz chaos' for some
 	$(PY) tools/long_tests.py $(LONG)
 
+# The wheel is compiled on all cores, the others need one: side by side they take little more than the wheel.
 .PHONY: check
-check: lint types layers wheel ## everything that is not a test: style, types, layers, the wheel
+check: setup ## everything that is not a test: style, types, layers, the wheel
+	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory lint types layers' '$(MAKE) --no-print-directory wheel'
 
 .PHONY: lint
 lint: setup ## ruff (format and lint), cython-lint, codespell
