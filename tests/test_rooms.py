@@ -32,9 +32,7 @@ NOT_A_PART = {
 # bases that have one child, in another file
 STILL_IN_TWO = {
     "network._client_cy.ClientFields",
-    "network._counters_cy.NetworkCounters",
     "network._pool_cy.PoolFields",
-    "network._wire_cy.Wire",
     "producer.batch._choice_cy.StickyChoice",
     "producer.batch._flight_cy.BatchFields",
     "producer.batch._flight_cy.NumberedBook",

@@ -9,7 +9,7 @@ from typing import Any
 
 from network.fakes import FakeBroker, FakeNetwork, FakeUpdater
 
-from penstock.network import ClientRequest, ClientResponse, NetworkClient, NetworkSettings
+from penstock.network import ClientRequest, InFlightRequest, NetworkClient, NetworkSettings
 from penstock.protocol.messages import FIND_COORDINATOR
 from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.protocol.requests import Request, SchemaRequest
@@ -28,13 +28,13 @@ class Harness:
         self.client = NetworkClient(
             NetworkSettings(**settings), self.network.backend(), self.updater, self.clock, random.Random(7)
         )
-        self.ended: list[ClientResponse] = []
+        self.ended: list[InFlightRequest] = []
 
     @property
     def now(self) -> float:
         return self.clock.now()
 
-    def poll(self, timeout: float = 0.0) -> list[ClientResponse]:
+    def poll(self, timeout: float = 0.0) -> list[InFlightRequest]:
         return self.client.poll(timeout, self.now)
 
     def poll_until(self, condition: Callable[[], object], timeout: float = 0.0, turns: int = 50) -> None:

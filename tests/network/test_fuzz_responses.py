@@ -19,7 +19,7 @@ from network.fakes import FakeTransport, Received, response_frame
 from network.harness import ANSWER, Harness, question
 
 from penstock.errors import KafkaError, NetworkError, ProtocolError, RequestTimedOutError
-from penstock.network import ClientResponse
+from penstock.network import InFlightRequest
 from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.codec import decode_response_body, encode_response_body
 from penstock.protocol.messages import API_VERSIONS, FETCH, PRODUCE
@@ -43,7 +43,7 @@ def ask(case: Case, **options: Any) -> tuple[Harness, Received, FakeTransport]:
     return h, request, h.network.transports[-1]
 
 
-def end_of(h: Harness) -> ClientResponse:
+def end_of(h: Harness) -> InFlightRequest:
     """Take turns until the request has ended; it must, and only once."""
     h.poll_until(lambda: h.ended, timeout=31.0, turns=5)
     h.poll()
@@ -86,7 +86,7 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, memoryview) else value
 
 
-def assert_success_is_in_the_bytes(case: Case, raw: bytes, response: ClientResponse) -> None:
+def assert_success_is_in_the_bytes(case: Case, raw: bytes, response: InFlightRequest) -> None:
     body = decode_response_body(case.api, case.version, raw)
     assert plain(read_again(case, body)) == plain(body)
     if case.api is not PRODUCE:

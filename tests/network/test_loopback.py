@@ -17,7 +17,7 @@ from network.harness import ANSWER, batch, produce, question
 
 from penstock._time import SystemClock
 from penstock.errors import NetworkError, NotKafkaError
-from penstock.network import ClientRequest, ClientResponse, NetworkBackend, NetworkClient, NetworkSettings
+from penstock.network import ClientRequest, InFlightRequest, NetworkBackend, NetworkClient, NetworkSettings
 from penstock.network.transport import IOV_LIMIT, READ, WRITE, Address, TcpTransport
 from penstock.protocol.messages import API_VERSIONS
 from penstock.types import Node
@@ -83,7 +83,7 @@ class Caller:
         configured = NetworkSettings(**settings)
         backend = NetworkBackend.tcp(configured)
         self.client = NetworkClient(configured, backend, self.updater, self.clock, random.Random(1))
-        self.ended: list[ClientResponse] = []
+        self.ended: list[InFlightRequest] = []
 
     def poll_until(self, condition: Callable[[], object]) -> None:
         deadline = self.clock.now() + 20

@@ -16,6 +16,7 @@ from producer.fakes_sender import Rig
 
 from penstock.errors import NetworkError
 from penstock.network.handshake import ApiVersionsHandshake
+from penstock.protocol.requests import SchemaRequest
 
 
 class Once:
@@ -168,9 +169,8 @@ def test_a_handshake_that_cannot_begin_or_go_on_fails_its_attempt(monkeypatch, c
 def test_a_request_for_metadata_that_cannot_be_made_is_made_again(monkeypatch, caplog):
     rig = Rig()
     rig.cluster.add_topic("t", 1)
-    pool = rig.parts.client._pool
-    failing = Once(pool.start_request, 2)  # the first is the handshake's
-    monkeypatch.setattr(type(pool), "start_request", lambda self, *args: failing(*args), raising=False)
+    failing = Once(SchemaRequest.encode, 2)  # the first is the handshake's
+    monkeypatch.setattr(SchemaRequest, "encode", lambda *args: failing(*args))  # noqa: PLW0108 - it must become a method
     delivery = rig.send("t", b"v")
     assert failing.left <= 0
     assert "could not be made" in caplog.text

@@ -20,7 +20,7 @@ from penstock.control.coordinators import Coordinators
 from penstock.control.metadata import ControlMetadata
 from penstock.control.steps import ANY, Ask, CoordinatorOf, LeaderOf, OnNode, Reply, Rest, Step, Steps
 from penstock.errors import KafkaError, KafkaTimeoutError
-from penstock.network import ClientRequest, ClientResponse, NetworkClient
+from penstock.network import ClientRequest, InFlightRequest, NetworkClient
 from penstock.protocol.requests import Request
 from penstock.types import Node
 
@@ -183,7 +183,7 @@ class Runner:
         job.sent = True
         step = job.step
 
-        def on_response(response: ClientResponse) -> None:
+        def on_response(response: InFlightRequest) -> None:
             if job.step is step:
                 reply = Reply(response.received_at, response.body, response.error, response.node)
                 self._replies.append((job, reply))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import IllegalStateError, KafkaError, UnsupportedVersionError
+from penstock.errors import IllegalStateError, UnsupportedVersionError
 from penstock.network.failures import describe
 
 try:
@@ -18,15 +18,13 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.network._counters_cy import NetworkCounters
-    from cython.cimports.penstock.network._exchange_cy import ClientRequest, ClientResponse, Exchange
+    from cython.cimports.penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
+    from cython.cimports.penstock.network._metrics_cy import NetworkMetrics
     from cython.cimports.penstock.network._pool_cy import PoolFields
-    from cython.cimports.penstock.network._wire_cy import Wire
 else:
-    from penstock.network._counters_cy import NetworkCounters
-    from penstock.network._exchange_cy import ClientRequest, ClientResponse, Exchange
+    from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
+    from penstock.network._metrics_cy import NetworkMetrics
     from penstock.network._pool_cy import PoolFields
-    from penstock.network._wire_cy import Wire
 
 _NANOSECONDS = cython.declare(cython.double, 1e9)
 _PARTS = cython.declare(cython.int, 16)  # of a request that are written in one poll, at most
@@ -57,7 +55,7 @@ class ClientFields:
         fetcher: Any,
         selector: Any,
         clock: Any,
-        metrics: NetworkCounters,
+        metrics: NetworkMetrics,
         bootstrap: Any,
     ) -> None:
         self.metrics = metrics
@@ -66,7 +64,6 @@ class ClientFields:
         self._selector = selector
         self._clock = clock
         self._bootstrap = bootstrap  # until the servers are known
-        self._ended: list[ClientResponse] = []  # whose on_response is still to be called
         self._closed = False
 
     def is_ready(self, node: Any, now: cython.double) -> bool:
@@ -82,32 +79,17 @@ class ClientFields:
         Raises:
             IllegalStateError: the node is not ready, or the client is closed.
         """
-        connection: Wire = None if self._closed else self._pool.sendable(asked.node.id, now)
+        connection: Connection = None if self._closed else self._pool.sendable(asked.node.id, now)
         if connection is None:
             raise IllegalStateError(f"cannot send now: {describe(asked.node)} is not ready")
-        response: ClientResponse
-        version: cython.int
         try:
-            version = connection.pick_version(asked.request)
-            response = ClientResponse(asked, version, now)
-            self._pool.start_request(
-                connection, asked.request, version, asked.timeout, self._on_done, now, response
-            )
+            version: cython.int = connection.pick_version(asked.request)
         except UnsupportedVersionError as error:
-            response = ClientResponse(asked, -1, now)
-            response.error = error
-            self._ended.append(response)
+            self._pool.ended.append(InFlightRequest.never_sent(asked, error, now))
+            return
+        self._pool.start_request(connection, asked, version, now, False)
 
-    def _on_done(
-        self, exchange: Exchange, body: Any, error: KafkaError | None, ended_at: cython.double
-    ) -> None:
-        response: ClientResponse = exchange.about
-        response.body = body
-        response.error = error
-        response.received_at = ended_at
-        self._ended.append(response)
-
-    def poll(self, timeout: cython.double, now: cython.double) -> list[ClientResponse]:
+    def poll(self, timeout: cython.double, now: cython.double) -> list[InFlightRequest]:
         """Wait for at most `timeout` seconds, and handle what has happened.
 
         Returns:
@@ -124,7 +106,7 @@ class ClientFields:
         if pool._failed_writes:
             pool.meet_failed_writes(now)
         wait = min(wait, pool.next_sweep_at - now)
-        now = self._move_bytes(0.0 if self._ended or wait < 0 else wait, now)
+        now = self._move_bytes(0.0 if pool.ended or wait < 0 else wait, now)
         if now >= pool.next_sweep_at:
             pool.sweep(now)
         if self._bootstrap is None:
@@ -133,7 +115,7 @@ class ClientFields:
             self._tell_fatal_error()
         limit = self._clock.now()
         self.metrics.io_ns += cython.cast(cython.longlong, (limit - now) * _NANOSECONDS)
-        if not self._ended:
+        if not pool.ended:
             return []
         return self._deliver()
 
@@ -144,7 +126,7 @@ class ClientFields:
         more of it. But only the first look waits: a wake-up that comes with one of the others must not be slept on.
         """
         before: cython.double
-        connection: Wire
+        connection: Connection
         for _ in range(_PARTS):
             before = self._clock.now()
             events: Any = self._selector.poll(wait)
@@ -159,8 +141,3 @@ class ClientFields:
                     return now
             wait = 0.0
         return now
-
-    def _take_ended(self) -> list:  # type: ignore[type-arg]
-        ended = self._ended
-        self._ended = []
-        return ended

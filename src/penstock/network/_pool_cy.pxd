@@ -1,6 +1,5 @@
 # C layout of the part of a pool that every request goes through.
-from penstock.network._exchange_cy cimport Exchange
-from penstock.network._wire_cy cimport Wire
+from penstock.network._connection_cy cimport Connection, InFlightRequest
 
 cdef class PoolFields:
     cdef readonly dict _live
@@ -10,5 +9,8 @@ cdef class PoolFields:
     cdef readonly Py_ssize_t _max_in_flight
     cdef public double next_sweep_at
     cdef public object fatal_error
+    cdef readonly list ended
 
-    cdef _take_answer(self, Wire connection, Exchange exchange, raw, double now)
+    cpdef end_request(self, InFlightRequest request, body, error, double now)
+    cpdef list take_ended(self)
+    cdef _take_answer(self, Connection connection, InFlightRequest answered, raw, double now)

@@ -22,12 +22,10 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.network._exchange_cy import Exchange
-    from cython.cimports.penstock.network._wire_cy import Wire
+    from cython.cimports.penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
     from cython.cimports.penstock.protocol._frames_cy import frame_request
 else:
-    from penstock.network._exchange_cy import Exchange
-    from penstock.network._wire_cy import Wire
+    from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
     from penstock.protocol._frames_cy import frame_request
 
 # As in `transport`.
@@ -57,44 +55,51 @@ class PoolFields:
         self._live: dict[int, Any] = {}
         self._failed_writes: list[tuple[Any, Exception]] = []
         self._correlation_id = -1
+        self.ended: list[InFlightRequest] = []
 
     def sendable(self, node_id: Any, now: cython.double) -> Any:
         """The connection, when it takes another request now: ready, not throttled, and not too busy; else None."""
-        connection: Wire = self._live.get(node_id)
-        if connection is None or not connection._takes_more(now, self._max_in_flight):
+        connection: Connection = self._live.get(node_id)
+        if connection is None or not connection.can_send(now, self._max_in_flight):
             return None
         return connection
 
     def start_request(
         self,
-        connection: Wire,
-        request: Any,
+        connection: Connection,
+        asked: ClientRequest,
         version: cython.int,
-        timeout: cython.double,
-        on_done: Any,
         now: cython.double,
-        about: Any = None,
+        internal: cython.bint,
     ) -> None:
         """Frame a request and write as much of it as fits; the rest follows when the selector says so.
 
         A connection that proves broken is only noted: the caller may be in the middle of something, and what follows
-        from the failure waits for `meet_failed_writes`. `about` is for `on_done`, which finds it in the exchange.
+        from the failure waits for `meet_failed_writes`.
+
+        Args:
+            connection: where to write it; it is `sendable`.
+            asked: the request.
+            version: as picked for this connection.
+            now: the time.
+            internal: whether the network layer asks for itself, see InFlightRequest.
 
         Raises:
             ValueError: the request cannot be encoded in that version; nothing was sent.
         """
+        request: Any = asked.request
         body: Any = request.encode(version)
         correlation_id: cython.int = next_correlation_id(self._correlation_id)
         buffers: list = frame_request(request.api, version, correlation_id, self._client_id, body)  # type: ignore[type-arg]
         self._correlation_id = correlation_id
-        exchange: Exchange = Exchange(request, version, correlation_id, now, timeout, on_done, about)
-        connection._start_request(exchange, buffers, now)
+        started: InFlightRequest = InFlightRequest(asked, version, correlation_id, now, internal)
+        connection.start_request(started, buffers, now)
         # From here on the request belongs to the connection, and ends with it: whatever goes wrong must not be raised,
         # since the caller would take the request for one that was never begun, and use its memory again.
-        if exchange.deadline < self.next_sweep_at:
-            self.next_sweep_at = exchange.deadline
+        if started.deadline < self.next_sweep_at:
+            self.next_sweep_at = started.deadline
         try:
-            ended: Any = connection._write_some()
+            ended: InFlightRequest = connection.write()
             # Else the selector watches what it has to watch already.
             if (connection.unsent_bytes == 0) == connection.write_watched:
                 self._watch_writes(connection)
@@ -102,11 +107,27 @@ class PoolFields:
             self._failed_writes.append((connection, error))
             return
         if ended is not None:
-            ended.on_done(ended, None, None, now)
+            self.end_request(ended, None, None, now)
+
+    def end_request(
+        self, request: InFlightRequest, body: Any, error: KafkaError | None, now: cython.double
+    ) -> Any:
+        """Keep the outcome of a request, and tell it: at once if the request is internal, else after the poll."""
+        request.end(body, error, now)
+        if request.internal:
+            request.on_response(request)
+        else:
+            self.ended.append(request)
+
+    def take_ended(self) -> list:  # type: ignore[type-arg]
+        """The requests that have ended; their `on_response` is the caller's to call."""
+        ended = self.ended
+        self.ended = []
+        return ended
 
     def on_events(self, events: Any, now: cython.double) -> None:
         """Handle what the selector has found."""
-        connection: Wire
+        connection: Connection
         ready_for: cython.int
         for connection, mask in events:
             if connection.closed:
@@ -120,22 +141,24 @@ class PoolFields:
             if ready_for & _WRITE and not connection.closed:
                 self._write(connection, now)
 
-    def _read(self, connection: Wire, now: cython.double) -> None:
-        for exchange, raw in connection._read_answers(now):
-            self._take_answer(connection, exchange, raw, now)
-        if not connection.closed and (connection.trouble is not None or connection.peer_closed):
+    def _read(self, connection: Connection, now: cython.double) -> None:
+        for request, raw in connection.read(now):
+            self._take_answer(connection, request, raw, now)
+        if not connection.closed and (connection.read_error is not None or connection.peer_closed):
             self._on_last_answer(connection, now)
 
-    def _take_answer(self, connection: Wire, exchange: Exchange, raw: Any, now: cython.double) -> Any:
-        request: Any = exchange.request
+    def _take_answer(
+        self, connection: Connection, answered: InFlightRequest, raw: Any, now: cython.double
+    ) -> Any:
+        request: Any = answered.request
         try:
-            body: Any = request.decode_response(exchange.version, raw)
+            body: Any = request.decode_response(answered.version, raw)
         except Exception as error:  # noqa: BLE001 - whatever it is, the request must end
-            self._on_unintelligible(connection, exchange, error, now)
+            self._on_unintelligible(connection, answered, error, now)
             return
-        seconds: cython.double = throttle_seconds(request.api.key, exchange.version, body)
+        seconds: cython.double = throttle_seconds(request.api.key, answered.version, body)
         if seconds > 0:
             known: Any = connection.known
             known.throttled_until = max(known.throttled_until, now + seconds)
             connection.in_flight.extend_deadlines(seconds)
-        exchange.on_done(exchange, body, None, now)
+        self.end_request(answered, body, None, now)

@@ -3,8 +3,8 @@
 
 One turn of the I/O thread is: ask which nodes are ready, `send` to them, `poll`. A request is written by `send` itself,
 as far as the socket takes it; the rest follows in `poll`. `wakeup` ends the wait from another thread. Each request ends
-exactly once, with a ClientResponse given to its `on_response` at the end of a poll (or in `close`), never within
-`send`.
+exactly once, and then its `on_response` is called with the InFlightRequest, at the end of a poll (or in `close`), never
+within `send`.
 
 Only `wakeup` may be called from another thread; everything else belongs to the I/O thread.
 """
@@ -17,14 +17,14 @@ import random
 from penstock._time import Clock
 from penstock.errors import BootstrapError, IllegalStateError, KafkaError
 from penstock.network._client_cy import ClientFields
+from penstock.network._connection_cy import InFlightRequest
+from penstock.network._metrics_cy import NetworkMetrics
 from penstock.network.backend import NetworkBackend
 from penstock.network.bootstrap import DeferredBootstrap
-from penstock.network.exchange import ClientResponse
 from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import Introducer
 from penstock.network.least_loaded import least_loaded
 from penstock.network.metadata_fetch import MetadataFetcher
-from penstock.network.metrics import NetworkMetrics
 from penstock.network.pool import ConnectionPool
 from penstock.network.resolver import as_bootstrap_nodes
 from penstock.network.settings import NetworkSettings
@@ -49,7 +49,6 @@ class NetworkClient(ClientFields):
         bootstrap: finds the servers to start from, when the updater was made without them.
     """
 
-    metrics: NetworkMetrics
     _pool: ConnectionPool
     _fetcher: MetadataFetcher
 
@@ -157,8 +156,8 @@ class NetworkClient(ClientFields):
         if error is not None:
             self._updater.on_fatal(error)
 
-    def _deliver(self) -> list[ClientResponse]:
-        ended: list[ClientResponse] = self._take_ended()
+    def _deliver(self) -> list[InFlightRequest]:
+        ended: list[InFlightRequest] = self._pool.take_ended()
         for response in ended:
             try:
                 response.on_response(response)

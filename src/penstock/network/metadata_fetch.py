@@ -10,11 +10,9 @@ from __future__ import annotations
 import logging
 import math
 import random
-from typing import Any
 
 from penstock.errors import KafkaError, ProtocolError, UnsupportedVersionError
-from penstock.network.connection import Connection
-from penstock.network.in_flight import Exchange
+from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
 from penstock.network.least_loaded import least_loaded
 from penstock.network.pool import ConnectionPool
 from penstock.network.settings import NetworkSettings
@@ -101,8 +99,9 @@ class MetadataFetcher:
             return False
         logger.debug("Asking %s for metadata", connection.known.node)
         timeout = self._settings.request_timeout_ms / 1000
+        asked = ClientRequest(connection.known.node, request, timeout, self._on_response)
         try:
-            self._pool.start_request(connection, request, version, timeout, self._on_done, now)
+            self._pool.start_request(connection, asked, version, now, internal=True)
         except Exception as unexpected:
             # No answer will come: the update must not stay in progress for ever.
             logger.exception("The request for metadata could not be made")
@@ -112,15 +111,16 @@ class MetadataFetcher:
         self._in_progress = True
         return True
 
-    def _on_done(self, exchange: Exchange, body: Any, error: KafkaError | None, now: float) -> None:
+    def _on_response(self, response: InFlightRequest) -> None:
         self._in_progress = False
-        if error is not None:
-            self._updater.on_failure(error, now)
+        now = response.received_at
+        if response.error is not None:
+            self._updater.on_failure(response.error, now)
             return
         try:
-            self._updater.on_response(exchange.request, body, exchange.version, now)
+            self._updater.on_response(response.request, response.body, response.version, now)
         except Exception as unexpected:
             # The answers behind this one must still be handled, and the update must not stay in progress for ever.
-            logger.exception("The metadata of %s could not be used", exchange)
+            logger.exception("The metadata of %s could not be used", response)
             failure = ProtocolError(f"the metadata could not be used: {unexpected}")
             self._updater.on_failure(failure, now)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All connections of one client: making them, moving bytes, watching the time, and taking them down.
 
-A request is handed in as an Exchange and ends exactly once, through its `on_done`: answered, written (when it has no
-answer), or failed together with its connection. Nothing of the layers above runs in here but those functions, and they
-only take notes.
+A request that was started ends exactly once: answered, written (when it has no answer), or failed together with its
+connection. Requests of the network layer itself (handshake, metadata) are told at once. All others wait in `ended`
+until the client calls their `on_response`, at the end of a poll: nothing of the layers above runs in here.
 
 Owned by the I/O thread.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from functools import partial
 
 from penstock.errors import (
     AuthenticationError,
@@ -22,13 +22,12 @@ from penstock.errors import (
     RequestTimedOutError,
 )
 from penstock.network import failures
+from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
+from penstock.network._metrics_cy import NetworkMetrics
 from penstock.network._pool_cy import PoolFields
 from penstock.network.backend import NetworkBackend
-from penstock.network.connection import Connection
 from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import ApiVersionsHandshake, HandshakeStep, Introducer
-from penstock.network.in_flight import Exchange
-from penstock.network.metrics import NetworkMetrics
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import AUTHENTICATING, CONNECTING, READY, ConnectionStates
 from penstock.network.transport import NOTHING, READ, WRITE
@@ -44,6 +43,7 @@ class ConnectionPool(PoolFields):
         states: where each node stands.
         next_sweep_at: nothing can be due before that time; `sweep` finds out what is.
         fatal_error: set when a broker refuses this client's identity; whoever tells the senders clears it.
+        ended: requests that have ended, and whose `on_response` has not been called yet.
     """
 
     def __init__(
@@ -139,19 +139,19 @@ class ConnectionPool(PoolFields):
             self._fail(connection, failures.unexpected_error(node, error), now)
 
     def _shake_hands(self, connection: Connection, step: HandshakeStep, now: float) -> None:
-        def on_done(exchange: Exchange, body: Any, error: KafkaError | None, ended_at: float) -> None:
-            if error is None:
-                self._on_handshake_answer(connection, exchange.version, body, ended_at)
-
+        on_response = partial(self._on_handshake_response, connection)
         timeout = self._settings.request_timeout_ms / 1000
-        self.start_request(connection, step.request, step.version, timeout, on_done, now)
+        asked = ClientRequest(connection.known.node, step.request, timeout, on_response)
+        self.start_request(connection, asked, step.version, now, internal=True)
 
-    def _on_handshake_answer(self, connection: Connection, version: int, body: Any, now: float) -> None:
-        node, handshake = connection.known.node, connection.handshake
+    def _on_handshake_response(self, connection: Connection, response: InFlightRequest) -> None:
+        if response.error is not None:
+            return  # the connection has failed, and everyone was told
+        node, handshake, now = connection.known.node, connection.handshake, response.received_at
         if handshake is None:
             raise IllegalStateError(f"an answer to a handshake that nobody began: {connection!r}")
         try:
-            step = handshake.on_answer(version, body)
+            step = handshake.on_answer(response.version, response.body)
             if step is None and isinstance(handshake, ApiVersionsHandshake):
                 connection.api_versions = handshake.result
                 step = self._start_authentication(connection)
@@ -175,8 +175,9 @@ class ConnectionPool(PoolFields):
         if self._backend.authenticate is None or connection.api_versions is None:
             return None
         connection.known.move_to(AUTHENTICATING)
-        connection.handshake = self._backend.authenticate(connection.known.node, connection.api_versions)
-        return connection.handshake.start()
+        handshake = self._backend.authenticate(connection.known.node, connection.api_versions)
+        connection.handshake = handshake
+        return handshake.start()
 
     # ---- moving bytes
 
@@ -189,14 +190,14 @@ class ConnectionPool(PoolFields):
 
     def _write(self, connection: Connection, now: float) -> None:
         try:
-            ended = connection.go_on_writing()
-            if connection.fully_written == connection.write_watched:
+            ended = connection.write()
+            if (connection.unsent_bytes == 0) == connection.write_watched:
                 self._watch_writes(connection)
         except Exception as error:  # noqa: BLE001 - how much was written is not known any more
             self._write_failed(connection, error, now)
             return
         if ended is not None:
-            ended.on_done(ended, None, None, now)
+            self.end_request(ended, None, None, now)
 
     def _watch_writes(self, connection: Connection) -> None:
         """Have the selector wait for room to write, or no longer."""
@@ -213,19 +214,19 @@ class ConnectionPool(PoolFields):
     def _on_last_answer(self, connection: Connection, now: float) -> None:
         """Nothing more can be read."""
         node = connection.known.node
-        trouble = connection.trouble
-        if isinstance(trouble, KafkaError):
-            self._fail(connection, failures.nonsense_error(node, trouble), now)
-        elif trouble is not None:
-            self._fail(connection, failures.broken_error(node, trouble), now)
+        error = connection.read_error
+        if isinstance(error, KafkaError):
+            self._fail(connection, failures.nonsense_error(node, error), now)
+        elif error is not None:
+            self._fail(connection, failures.broken_error(node, error), now)
         else:
             self._fail(connection, failures.closed_by_peer_error(node, connection.handshake is not None), now)
 
     def _on_unintelligible(
-        self, connection: Connection, exchange: Exchange, error: Exception, now: float
+        self, connection: Connection, request: InFlightRequest, error: Exception, now: float
     ) -> None:
         unintelligible = failures.nonsense_error(connection.known.node, error)
-        exchange.on_done(exchange, None, unintelligible, now)
+        self.end_request(request, None, unintelligible, now)
         if not connection.closed:
             self._fail(connection, unintelligible, now)
 
@@ -273,7 +274,7 @@ class ConnectionPool(PoolFields):
             return
         error = NetworkError(f"the connection to {describe(connection.known.node)} was closed: {reason}")
         pending = self._take_down(connection, now)
-        _fail_all(pending, error, now)
+        self._fail_requests(pending, error, now)
 
     def close_all(self, now: float, reason: str) -> None:
         """Close every connection by our own will."""
@@ -295,9 +296,11 @@ class ConnectionPool(PoolFields):
             self._reporter.connection_lost(known.node, error, now)
         else:
             self._reporter.attempt_failed(known.node, error, now, ever_ready=known.ever_ready)
-        _fail_all(pending, error, now)
+        self._fail_requests(pending, error, now)
 
-    def _take_down(self, connection: Connection, now: float, *, refused: bool = False) -> list[Exchange]:
+    def _take_down(
+        self, connection: Connection, now: float, *, refused: bool = False
+    ) -> list[InFlightRequest]:
         known = connection.known
         del self._live[known.node.id]
         try:
@@ -313,25 +316,25 @@ class ConnectionPool(PoolFields):
             self.states.disconnected(known, now)
         return pending
 
+    def _fail_requests(self, pending: list[InFlightRequest], error: KafkaError, now: float) -> None:
+        """End the requests of a connection, oldest first, each with the error that fits it.
 
-def _timed_out(node: Node, late: Exchange, now: float) -> KafkaError:
+        The connection's own error is that of a request only where it says what became of the request: it was lost with
+        the connection, or refused, or is itself the one that took too long. To all others the connection was merely
+        lost.
+        """
+        lost: KafkaError = error
+        if not isinstance(error, NetworkError | AuthenticationError):
+            lost = NetworkError(f"the connection was closed before the answer came: {error}")
+            lost.__cause__ = error
+        for request in pending:
+            late = isinstance(error, RequestTimedOutError) and request.deadline <= now
+            self.end_request(request, None, error if late else lost, now)
+
+
+def _timed_out(node: Node, late: InFlightRequest, now: float) -> KafkaError:
     waited_ms = (now - late.sent_at) * 1000
     return RequestTimedOutError(
         f"no answer from {describe(node)} to a {late.request.api.name} request within {waited_ms:.0f} ms; "
         "the connection was closed"
     )
-
-
-def _fail_all(pending: list[Exchange], error: KafkaError, now: float) -> None:
-    """End the exchanges of a connection, oldest first, each with the error that fits it.
-
-    The connection's own error is that of a request only where it says what became of the request: it was lost with the
-    connection, or refused, or is itself the one that took too long. To all others the connection was merely lost.
-    """
-    lost: KafkaError = error
-    if not isinstance(error, NetworkError | AuthenticationError):
-        lost = NetworkError(f"the connection was closed before the answer came: {error}")
-        lost.__cause__ = error
-    for exchange in pending:
-        late = isinstance(error, RequestTimedOutError) and exchange.deadline <= now
-        exchange.on_done(exchange, None, error if late else lost, now)

@@ -9,7 +9,7 @@ from producer.fakes_sender import Rig
 from penstock import __version__
 from penstock._metrics import MetricsRegistry
 from penstock.errors import BufferExhaustedError
-from penstock.network.metrics import NetworkMetrics
+from penstock.network import NetworkMetrics
 from penstock.producer.io.client_metrics import ClientMetrics, add_nanoseconds
 from penstock.producer.io.metric_names import ALL_METRICS, NODE_GROUP, PRODUCER_GROUP, TOPIC_GROUP
 

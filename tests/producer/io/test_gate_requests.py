@@ -8,7 +8,7 @@ import math
 import pytest
 
 from penstock.errors import KafkaError, NetworkError
-from penstock.network.exchange import ClientRequest
+from penstock.network import ClientRequest
 from penstock.producer.guarantee.gate import GateRequest
 from penstock.producer.io.gate_requests import GateRequests
 from penstock.protocol.messages import END_TXN

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from penstock.errors import KafkaError
-from penstock.network.exchange import ClientResponse
+from penstock.network import InFlightRequest
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch.batch import ANONYMOUS, Batch, BatchIdentity
 from penstock.producer.guarantee.response_policy import BatchSituation, Decision, decide
@@ -37,7 +37,7 @@ class GateRequest(NamedTuple):
 
     request: Request
     node: Node | None
-    on_response: Callable[[ClientResponse, float], None]
+    on_response: Callable[[InFlightRequest, float], None]
     on_unreachable: Callable[[KafkaError, float], None]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
-from penstock.network.exchange import ClientResponse
+from penstock.network import InFlightRequest
 from penstock.producer.batch._flight_cy import NumberedGate
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch.batch import Batch
@@ -124,7 +124,7 @@ class IdempotentGate(NumberedGate):
             return float("inf")
         return max(0.0, self._ask_at - now)
 
-    def _on_response(self, response: ClientResponse, now: float) -> None:
+    def _on_response(self, response: InFlightRequest, now: float) -> None:
         error = response.error
         if error is None and response.body["error_code"] != 0:
             error = broker_error(response.body["error_code"])

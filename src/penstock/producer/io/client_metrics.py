@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock._locks import inside, new_lock
 from penstock._metrics import Counter, MetricsRegistry, WindowedStat
-from penstock.network.metrics import NetworkMetrics, NodeMetrics
+from penstock.network import NetworkMetrics, NodeMetrics
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.io import metric_names as names
 from penstock.producer.metadata.metadata import ProducerMetadata

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, NetworkError
+from penstock.network import ClientRequest, InFlightRequest
 from penstock.network.client import NetworkClient
-from penstock.network.exchange import ClientRequest, ClientResponse
 from penstock.producer.guarantee.gate import Gate, GateRequest
 from penstock.types import Node
 
@@ -70,10 +70,9 @@ class GateRequests:
         except Exception as cause:
             # No answer will ever come: without one the gate would wait for ever, and with it everything else.
             log.exception("%s could not be sent to %s", waiting.request.api.name, node)
-            failed = ClientResponse(asked, -1, now)
-            failed.error = KafkaError(f"{waiting.request.api.name} could not be sent: {cause!r}")
-            failed.error.__cause__ = cause
-            _tell(waiting, failed)
+            error = KafkaError(f"{waiting.request.api.name} could not be sent: {cause!r}")
+            error.__cause__ = cause
+            _tell(waiting, InFlightRequest.never_sent(asked, error, now))
             return 0.0
         return FOREVER
 
@@ -89,5 +88,5 @@ class GateRequests:
         return min(delay, self._give_up_at - now)
 
 
-def _tell(waiting: GateRequest, response: ClientResponse) -> None:
+def _tell(waiting: GateRequest, response: InFlightRequest) -> None:
     waiting.on_response(response, response.received_at)

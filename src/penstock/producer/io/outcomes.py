@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
-from penstock.network.exchange import ClientResponse
+from penstock.network import InFlightRequest
 from penstock.producer.batch._requests_cy import note_written, tell_apart, tell_written
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.batch import Batch, BatchState
@@ -87,7 +87,7 @@ class Outcomes:
 
     # ---- a request has ended
 
-    def on_response(self, response: ClientResponse, batches: list[Batch], now: float) -> None:
+    def on_response(self, response: InFlightRequest, batches: list[Batch], now: float) -> None:
         """A request has ended; whatever goes wrong here, each of its batches is queued again or has its outcome."""
         try:
             if response.error is not None:

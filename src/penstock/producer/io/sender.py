@@ -15,8 +15,8 @@ from operator import attrgetter
 
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
+from penstock.network import ClientRequest, InFlightRequest
 from penstock.network.client import NetworkClient
-from penstock.network.exchange import ClientRequest, ClientResponse
 from penstock.producer.batch._requests_cy import addressed, enter_flight, leave_flight
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.batch import Batch
@@ -365,7 +365,7 @@ class Sender:
 
     # ---- answers
 
-    def _on_response(self, response: ClientResponse, batches: list[Batch]) -> None:
+    def _on_response(self, response: InFlightRequest, batches: list[Batch]) -> None:
         now = response.received_at
         self._leave_flight(batches)
         try:

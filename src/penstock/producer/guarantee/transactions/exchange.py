@@ -25,7 +25,7 @@ from penstock.errors import (
     ProducerFencedError,
     ProtocolError,
 )
-from penstock.network.exchange import ClientResponse
+from penstock.network import InFlightRequest
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.guarantee.gate import GateRequest
 from penstock.producer.guarantee.numbering import Numbering
@@ -201,7 +201,7 @@ class TransactionExchange(RequestQueue):
 
     # ------------------------------------------------------------------------ answers, under the lock
 
-    def _on_response(self, request: TxnRequest, response: ClientResponse, now: float) -> None:
+    def _on_response(self, request: TxnRequest, response: InFlightRequest, now: float) -> None:
         with self._lock:
             self._under_way = None
             if response.error is None:
@@ -215,7 +215,7 @@ class TransactionExchange(RequestQueue):
         self._complete()
         self._around.wake()
 
-    def _on_body(self, request: TxnRequest, response: ClientResponse, now: float) -> None:
+    def _on_body(self, request: TxnRequest, response: InFlightRequest, now: float) -> None:
         try:
             request.on_body(response.body, response.version, now)
         except IllegalStateError as error:

@@ -8,9 +8,7 @@ cdef class NodeMetrics:
     cdef public double latency_sum
     cdef public double latency_max
 
-    cpdef record_latency(self, double seconds)
-
-cdef class NetworkCounters:
+cdef class NetworkMetrics:
     cdef public long long requests
     cdef public long long responses
     cdef public long long bytes_out
@@ -23,3 +21,4 @@ cdef class NetworkCounters:
     cdef public long long select_count
     cdef public long long io_wait_ns
     cdef public long long io_ns
+    cdef readonly dict nodes

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers that every request adds to; `metrics` says who may read them. Compiled if possible."""
+"""Counters of the network layer. Compiled if possible.
+
+Plain numbers. Only the I/O thread changes them; a registry reads them from any thread when it is asked. A reader may
+see one counter a little ahead of another, never a torn one.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -28,18 +30,18 @@ class NodeMetrics:
         self.bytes_out = 0
         self.bytes_in = 0
         self.request_max = 0  # bytes of the largest request
-        self.latency_sum = 0.0
+        self.latency_sum = 0.0  # from a request to its answer, over all answers
         self.latency_max = 0.0
 
-    def record_latency(self, seconds: cython.double) -> Any:
-        """An answer came that long after its request."""
-        self.latency_sum += seconds
-        self.latency_max = max(self.latency_max, seconds)
 
-
+@cython.final
 @cython.cclass
-class NetworkCounters:
-    """Counters of one client, over all nodes."""
+class NetworkMetrics:
+    """Counters of one client, over all nodes.
+
+    Attributes:
+        nodes: the counters of each node, by its id.
+    """
 
     def __init__(self) -> None:
         self.requests = 0
@@ -54,3 +56,16 @@ class NetworkCounters:
         self.select_count = 0
         self.io_wait_ns = 0
         self.io_ns = 0
+        self.nodes: dict[int, NodeMetrics] = {}
+
+    @property
+    def connections_open(self) -> int:
+        """Connections that exist now."""
+        return self.connections_created - self.connections_closed
+
+    def node(self, node_id: int) -> NodeMetrics:
+        """The counters of a node, made when first asked for."""
+        found = self.nodes.get(node_id)
+        if found is None:
+            found = self.nodes[node_id] = NodeMetrics()
+        return found

@@ -1,0 +1,65 @@
+# C layout and signatures of a connection and of the requests on it.
+from penstock.network._metrics_cy cimport NetworkMetrics, NodeMetrics
+from penstock.protocol._frames_cy cimport FrameReader
+
+cdef class ClientRequest:
+    cdef readonly object node
+    cdef readonly object request
+    cdef readonly double timeout
+    cdef readonly object on_response
+
+cdef class InFlightRequest:
+    cdef readonly object node
+    cdef readonly object request
+    cdef readonly object on_response
+    cdef readonly int version
+    cdef readonly int correlation_id
+    cdef readonly bint internal
+    cdef readonly double sent_at
+    cdef readonly double deadline
+    cdef readonly double received_at
+    cdef readonly object body
+    cdef readonly object error
+
+    cpdef end(self, body, error, double now)
+
+cdef class InFlightRequests:
+    cdef list _queue
+
+    cpdef add(self, InFlightRequest request)
+    cpdef InFlightRequest oldest(self)
+    cpdef InFlightRequest take_answered(self, int correlation_id)
+    cpdef InFlightRequest take_last(self)
+
+cdef class Connection:
+    cdef readonly object known
+    cdef readonly object transport
+    cdef readonly object address
+    cdef readonly InFlightRequests in_flight
+    cdef readonly double last_used_at
+    cdef readonly bint peer_closed
+    cdef readonly object read_error
+    cdef readonly bint closed
+    cdef readonly long long unsent_bytes
+    cdef public bint established
+    cdef public bint write_watched
+    cdef public object handshake
+    cdef public object api_versions
+    cdef int _picked
+    cdef object _picked_from
+    cdef object _picked_api
+    cdef int _picked_lowest
+    cdef int _picked_highest
+    cdef FrameReader _reader
+    cdef Py_ssize_t _max_response_bytes
+    cdef object _unsent
+    cdef bint _unsent_has_answer
+    cdef NetworkMetrics _metrics
+    cdef NodeMetrics _node_metrics
+
+    cpdef bint can_send(self, double now, Py_ssize_t max_in_flight) except -1
+    cpdef int pick_version(self, request) except -1
+    cpdef start_request(self, InFlightRequest request, list buffers, double now)
+    cpdef InFlightRequest write(self)
+    cpdef list read(self, double now)
+    cdef list _read_frames(self)
