@@ -15,6 +15,7 @@ Owned by the I/O thread.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,8 @@ if cython.compiled:
 else:
     from penstock.network._metrics_cy import NetworkMetrics, NodeMetrics
     from penstock.protocol._frames_cy import FrameReader, frame_size, split_plain_frame
+
+_logger = logging.getLogger(__name__)
 
 # One read takes at most this much. Answers to produce requests are small; a large Metadata answer takes a few reads.
 READ_SIZE = 65_536
@@ -426,8 +429,8 @@ class Connection:
         pending: list = self.in_flight.take_all()  # type: ignore[type-arg]
         try:
             self.transport.close()
-        except Exception:  # noqa: BLE001 - it is of no use any more, and those who wait must be told
-            pass
+        except Exception:  # it is of no use any more, and those who wait must be told
+            _logger.warning("a connection could not be closed", exc_info=True)
         return pending
 
     def __repr__(self) -> str:
