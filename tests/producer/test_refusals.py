@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Producer
+from penstock import Producer, complete_transaction
 from penstock.errors import (
     BadRowsError,
     KafkaError,
@@ -110,19 +110,33 @@ def test_the_error_names_the_first_refusal(producer):
     producer.abort_transaction()
 
 
+def committed(producer: Any, kafka: FakeKafka) -> list[Any]:
+    records = producer.history() if isinstance(producer, MockProducer) else kafka.records("t")
+    return [record.value for record in records]
+
+
 def test_who_says_so_commits_what_is_left(producer, kafka):
-    for commit in (
-        lambda: producer.commit_transaction(incomplete=True),
-        lambda: producer.detach_transaction(incomplete=True),
-    ):
-        producer.begin_transaction()
+    def send(value: bytes) -> None:
         with contextlib.suppress(Exception):
             producer.send("t", 17)
-        producer.send("t", b"kept")
-        commit()
+        producer.send("t", value)
+
+    producer.begin_transaction()
+    send(b"kept by commit")
+    producer.commit_transaction(incomplete=True)
+    assert committed(producer, kafka)[-1] == b"kept by commit"
+
+    producer.begin_transaction()
+    send(b"kept by the handle")
+    handle = producer.detach_transaction(incomplete=True)
+    if isinstance(producer, Producer):
+        complete_transaction(handle, config={"bootstrap.servers": kafka.bootstrap_servers})
+        assert committed(producer, kafka)[-1] == b"kept by the handle"
+
     producer.init_transactions("y")
-    with producer.transaction(incomplete=True), contextlib.suppress(Exception):
-        producer.send("t", 17)
+    with producer.transaction(incomplete=True):
+        send(b"kept by the block")
+    assert committed(producer, kafka)[-1] == b"kept by the block"
 
 
 def test_a_block_that_swallows_a_refusal_is_aborted_and_says_so(producer):
