@@ -2,7 +2,7 @@
 """The only sockets of the package.
 
 From the bottom: `transport` (bytes), `wakeup` and `selector` (waiting), `resolver` and `bootstrap` (names), `states`
-(bookkeeping), `handshake` and `_connection_cy` (one connection, and the requests on it), `pool` (all of them),
+(bookkeeping), `handshake` and `_connection_cy` (one connection, and the requests on it), `_pool_cy` (all of them),
 `metadata_fetch`, `client` (what the layers above use). What this layer needs from above is the Protocol in `updater`.
 """
 

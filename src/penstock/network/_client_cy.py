@@ -20,11 +20,11 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
     from cython.cimports.penstock.network._metrics_cy import NetworkMetrics
-    from cython.cimports.penstock.network._pool_cy import PoolFields
+    from cython.cimports.penstock.network._pool_cy import ConnectionPool
 else:
     from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
     from penstock.network._metrics_cy import NetworkMetrics
-    from penstock.network._pool_cy import PoolFields
+    from penstock.network._pool_cy import ConnectionPool
 
 _NANOSECONDS = cython.declare(cython.double, 1e9)
 _PARTS = cython.declare(cython.int, 16)  # of a request that are written in one poll, at most
@@ -51,7 +51,7 @@ class ClientFields:
 
     def __init__(
         self,
-        pool: PoolFields,
+        pool: ConnectionPool,
         fetcher: Any,
         selector: Any,
         clock: Any,
@@ -79,7 +79,7 @@ class ClientFields:
         Raises:
             IllegalStateError: the node is not ready, or the client is closed.
         """
-        connection: Connection = None if self._closed else self._pool.sendable(asked.node.id, now)
+        connection: Connection | None = None if self._closed else self._pool.sendable(asked.node.id, now)
         if connection is None:
             raise IllegalStateError(f"cannot send now: {describe(asked.node)} is not ready")
         try:
@@ -95,7 +95,7 @@ class ClientFields:
         Returns:
             The requests that ended; the `on_response` of each was called. What it raises is logged, no more.
         """
-        pool: PoolFields = self._pool
+        pool: ConnectionPool = self._pool
         wait: cython.double = timeout
         limit: cython.double
         if self._bootstrap is not None:
@@ -103,8 +103,7 @@ class ClientFields:
             wait = min(wait, limit)
         limit = self._fetcher.maybe_fetch(now)
         wait = min(wait, limit)
-        if pool._failed_writes:
-            pool.meet_failed_writes(now)
+        pool.handle_failed_writes(now)
         wait = min(wait, pool.next_sweep_at - now)
         now = self._move_bytes(0.0 if pool.ended or wait < 0 else wait, now)
         if now >= pool.next_sweep_at:

@@ -162,9 +162,9 @@ class InFlightRequests:
         """A request was handed to the connection."""
         self._queue.append(request)
 
-    def oldest(self) -> InFlightRequest:
+    def oldest(self) -> InFlightRequest | None:
         """The one that must be answered next; None when there is none."""
-        return self._queue[0] if self._queue else None  # type: ignore[return-value]
+        return self._queue[0] if self._queue else None
 
     def take_answered(self, correlation_id: cython.int) -> InFlightRequest:
         """Remove the oldest, which the peer has answered.
@@ -325,7 +325,7 @@ class Connection:
 
     # ---- writing
 
-    def start_request(self, request: InFlightRequest, buffers: list, now: cython.double) -> Any:  # type: ignore[type-arg]
+    def start_request(self, request: InFlightRequest, buffers: list, now: cython.double) -> Any:
         """Take a framed request; `write` sends it."""
         size: cython.longlong = frame_size(buffers)
         has_answer: cython.bint = request.request.expects_response
@@ -340,7 +340,7 @@ class Connection:
             self._node_metrics.request_max = size
             self._metrics.request_max = max(self._metrics.request_max, size)
 
-    def write(self) -> InFlightRequest:
+    def write(self) -> InFlightRequest | None:
         """Write what the transport takes now.
 
         Returns:
@@ -353,26 +353,26 @@ class Connection:
         while self.unsent_bytes:
             sent = self.transport.send_some(self._unsent)
             if not sent:
-                return None  # type: ignore[return-value]
+                return None
             self._metrics.bytes_out += sent
             self._node_metrics.bytes_out += sent
             self.unsent_bytes -= sent
             # Releases the buffers when all is written: they are the producer's to reuse once the answer is there.
             self._unsent = _after(self._unsent, sent) if self.unsent_bytes else ()
         if self._unsent_has_answer:
-            return None  # type: ignore[return-value]
+            return None
         self._unsent_has_answer = True
         return self.in_flight.take_last()
 
     # ---- reading
 
-    def read(self, now: cython.double) -> list:  # type: ignore[type-arg]
+    def read(self, now: cython.double) -> list:
         """Read what is there; the requests it answers, oldest first, each with the undecoded body of its answer.
 
         Sets `peer_closed` or `read_error` when nothing more can be read.
         """
-        answers: list = []  # type: ignore[type-arg]
-        expected: InFlightRequest
+        answers: list = []
+        expected: InFlightRequest | None
         latency: cython.double
         try:
             for frame in self._read_frames():
@@ -395,8 +395,8 @@ class Connection:
             self._node_metrics.responses += len(answers)
         return answers
 
-    def _read_frames(self) -> list:  # type: ignore[type-arg]
-        frames: list = []  # type: ignore[type-arg]
+    def _read_frames(self) -> list:
+        frames: list = []
         size: cython.Py_ssize_t
         try:
             while True:
@@ -426,7 +426,7 @@ class Connection:
         self.closed = True
         self._unsent = ()
         self.unsent_bytes = 0
-        pending: list = self.in_flight.take_all()  # type: ignore[type-arg]
+        pending: list = self.in_flight.take_all()
         try:
             self.transport.close()
         except Exception:  # it is of no use any more, and those who wait must be told
@@ -439,9 +439,9 @@ class Connection:
 
 
 @cython.cfunc
-def _after(buffers: Any, sent: cython.longlong) -> list:  # type: ignore[type-arg]
+def _after(buffers: Any, sent: cython.longlong) -> list:
     """What is left of the buffers after so many bytes, as views."""
-    rest: list = []  # type: ignore[type-arg]
+    rest: list = []
     size: cython.longlong
     for buffer in buffers:
         if not sent:

@@ -1,16 +1,30 @@
-# C layout of the part of a pool that every request goes through.
-from penstock.network._connection_cy cimport Connection, InFlightRequest
+# C layout and signatures of the pool of connections.
+from penstock.network._connection_cy cimport ClientRequest, Connection, InFlightRequest
+from penstock.network._metrics_cy cimport NetworkMetrics
 
-cdef class PoolFields:
-    cdef readonly dict _live
-    cdef readonly list _failed_writes
-    cdef public int _correlation_id
-    cdef readonly object _client_id
-    cdef readonly Py_ssize_t _max_in_flight
-    cdef public double next_sweep_at
+cdef class ConnectionPool:
+    cdef readonly object states
+    cdef readonly double next_sweep_at
     cdef public object fatal_error
     cdef readonly list ended
+    cdef dict _connections
+    cdef list _failed_writes
+    cdef public int _correlation_id
+    cdef object _settings
+    cdef object _client_id
+    cdef Py_ssize_t _max_in_flight
+    cdef public object _backend
+    cdef object _reporter
+    cdef object _handshakes
+    cdef NetworkMetrics _metrics
 
+    cpdef Connection sendable(self, node_id, double now)
+    cpdef start_request(self, Connection connection, ClientRequest asked, int version, double now, bint internal)
     cpdef end_request(self, InFlightRequest request, body, error, double now)
     cpdef list take_ended(self)
-    cdef _take_answer(self, Connection connection, InFlightRequest answered, raw, double now)
+    cpdef on_events(self, events, double now)
+    cpdef handle_failed_writes(self, double now)
+    cdef _read(self, Connection connection, double now)
+    cdef _on_answer(self, Connection connection, InFlightRequest request, raw, double now)
+    cdef _write(self, Connection connection, double now)
+    cdef _watch_writes(self, Connection connection)

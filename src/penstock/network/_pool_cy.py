@@ -1,19 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every request goes through in the pool of connections: on its way out, and back. Compiled if possible.
+"""All connections of one client: making them, moving bytes, watching the time, tearing them down. Compiled if possible.
 
-Only the ordinary is here; `pool.ConnectionPool` has the connections themselves, and what is done when something is not
-ordinary. Owned by the I/O thread.
+A request that was started ends exactly once: answered, written (when it has no answer), or failed together with its
+connection. Requests of the network layer itself (handshake, metadata) are told at once. All others wait in `ended`
+until the client calls their `on_response`, at the end of a poll: nothing of the layers above runs in here.
+
+Owned by the I/O thread.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+from functools import partial
 from typing import Any
 
-from penstock.errors import KafkaError
-from penstock.network.states import CONNECTING
+from penstock.errors import (
+    AuthenticationError,
+    IllegalStateError,
+    KafkaError,
+    NetworkError,
+    RequestTimedOutError,
+)
+from penstock.network import failures
+from penstock.network.backend import NetworkBackend
+from penstock.network.failures import FailureReporter, describe
+from penstock.network.handshake import ApiVersionsHandshake, HandshakeFactory, HandshakeStep
+from penstock.network.settings import NetworkSettings
+from penstock.network.states import AUTHENTICATING, CONNECTING, READY, ConnectionStates
 from penstock.network.throttling import throttle_seconds
+from penstock.network.transport import NOTHING, READ, WRITE
 from penstock.protocol.framing import next_correlation_id
+from penstock.types import Node
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -23,14 +41,17 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
+    from cython.cimports.penstock.network._metrics_cy import NetworkMetrics
     from cython.cimports.penstock.protocol._frames_cy import frame_request
 else:
     from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
+    from penstock.network._metrics_cy import NetworkMetrics
     from penstock.protocol._frames_cy import frame_request
 
-# As in `transport`.
-_READ = cython.declare(cython.int, 1)
-_WRITE = cython.declare(cython.int, 2)
+logger = logging.getLogger("penstock.network")
+
+_READ = cython.declare(cython.int, READ)
+_WRITE = cython.declare(cython.int, WRITE)
 
 
 def is_compiled() -> bool:
@@ -38,31 +59,174 @@ def is_compiled() -> bool:
     return bool(cython.compiled)
 
 
+@cython.final
 @cython.cclass
-class PoolFields:
-    """The connections by node, and the way of a request through them.
+class ConnectionPool:
+    """At most one connection for each node.
 
     Args:
-        client_id: how this client calls itself.
-        max_in_flight: how many requests a connection may have without an answer.
+        settings: time-outs and limits.
+        backend: sockets, or what a simulator has instead.
+        states: where each node stands.
+        reporter: is told of connections that were made, failed or lost.
+        metrics: counters.
+        handshakes: makes the first handshake of each connection.
+
+    Attributes:
+        next_sweep_at: nothing can be due before that time; `sweep` finds out what is.
+        fatal_error: set when a broker refuses this client's identity; whoever tells the senders clears it.
+        ended: requests that have ended, and whose `on_response` has not been called yet.
     """
 
-    def __init__(self, client_id: Any, max_in_flight: cython.Py_ssize_t) -> None:
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        backend: NetworkBackend,
+        states: ConnectionStates,
+        reporter: FailureReporter,
+        metrics: NetworkMetrics,
+        handshakes: HandshakeFactory,
+    ) -> None:
+        self.states = states
         self.next_sweep_at = math.inf
         self.fatal_error: KafkaError | None = None
-        self._client_id = client_id
-        self._max_in_flight = max_in_flight
-        self._live: dict[int, Any] = {}
-        self._failed_writes: list[tuple[Any, Exception]] = []
-        self._correlation_id = -1
         self.ended: list[InFlightRequest] = []
+        self._connections: dict[int, Connection] = {}  # by node id
+        self._failed_writes: list[tuple[Connection, Exception]] = []
+        self._correlation_id = -1  # of the last request
+        self._settings = settings
+        self._client_id = settings.client_id
+        self._max_in_flight = settings.max_in_flight
+        self._backend = backend
+        self._reporter = reporter
+        self._metrics = metrics
+        self._handshakes = handshakes
 
-    def sendable(self, node_id: Any, now: cython.double) -> Any:
+    # ---- questions
+
+    def get(self, node_id: int) -> Connection | None:
+        """The connection to a node, in whatever state; None when there is none."""
+        return self._connections.get(node_id)
+
+    def sendable(self, node_id: Any, now: cython.double) -> Connection | None:
         """The connection, when it takes another request now: ready, not throttled, and not too busy; else None."""
-        connection: Connection = self._live.get(node_id)
+        connection: Connection | None = self._connections.get(node_id)
         if connection is None or not connection.can_send(now, self._max_in_flight):
             return None
         return connection
+
+    def is_connected(self, node_id: int) -> bool:
+        """Whether the connection is READY, however busy or throttled."""
+        connection = self._connections.get(node_id)
+        return connection is not None and connection.known.state is READY
+
+    def in_flight_count(self, node_id: int | None = None) -> int:
+        """Requests without an answer, of one node or of all."""
+        if node_id is None:
+            # A copy, made in one step: metrics are read from any thread while connections come and go.
+            return sum(len(connection.in_flight) for connection in list(self._connections.values()))
+        connection = self._connections.get(node_id)
+        return 0 if connection is None else len(connection.in_flight)
+
+    # ---- making connections
+
+    def connect(self, node: Node, now: float) -> None:
+        """Start an attempt; whether it may be made is the caller's to ask. Blocks while a name is resolved."""
+        known = self.states.connecting(node, now)
+        try:
+            address = known.addresses.take_next(self._backend.resolve)
+        except Exception as error:  # noqa: BLE001 - else the attempt would never end, and no other would be made
+            self._connect_failed(node, failures.resolve_error(node, error), now)
+            return
+        logger.debug("Connecting to %s, address %s", describe(node), address)
+        transport = None
+        try:
+            transport = self._backend.connect(address)
+            connection = Connection(
+                known, transport, address, self._settings.max_response_bytes, self._metrics
+            )
+            self._backend.selector.watch(transport, connection, WRITE)
+        except Exception as error:  # noqa: BLE001 - likewise
+            if transport is not None:
+                transport.close()
+            self._connect_failed(node, failures.connect_error(node, address, error), now)
+            return
+        self._connections[node.id] = connection
+        self._note_deadline(known.setup_deadline)
+
+    def _connect_failed(self, node: Node, error: KafkaError, now: float) -> None:
+        """There is not even a connection that could fail."""
+        known = self.states.get(node.id)
+        if known is not None:
+            self.states.disconnected(known, now)
+            self._metrics.connections_failed += 1
+            self._reporter.attempt_failed(node, error, now, ever_ready=known.ever_ready)
+
+    def _finish_connecting(self, connection: Connection, now: float) -> None:
+        node = connection.known.node
+        try:
+            interest = connection.transport.finish_connect()
+            self._backend.selector.watch(
+                connection.transport, connection, READ if interest == NOTHING else interest
+            )
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._fail(connection, failures.connect_error(node, connection.address, error), now)
+            return
+        if interest != NOTHING:
+            return
+        self._metrics.connections_created += 1
+        connection.established = True
+        self.states.connected(connection.known)
+        try:
+            connection.handshake = self._handshakes.make(node)
+            self._send_handshake(connection, connection.handshake.start(), now)
+        except Exception as error:
+            # Nothing would be waited for, so that this connection would neither be used nor closed.
+            logger.exception("The first request to %s could not be made", describe(node))
+            self._fail(connection, failures.unexpected_error(node, error), now)
+
+    def _send_handshake(self, connection: Connection, step: HandshakeStep, now: float) -> None:
+        on_response = partial(self._on_handshake_response, connection)
+        timeout = self._settings.request_timeout_ms / 1000
+        asked = ClientRequest(connection.known.node, step.request, timeout, on_response)
+        self.start_request(connection, asked, step.version, now, True)
+
+    def _on_handshake_response(self, connection: Connection, response: InFlightRequest) -> None:
+        if response.error is not None:
+            return  # the connection has failed, and everyone was told
+        node, handshake, now = connection.known.node, connection.handshake, response.received_at
+        if handshake is None:
+            raise IllegalStateError(f"an answer to a handshake that nobody began: {connection!r}")
+        try:
+            step = handshake.on_answer(response.version, response.body)
+            if step is None and isinstance(handshake, ApiVersionsHandshake):
+                connection.api_versions = handshake.result
+                step = self._start_authentication(connection)
+            if step is not None:
+                self._send_handshake(connection, step, now)
+                return
+        except KafkaError as error:
+            self._fail(connection, failures.refused_error(node, error), now)
+        except Exception as error:
+            logger.exception("The handshake with %s could not go on", describe(node))
+            self._fail(connection, failures.unexpected_error(node, error), now)
+        else:
+            connection.handshake = None
+            connection.allow_full_answers()
+            self.states.ready(connection.known)
+            self._reporter.connected(node.id)
+            self._note_idle_deadline(connection)
+            logger.debug("Connected to %s", describe(node))
+
+    def _start_authentication(self, connection: Connection) -> HandshakeStep | None:
+        if self._backend.authenticate is None or connection.api_versions is None:
+            return None
+        connection.known.move_to(AUTHENTICATING)
+        handshake = self._backend.authenticate(connection.known.node, connection.api_versions)
+        connection.handshake = handshake
+        return handshake.start()
+
+    # ---- requests
 
     def start_request(
         self,
@@ -71,11 +235,11 @@ class PoolFields:
         version: cython.int,
         now: cython.double,
         internal: cython.bint,
-    ) -> None:
+    ) -> Any:
         """Frame a request and write as much of it as fits; the rest follows when the selector says so.
 
         A connection that proves broken is only noted: the caller may be in the middle of something, and what follows
-        from the failure waits for `meet_failed_writes`.
+        from the failure waits for `handle_failed_writes`.
 
         Args:
             connection: where to write it; it is `sendable`.
@@ -90,7 +254,7 @@ class PoolFields:
         request: Any = asked.request
         body: Any = request.encode(version)
         correlation_id: cython.int = next_correlation_id(self._correlation_id)
-        buffers: list = frame_request(request.api, version, correlation_id, self._client_id, body)  # type: ignore[type-arg]
+        buffers: list = frame_request(request.api, version, correlation_id, self._client_id, body)
         self._correlation_id = correlation_id
         started: InFlightRequest = InFlightRequest(asked, version, correlation_id, now, internal)
         connection.start_request(started, buffers, now)
@@ -99,10 +263,8 @@ class PoolFields:
         if started.deadline < self.next_sweep_at:
             self.next_sweep_at = started.deadline
         try:
-            ended: InFlightRequest = connection.write()
-            # Else the selector watches what it has to watch already.
-            if (connection.unsent_bytes == 0) == connection.write_watched:
-                self._watch_writes(connection)
+            ended: InFlightRequest | None = connection.write()
+            self._watch_writes(connection)
         except Exception as error:  # noqa: BLE001 - also where memory is short
             self._failed_writes.append((connection, error))
             return
@@ -119,13 +281,15 @@ class PoolFields:
         else:
             self.ended.append(request)
 
-    def take_ended(self) -> list:  # type: ignore[type-arg]
+    def take_ended(self) -> list:
         """The requests that have ended; their `on_response` is the caller's to call."""
         ended = self.ended
         self.ended = []
         return ended
 
-    def on_events(self, events: Any, now: cython.double) -> None:
+    # ---- moving bytes
+
+    def on_events(self, events: Any, now: cython.double) -> Any:
         """Handle what the selector has found."""
         connection: Connection
         ready_for: cython.int
@@ -133,7 +297,7 @@ class PoolFields:
             if connection.closed:
                 continue  # by an earlier event of the same round
             if connection.known.state is CONNECTING:
-                self._go_on_connecting(connection, now)
+                self._finish_connecting(connection, now)
                 continue
             ready_for = mask
             if ready_for & _READ:
@@ -141,20 +305,30 @@ class PoolFields:
             if ready_for & _WRITE and not connection.closed:
                 self._write(connection, now)
 
-    def _read(self, connection: Connection, now: cython.double) -> None:
-        for request, raw in connection.read(now):
-            self._take_answer(connection, request, raw, now)
-        if not connection.closed and (connection.read_error is not None or connection.peer_closed):
-            self._on_last_answer(connection, now)
+    def handle_failed_writes(self, now: cython.double) -> Any:
+        """Close the connections that `start_request` found broken."""
+        while self._failed_writes:
+            connection, error = self._failed_writes.pop()
+            if not connection.closed:
+                self._write_failed(connection, error, now)
 
-    def _take_answer(
+    def _read(self, connection: Connection, now: cython.double) -> Any:
+        for request, raw in connection.read(now):
+            self._on_answer(connection, request, raw, now)
+        if not connection.closed and (connection.read_error is not None or connection.peer_closed):
+            self._fail(connection, _why_unreadable(connection), now)
+
+    def _on_answer(
         self, connection: Connection, answered: InFlightRequest, raw: Any, now: cython.double
     ) -> Any:
         request: Any = answered.request
         try:
             body: Any = request.decode_response(answered.version, raw)
         except Exception as error:  # noqa: BLE001 - whatever it is, the request must end
-            self._on_unintelligible(connection, answered, error, now)
+            malformed = failures.malformed_error(connection.known.node, error)
+            self.end_request(answered, None, malformed, now)
+            if not connection.closed:
+                self._fail(connection, malformed, now)
             return
         seconds: cython.double = throttle_seconds(request.api.key, answered.version, body)
         if seconds > 0:
@@ -162,3 +336,147 @@ class PoolFields:
             known.throttled_until = max(known.throttled_until, now + seconds)
             connection.in_flight.extend_deadlines(seconds)
         self.end_request(answered, body, None, now)
+
+    def _write(self, connection: Connection, now: cython.double) -> Any:
+        try:
+            ended: InFlightRequest | None = connection.write()
+            self._watch_writes(connection)
+        except Exception as error:  # noqa: BLE001 - how much was written is not known any more
+            self._write_failed(connection, error, now)
+            return
+        if ended is not None:
+            self.end_request(ended, None, None, now)
+
+    def _watch_writes(self, connection: Connection) -> Any:
+        """Have the selector wait for room to write while something is left to write, and no longer."""
+        wanted: cython.bint = connection.unsent_bytes != 0
+        if wanted == connection.write_watched:
+            return
+        connection.write_watched = wanted
+        interest = READ | WRITE if wanted else READ
+        self._backend.selector.watch(connection.transport, connection, interest)
+
+    def _write_failed(self, connection: Connection, error: Exception, now: cython.double) -> None:
+        # Answers to earlier requests may lie in the receive buffer; taken for lost, they would be sent again.
+        self._read(connection, now)
+        if not connection.closed:
+            self._fail(connection, failures.broken_error(connection.known.node, error), now)
+
+    # ---- watching the time
+
+    def sweep(self, now: float) -> None:
+        """Fail what has taken too long and close what is unused; find out when to look again."""
+        self.next_sweep_at = math.inf
+        for connection in list(self._connections.values()):
+            known = connection.known
+            if known.state is CONNECTING:
+                if now >= known.setup_deadline:
+                    self._fail(connection, failures.setup_timeout_error(known.node, known.setup_timeout), now)
+                else:
+                    self._note_deadline(known.setup_deadline)
+                continue
+            late = connection.in_flight.first_expired(now)
+            if late is not None:
+                self._fail(connection, _timed_out(known.node, late, now), now)
+            elif not connection.in_flight and known.state is READY and now >= self._idle_deadline(connection):
+                logger.debug("Closing the unused connection to %s", describe(known.node))
+                self.close_connection(known.node.id, now, "it was not used")
+            else:
+                self._note_deadline(connection.in_flight.next_deadline())
+                self._note_idle_deadline(connection)
+
+    def _idle_deadline(self, connection: Connection) -> float:
+        idle_ms = self._settings.connections_max_idle_ms
+        return math.inf if idle_ms < 0 else connection.last_used_at + idle_ms / 1000
+
+    def _note_idle_deadline(self, connection: Connection) -> None:
+        # With requests in flight their deadlines are what is watched; being answered makes the connection used.
+        if not connection.in_flight:
+            self._note_deadline(self._idle_deadline(connection))
+
+    def _note_deadline(self, deadline: float) -> None:
+        self.next_sweep_at = min(self.next_sweep_at, deadline)
+
+    # ---- tearing connections down
+
+    def close_connection(self, node_id: int, now: float, reason: str) -> None:
+        """Close one connection by our own will; its requests fail, oldest first."""
+        connection = self._connections.get(node_id)
+        if connection is None:
+            return
+        error = NetworkError(f"the connection to {describe(connection.known.node)} was closed: {reason}")
+        pending = self._tear_down(connection, now)
+        self._fail_requests(pending, error, now)
+
+    def close_all(self, now: float, reason: str) -> None:
+        """Close every connection by our own will."""
+        for node_id in list(self._connections):
+            self.close_connection(node_id, now, reason)
+
+    def _fail(self, connection: Connection, error: KafkaError, now: float) -> None:
+        """Tear down a connection that is broken, and tell everyone concerned."""
+        known = connection.known
+        was_ready = known.state is READY
+        refused = isinstance(error, AuthenticationError)
+        if not connection.established:
+            self._metrics.connections_failed += 1
+        pending = self._tear_down(connection, now, refused=refused)
+        if refused:
+            self._metrics.authentications_failed += 1
+            self.fatal_error = error
+        if was_ready:
+            self._reporter.connection_lost(known.node, error, now)
+        else:
+            self._reporter.attempt_failed(known.node, error, now, ever_ready=known.ever_ready)
+        self._fail_requests(pending, error, now)
+
+    def _tear_down(
+        self, connection: Connection, now: float, *, refused: bool = False
+    ) -> list[InFlightRequest]:
+        known = connection.known
+        del self._connections[known.node.id]
+        try:
+            self._backend.selector.unwatch(connection.transport)
+        except Exception:  # its requests must end, and the node be tried again
+            logger.exception("The connection to %s could not be forgotten", describe(known.node))
+        pending = connection.close()
+        if connection.established:
+            self._metrics.connections_closed += 1
+        if refused:
+            self.states.authentication_failed(known, now)
+        else:
+            self.states.disconnected(known, now)
+        return pending
+
+    def _fail_requests(self, pending: list[InFlightRequest], error: KafkaError, now: float) -> None:
+        """End the requests of a connection, oldest first, each with the error that fits it.
+
+        The connection's own error is that of a request only where it says what became of the request: it was lost with
+        the connection, or refused, or is itself the one that took too long. To all others the connection was merely
+        lost.
+        """
+        lost: KafkaError = error
+        if not isinstance(error, NetworkError | AuthenticationError):
+            lost = NetworkError(f"the connection was closed before the answer came: {error}")
+            lost.__cause__ = error
+        for request in pending:
+            late = isinstance(error, RequestTimedOutError) and request.deadline <= now
+            self.end_request(request, None, error if late else lost, now)
+
+
+def _timed_out(node: Node, late: InFlightRequest, now: float) -> KafkaError:
+    waited_ms = (now - late.sent_at) * 1000
+    return RequestTimedOutError(
+        f"no answer from {describe(node)} to a {late.request.api.name} request within {waited_ms:.0f} ms; "
+        "the connection was closed"
+    )
+
+
+def _why_unreadable(connection: Connection) -> KafkaError:
+    """Why nothing more can be read from the connection."""
+    node, error = connection.known.node, connection.read_error
+    if isinstance(error, KafkaError):
+        return failures.malformed_error(node, error)
+    if error is not None:
+        return failures.broken_error(node, error)
+    return failures.closed_by_peer_error(node, connection.handshake is not None)

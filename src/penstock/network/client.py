@@ -19,13 +19,13 @@ from penstock.errors import BootstrapError, IllegalStateError, KafkaError
 from penstock.network._client_cy import ClientFields
 from penstock.network._connection_cy import InFlightRequest
 from penstock.network._metrics_cy import NetworkMetrics
+from penstock.network._pool_cy import ConnectionPool
 from penstock.network.backend import NetworkBackend
 from penstock.network.bootstrap import DeferredBootstrap
 from penstock.network.failures import FailureReporter, describe
-from penstock.network.handshake import Introducer
+from penstock.network.handshake import HandshakeFactory
 from penstock.network.least_loaded import least_loaded
 from penstock.network.metadata_fetch import MetadataFetcher
-from penstock.network.pool import ConnectionPool
 from penstock.network.resolver import as_bootstrap_nodes
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import ConnectionStates
@@ -67,8 +67,8 @@ class NetworkClient(ClientFields):
         self._rng = rng
         self._reporter = FailureReporter(updater.on_connection_failed)
         states = ConnectionStates(settings, rng)
-        introducer = Introducer(settings, updater.cluster_id)
-        pool = ConnectionPool(settings, backend, states, self._reporter, counters, introducer)
+        handshakes = HandshakeFactory(settings, updater.cluster_id)
+        pool = ConnectionPool(settings, backend, states, self._reporter, counters, handshakes)
         fetcher = MetadataFetcher(settings, pool, updater, rng)
         super().__init__(pool, fetcher, backend.selector, clock, counters, bootstrap)
 

@@ -97,12 +97,12 @@ def refused_error(node: Node, cause: KafkaError) -> KafkaError:
     elif isinstance(cause, AuthenticationError):
         error = AuthenticationError(text)
     else:
-        return nonsense_error(node, cause)
+        return malformed_error(node, cause)
     error.__cause__ = cause
     return error
 
 
-def nonsense_error(node: Node, cause: Exception) -> KafkaError:
+def malformed_error(node: Node, cause: Exception) -> KafkaError:
     """The peer sent what a broker would not send, or what cannot be read."""
     if isinstance(cause, NotKafkaError):
         error: KafkaError = NotKafkaError(f"what listens at {describe(node)} does not speak Kafka: {cause}")

@@ -97,8 +97,8 @@ class ApiVersionsHandshake:
         raise broker_error(code, "the broker refused the ApiVersions request")
 
 
-class Introducer:
-    """Begins the dialogue with each broker, in the light of what others have told. Owned by the I/O thread.
+class HandshakeFactory:
+    """Makes the first handshake with each broker, from what other brokers have told. Owned by the I/O thread.
 
     Args:
         settings: how the client calls itself, and whether brokers shall check what they are taken for.
@@ -110,7 +110,7 @@ class Introducer:
         self._cluster_id = cluster_id
         self._brokers_can_check = False  # the broker that answered last lists version 5
 
-    def begin(self, node: Node) -> ApiVersionsHandshake:
+    def make(self, node: Node) -> ApiVersionsHandshake:
         """The handshake with that node."""
         body: dict[str, Any] = {
             "client_software_name": self._settings.client_software_name,

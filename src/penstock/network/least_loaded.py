@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.network.pool import ConnectionPool
+from penstock.network._pool_cy import ConnectionPool
 from penstock.types import Node
 
 

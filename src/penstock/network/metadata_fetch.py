@@ -13,8 +13,8 @@ import random
 
 from penstock.errors import KafkaError, ProtocolError, UnsupportedVersionError
 from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
+from penstock.network._pool_cy import ConnectionPool
 from penstock.network.least_loaded import least_loaded
-from penstock.network.pool import ConnectionPool
 from penstock.network.settings import NetworkSettings
 from penstock.network.updater import MetadataUpdater
 from penstock.types import Node
