@@ -10,6 +10,7 @@ from typing import Any
 from network.fakes import FakeBroker, FakeNetwork, FakeUpdater
 
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient, NetworkSettings
+from penstock.network.bootstrap import DeferredBootstrap
 from penstock.protocol.messages import FIND_COORDINATOR
 from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.protocol.requests import Request, SchemaRequest
@@ -19,14 +20,19 @@ from penstock.types import Node
 class Harness:
     """Brokers 0..n-1 at names b0:9092, b1:9092, ..., and a client that knows them."""
 
-    def __init__(self, brokers: int = 1, **settings: Any) -> None:
+    def __init__(self, brokers: int = 1, bootstrap: DeferredBootstrap | None = None, **settings: Any) -> None:
         self.network = FakeNetwork()
         self.clock = self.network.clock
         self.nodes = [Node(index, f"b{index}", 9092) for index in range(brokers)]
         self.brokers = [FakeBroker(self.network, node) for node in self.nodes]
         self.updater = FakeUpdater(list(self.nodes))
         self.client = NetworkClient(
-            NetworkSettings(**settings), self.network.backend(), self.updater, self.clock, random.Random(7)
+            NetworkSettings(**settings),
+            self.network.backend(),
+            self.updater,
+            self.clock,
+            random.Random(7),
+            bootstrap=bootstrap,
         )
         self.ended: list[InFlightRequest] = []
 
@@ -50,6 +56,11 @@ class Harness:
         self.client.ready(target, self.now)
         self.poll_until(lambda: self.client.is_ready(target, self.now))
         return target
+
+    def disconnect(self, node: Node | None = None) -> None:
+        """Close the connection to a node; its requests end in the next poll."""
+        target = node or self.nodes[0]
+        self.client._pool.close_connection(target.id, self.now, "a test wants it")
 
     def send(self, node: Node | None = None, request: Request | None = None, timeout: float = 30.0) -> None:
         """Send a request; how it ends is kept in `ended`."""

@@ -154,10 +154,10 @@ def test_the_helper_is_a_daemon_thread():
 
 def without_servers(timeout_ms: float = 1000, backoff_ms: float = 100) -> tuple[Harness, Desk]:
     """A client that knows no node, and the desk at which its bootstrap servers are looked up."""
-    h, desk = Harness(), Desk(timeout_ms, backoff_ms)
+    desk = Desk(timeout_ms, backoff_ms)
+    h = Harness(bootstrap=desk.bootstrap)
     h.updater.known = []
     h.updater.due_at = h.now
-    h.client._bootstrap = desk.bootstrap
     return h, desk
 
 

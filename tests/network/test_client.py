@@ -320,7 +320,7 @@ def test_disconnect_fails_the_requests_in_flight_oldest_first():
     for request in requests:
         h.send(request=request)
         h.poll()
-    h.client.disconnect(0, h.now)
+    h.disconnect()
     h.poll()
     assert [response.request for response in h.ended] == requests
     assert all(isinstance(response.error, NetworkError) for response in h.ended)

@@ -50,7 +50,7 @@ def test_api_versions_introduces_the_client():
 def reconnect(h: Harness, node: Node) -> dict[str, Any]:
     """Connect, or connect again; the ApiVersions request that was sent first, and its version."""
     broker = h.brokers[node.id if node.id >= 0 else -1 - node.id]
-    h.client.disconnect(node.id, h.now)
+    h.disconnect(node)
     h.clock.advance(5)
     seen = len(broker.seen)
     h.connect(node)

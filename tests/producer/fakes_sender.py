@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+import pytest
 from network.fakes import (
     FakeBroker,
     FakeNetwork,
@@ -150,6 +151,17 @@ def produce_body(
     return body
 
 
+class Changed:
+    """Another object, but for some of its methods: those of a compiled object cannot be replaced."""
+
+    def __init__(self, original: Any, methods: dict[str, Callable[..., Any]]) -> None:
+        self._original = original
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
 class Rig:
     """Brokers 0..n-1 at names b0:9092, b1:9092, ..., and a producer without a thread that knows b0.
 
@@ -175,6 +187,12 @@ class Rig:
         self.parts = assemble(self.config, self.clock, self.network.backend(), random.Random(11))
 
     # ---- the producer's side
+
+    def change_client(self, monkeypatch: pytest.MonkeyPatch, **methods: Callable[..., Any]) -> None:
+        """Let the sender, and what sends the gate's requests, find other methods at the network client."""
+        changed = Changed(self.parts.client, methods)
+        for owner in (self.parts.sender, self.parts.sender._gate_requests):
+            monkeypatch.setattr(owner, "_client", changed)
 
     def steps(self, record: ProducerRecord, on_delivery: Any = None) -> Any:
         return self.parts.send_path.steps(record, on_delivery)

@@ -147,7 +147,7 @@ def test_an_unmade_request_of_which_the_gate_cannot_hear_leaves_no_batch_without
 ):
     rig = Rig(max_in_flight_requests_per_connection=1)
     rig.know("t", partitions=2)
-    monkeypatch.setattr(rig.parts.client, "send", fail)
+    rig.change_client(monkeypatch, send=fail)
     monkeypatch.setattr(rig.parts.send_path.gate, "on_failure", fail)
     deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
     rig.settle()
@@ -160,7 +160,10 @@ def test_trouble_with_expired_batches_leaves_none_without_an_outcome(monkeypatch
     rig.know("t", partitions=3)
     gate = rig.parts.send_path.gate
     monkeypatch.setattr(gate, "may_drain", lambda queue, _: queue.partition == 2)
-    monkeypatch.setattr(gate if step == "on_expired" else rig.parts.client, step, fail)
+    if step == "on_expired":
+        monkeypatch.setattr(gate, step, fail)
+    else:
+        rig.change_client(monkeypatch, connection_error=fail)
     stuck = [rig.send("t", b"v", partition=partition) for partition in range(2)]
     rig.run_for(0.9)
     rig.clock.advance(0.2)

@@ -1,14 +1,18 @@
-# C layout of the part of the network client that every turn and every request goes through.
+# C layout and signatures of the network client.
 from penstock.network._metrics_cy cimport NetworkMetrics
 from penstock.network._pool_cy cimport ConnectionPool
 
-cdef class ClientFields:
+cdef class NetworkClient:
     cdef readonly NetworkMetrics metrics
     cdef readonly ConnectionPool _pool
-    cdef readonly object _fetcher
-    cdef readonly object _clock
-    cdef readonly object _selector
-    cdef public object _bootstrap
-    cdef public bint _closed
+    cdef object _fetcher
+    cdef object _updater
+    cdef object _reporter
+    cdef object _rng
+    cdef object _clock
+    cdef object _selector
+    cdef object _bootstrap
+    cdef bint _closed
 
+    cpdef bint is_ready(self, node, double now) except -1
     cdef double _move_bytes(self, double wait, double now) except? -1

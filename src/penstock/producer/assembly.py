@@ -11,10 +11,9 @@ from penstock._metrics import MetricsRegistry
 from penstock._time import Clock, ExponentialBackoff, SystemClock
 from penstock._version import __version__
 from penstock.config.config import ProducerConfig
-from penstock.network import NetworkMetrics
+from penstock.network import NetworkClient, NetworkMetrics
 from penstock.network.backend import NetworkBackend
 from penstock.network.bootstrap import BootstrapSettings, DeferredBootstrap
-from penstock.network.client import NetworkClient
 from penstock.network.resolver import bootstrap_nodes, parse_bootstrap, resolve_bootstrap
 from penstock.network.settings import NetworkSettings
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator

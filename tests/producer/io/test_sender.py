@@ -445,7 +445,7 @@ def test_after_a_batch_has_expired_in_flight_the_gate_can_settle_it_at_once(monk
             waits.append(timeout)
         return poll(timeout, now)
 
-    monkeypatch.setattr(rig.parts.client, "poll", look)
+    rig.change_client(monkeypatch, poll=look)
     rig.run_for(1.5)
     assert waits[0] == 0
 
@@ -887,14 +887,13 @@ def test_a_request_that_cannot_be_made_fails_its_records_and_no_others(monkeypat
     rig = Rig(max_in_flight_requests_per_connection=1)
     rig.know("t")
     free = rig.available_memory
-    send = rig.parts.client.send
-    monkeypatch.setattr(rig.parts.client, "send", lambda *args: 1 / 0)
+    rig.change_client(monkeypatch, send=lambda *args: 1 / 0)
     bad = rig.send("t", b"a")
     rig.settle()
     error = bad.exception(0)
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert rig.available_memory == free
-    monkeypatch.setattr(rig.parts.client, "send", send)
+    monkeypatch.undo()
     good = rig.send("t", b"b")
     rig.await_request()
     rig.answer()
@@ -1042,7 +1041,7 @@ def turns_of_the_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch, turns: int) -
         waits.append(timeout)
         return poll(0.0, now)
 
-    monkeypatch.setattr(rig.parts.client, "poll", look)
+    rig.change_client(monkeypatch, poll=look)
     for _ in range(turns):
         rig.parts.sender.run_once(rig.clock.now(), may_rest=True)
     monkeypatch.undo()

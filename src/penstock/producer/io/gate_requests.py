@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, NetworkError
-from penstock.network import ClientRequest, InFlightRequest
-from penstock.network.client import NetworkClient
+from penstock.network import ClientRequest, InFlightRequest, NetworkClient
 from penstock.producer.guarantee.gate import Gate, GateRequest
 from penstock.types import Node
 

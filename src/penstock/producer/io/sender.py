@@ -15,8 +15,7 @@ from operator import attrgetter
 
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
-from penstock.network import ClientRequest, InFlightRequest
-from penstock.network.client import NetworkClient
+from penstock.network import ClientRequest, InFlightRequest, NetworkClient
 from penstock.producer.batch._requests_cy import addressed, enter_flight, leave_flight
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.batch import Batch

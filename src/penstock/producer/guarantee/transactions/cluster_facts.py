@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from penstock.network.client import NetworkClient
+from penstock.network import NetworkClient
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.protocol.api_versions import NodeApiVersions
