@@ -1,6 +1,6 @@
 # C layout and signatures of a connection and of the requests on it.
 from penstock.network._metrics_cy cimport NetworkMetrics, NodeMetrics
-from penstock.protocol._frames_cy cimport FrameReader
+from penstock.protocol._framing_cy cimport FrameReader
 
 cdef class ClientRequest:
     cdef readonly object node

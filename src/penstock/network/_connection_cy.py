@@ -23,7 +23,6 @@ from typing import Any
 from penstock.errors import IllegalStateError, KafkaError, ProtocolError
 from penstock.network.states import READY
 from penstock.protocol.api_versions import NodeApiVersions
-from penstock.protocol.framing import parse_response_header
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -33,10 +32,10 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.network._metrics_cy import NetworkMetrics, NodeMetrics
-    from cython.cimports.penstock.protocol._frames_cy import FrameReader, frame_size, split_plain_frame
+    from cython.cimports.penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
 else:
     from penstock.network._metrics_cy import NetworkMetrics, NodeMetrics
-    from penstock.protocol._frames_cy import FrameReader, frame_size, split_plain_frame
+    from penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
 
 _logger = logging.getLogger(__name__)
 
@@ -380,9 +379,7 @@ class Connection:
                 if expected is None:
                     raise ProtocolError("an answer came although no request waits for one")
                 api: Any = expected.request.api
-                split: Any = split_plain_frame(api, expected.version, frame)
-                if split is None:
-                    split = parse_response_header(api, expected.version, frame)
+                split: Any = parse_response_header(api, expected.version, frame)
                 answers.append((self.in_flight.take_answered(split[0]), split[1]))
                 latency = now - expected.sent_at
                 self._node_metrics.latency_sum += latency

@@ -30,7 +30,6 @@ from penstock.network.settings import NetworkSettings
 from penstock.network.states import AUTHENTICATING, CONNECTING, READY, ConnectionStates
 from penstock.network.throttling import throttle_seconds
 from penstock.network.transport import NOTHING, READ, WRITE
-from penstock.protocol.framing import next_correlation_id
 from penstock.types import Node
 
 try:
@@ -42,11 +41,11 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
     from cython.cimports.penstock.network._metrics_cy import NetworkMetrics
-    from cython.cimports.penstock.protocol._frames_cy import frame_request
+    from cython.cimports.penstock.protocol._framing_cy import frame_request, next_correlation_id
 else:
     from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
     from penstock.network._metrics_cy import NetworkMetrics
-    from penstock.protocol._frames_cy import frame_request
+    from penstock.protocol._framing_cy import frame_request, next_correlation_id
 
 logger = logging.getLogger("penstock.network")
 
