@@ -18,10 +18,9 @@ from penstock.network import selector as selector_module
 from penstock.network import transport as transport_module
 from penstock.network._system_calls_cy import (
     NOT_HERE,
-    can_look,
     can_move,
+    can_wait,
     is_compiled,
-    look_at_once,
     receive_at_once,
     send_at_once,
     wait_for_owners,
@@ -30,7 +29,7 @@ from penstock.network.selector import SocketSelector
 from penstock.network.transport import READ, WRITE, TcpTransport
 
 moves = pytest.mark.skipif(not can_move(), reason="not compiled, or the system has no such calls")
-looks = pytest.mark.skipif(not can_look(), reason="not compiled, or no Linux")
+waits = pytest.mark.skipif(not can_wait(), reason="not compiled, or no Linux")
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -48,7 +47,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of a transport and a selector, as far as they are there."""
     if request.param == "by Python":
         monkeypatch.setattr(transport_module, "_AT_ONCE", False)
-        monkeypatch.setattr(selector_module, "can_look", lambda: False)
+        monkeypatch.setattr(selector_module, "can_wait", lambda: False)
     return str(request.param)
 
 
@@ -60,10 +59,10 @@ def break_off(theirs: socket.socket) -> None:
 @pytest.mark.skipif(is_compiled(), reason="it is compiled")
 def test_without_a_compiler_nothing_is_promised() -> None:
     assert not can_move()
-    assert not can_look()
+    assert not can_wait()
     assert send_at_once(0, [b"x"]) == NOT_HERE
     assert receive_at_once(0, 10) is None
-    assert look_at_once(0) == []
+    assert not wait_for_owners(0, 0, {}, [])
 
 
 def test_buffers_of_every_kind_arrive_in_order(way: str, pair: Pair) -> None:
@@ -177,25 +176,29 @@ def test_no_less_than_nothing_can_be_read(pair: Pair) -> None:
         receive_at_once(pair[0].fileno(), -1)
 
 
-@looks
-def test_a_look_tells_what_is_ready(pair: Pair) -> None:
+@waits
+def test_a_wait_tells_what_is_ready(pair: Pair) -> None:
     ours, theirs = pair
+
+    def ready(epoll: select.epoll) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        assert not wait_for_owners(epoll.fileno(), 0, {ours.fileno(): ("ours", READ | WRITE)}, found)
+        return found
+
     with select.epoll() as epoll:
         epoll.register(ours, select.EPOLLIN | select.EPOLLOUT)
-        assert look_at_once(epoll.fileno()) == [(ours.fileno(), WRITE)]
+        assert ready(epoll) == [("ours", WRITE)]
         theirs.send(b"x")
-        assert look_at_once(epoll.fileno()) == [(ours.fileno(), READ | WRITE)]
+        assert ready(epoll) == [("ours", READ | WRITE)]
         epoll.modify(ours, select.EPOLLIN)
-        assert look_at_once(epoll.fileno()) == [(ours.fileno(), READ)]
+        assert ready(epoll) == [("ours", READ)]
         ours.recv(10)
-        assert look_at_once(epoll.fileno()) == []
+        assert ready(epoll) == []
         theirs.close()
-        assert look_at_once(epoll.fileno())[0][1] & READ
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        look_at_once(-1)
+        assert ready(epoll)[0][1] & READ
 
 
-@looks
+@waits
 @pytest.mark.parametrize("seconds", [0, 0.001, 60])
 def test_a_wait_finds_the_owners(seconds: float, pair: Pair) -> None:
     ours, theirs = pair
@@ -214,7 +217,7 @@ def test_a_wait_finds_the_owners(seconds: float, pair: Pair) -> None:
         wait_for_owners(-1, seconds, {}, ready)
 
 
-@looks
+@waits
 def test_a_wait_is_no_shorter_than_asked_for() -> None:
     ready: list[tuple[str, int]] = []
     with select.epoll() as epoll:
@@ -304,7 +307,7 @@ def test_a_wait_ends_when_another_thread_wants_that(way: str) -> None:
     selector.close()
 
 
-@looks
+@waits
 def test_a_file_that_nobody_watches_any_more_is_passed_over(pair: Pair) -> None:
     selector = SocketSelector()
     stranger, other = socket.socketpair()

@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from penstock.network.selector import SocketSelector
-from penstock.network.wakeup import Wakeup
+from penstock.network.selector import SocketSelector, Wakeup
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from penstock.network import _pool_cy
-from penstock.network.wakeup import Wakeup
+from penstock.network.selector import Wakeup
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.batch import ANONYMOUS, Batch
 from penstock.producer.batch.buffer_pool import BufferPool

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.network.backend import NetworkBackend
+from penstock.network.selector import Wakeup
 from penstock.network.transport import NOTHING, READ, WRITE, Address
-from penstock.network.wakeup import Wakeup
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
 from simulation.late import LateRequest, LateRequests

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only sockets of the package.
 
-From the bottom: `transport` (bytes), `wakeup` and `selector` (waiting), `resolver` and `bootstrap` (names), `states`
+From the bottom: `transport` (bytes), `selector` (waiting), `resolver` and `bootstrap` (names), `states`
 (bookkeeping), `handshake` and `_connection_cy` (one connection, and the requests on it), `_pool_cy` (all of them),
 `metadata_fetch`, `_client_cy` (what the layers above use). What this layer needs from above is the Protocol in
 `updater`.

@@ -52,8 +52,8 @@ cdef extern from *:
     #endif
     #ifdef __linux__
     #include <sys/epoll.h>
-    static int penstock_can_look(void) { return PENSTOCK_HAS_LOCK; }
-    static int penstock_look(int fd, int *fds, unsigned int *masks, int milliseconds) {
+    static int penstock_can_wait(void) { return PENSTOCK_HAS_LOCK; }
+    static int penstock_wait(int fd, int *fds, unsigned int *masks, int milliseconds) {
         struct epoll_event events[PENSTOCK_MOST_EVENTS];
         int at, count;
         do {
@@ -66,8 +66,8 @@ cdef extern from *:
         return count;
     }
     #else
-    static int penstock_can_look(void) { return 0; }
-    static int penstock_look(int fd, int *fds, unsigned int *masks, int milliseconds) { errno = ENOSYS; return -1; }
+    static int penstock_can_wait(void) { return 0; }
+    static int penstock_wait(int fd, int *fds, unsigned int *masks, int milliseconds) { errno = ENOSYS; return -1; }
     #endif
     #ifndef EWOULDBLOCK
     #define EWOULDBLOCK EAGAIN
@@ -75,10 +75,10 @@ cdef extern from *:
     static int penstock_is_not_now(int code) { return code == EAGAIN || code == EWOULDBLOCK; }
     """
     int system_can_send "penstock_can_send" () noexcept
-    int system_can_look "penstock_can_look" () noexcept
+    int system_can_wait "penstock_can_wait" () noexcept
     int is_not_now "penstock_is_not_now" (int code) noexcept
     Py_ssize_t system_send "penstock_send" (int fd, Py_buffer* views, int count) noexcept
     Py_ssize_t system_receive "penstock_receive" (int fd, size_t size) noexcept
     const char* received_bytes "penstock_received"
-    int system_look "penstock_look" (int fd, int* fds, unsigned int* masks, int milliseconds) noexcept nogil
+    int system_wait "penstock_wait" (int fd, int* fds, unsigned int* masks, int milliseconds) noexcept nogil
     int INTERRUPTED "EINTR"

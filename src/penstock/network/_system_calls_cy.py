@@ -6,7 +6,7 @@ Python gives the lock up around every system call. While another thread computes
 waits for something, or 5 ms: several times for each request, and each time two threads are woken. A call that moves
 some kilobytes to or from the kernel takes less than that; so the I/O thread keeps the lock, until it has to wait.
 
-Where this module is not compiled, or the system lacks the call, `can_move` and `can_look` say so, and Python's own
+Where this module is not compiled, or the system lacks the call, `can_move` and `can_wait` say so, and Python's own
 calls do the same.
 """
 
@@ -31,11 +31,11 @@ if cython.compiled:
         INTERRUPTED,
         is_not_now,
         received_bytes,
-        system_can_look,
         system_can_send,
-        system_look,
+        system_can_wait,
         system_receive,
         system_send,
+        system_wait,
     )
 
 # As in the C code. A request has about two buffers for each partition.
@@ -62,10 +62,10 @@ def can_move() -> bool:
     return False
 
 
-def can_look() -> bool:
-    """Whether `look_at_once` does anything."""
+def can_wait() -> bool:
+    """Whether `wait_for_owners` does anything."""
     if cython.compiled:
-        return bool(system_can_look())
+        return bool(system_can_wait())
     return False
 
 
@@ -126,25 +126,6 @@ def receive_at_once(fd: cython.int, max_bytes: cython.Py_ssize_t) -> bytes | Non
     raise OSError(code, os.strerror(code))
 
 
-def look_at_once(epoll_fd: cython.int) -> list[tuple[int, int]]:
-    """What an epoll has to tell now, without waiting: file numbers, each with what it is ready for (1 READ, 2 WRITE).
-
-    As in Python's `selectors`, an error or a hang-up counts as both.
-
-    Raises:
-        OSError: there is no such epoll.
-    """
-    if not cython.compiled:
-        return []
-    fds = cython.declare(cython.int[64])
-    masks = cython.declare(cython.uint[64])
-    count: cython.int = system_look(epoll_fd, fds, masks, 0)
-    if count < 0:
-        code: cython.int = errno
-        raise OSError(code, os.strerror(code))
-    return [(fds[at], _ready_for(masks[at])) for at in range(count)]
-
-
 def wait_for_owners(
     epoll_fd: cython.int,
     seconds: cython.double,
@@ -181,10 +162,10 @@ def wait_for_owners(
         if milliseconds < seconds * 1000:
             milliseconds += 1  # rather a little late than to ask again and again
         with cython.nogil:
-            count = system_look(epoll_fd, fds, masks, milliseconds)
+            count = system_wait(epoll_fd, fds, masks, milliseconds)
             code = errno
     else:
-        count = system_look(epoll_fd, fds, masks, 0)
+        count = system_wait(epoll_fd, fds, masks, 0)
         code = errno
     if count < 0:
         if code != INTERRUPTED:
