@@ -63,12 +63,13 @@ STILL_A_PREFIX: dict[str, set[str]] = {
 
 # uses of names that begin with an underscore and belong to another module of the package
 PRIVATE_USES = 46
-# What named tuples, C structures and the standard library call by such names, which anybody may use.
+# What named tuples, enums, C structures and the standard library call by such names, which anybody may use.
 NOT_PRIVATE = {
     "_asdict",
     "_fields",
     "_fields_",
     "_replace",
+    "_value_",
     "_exit",
     "_ActionsContainer",
     "_SubParsersAction",

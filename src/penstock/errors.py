@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, as one tree of exceptions and one table of broker codes.
+"""What can go wrong, as one tree of exceptions; what each code of a broker means is in `error_codes`.
 
 The type tells the caller what to do:
 
@@ -25,7 +25,7 @@ The type tells the caller what to do:
     |  |- TransactionAbortedError
     |  |- TransactionCommittedError
     |  `- TransactionUnknownError
-    |- SinkError                    an exactly-once sink cannot go on; one class for each thing that a user must tell apart
+    |- SinkError                    an exactly-once sink cannot go on; one class for each case that users tell apart
     |  |- SinkSupersededError
     |  |- SinkLogLostError
     |  |- SinkLogUnfitError
@@ -47,8 +47,10 @@ Three flags on each: `retriable` (the same call may succeed later), `fatal` (thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
+
+from penstock.error_codes import ErrorCode
 
 
 class KafkaError(Exception):
@@ -171,7 +173,7 @@ class IllegalStateError(KafkaError, RuntimeError):
 
 
 class ReentrantCallError(IllegalStateError):
-    """A finalizer or a signal handler made the call in the middle of another one on the same thread, and would wait for it.
+    """A finalizer or a signal handler made the call inside another one on the same thread, and would wait for it.
 
     Records that `send` gets in such a place are accepted; calls that wait are refused with this error.
     """
@@ -244,7 +246,7 @@ class DecidedDataLostError(SinkError):
 
 
 class RestoredCheckpointError(SinkError):
-    """A batch is older than the last one that was decided for its query, or has other rows: the checkpoint was set back."""
+    """A batch is older than the last one decided for its query, or has other rows: the checkpoint was set back."""
 
 
 class RunIdReusedError(SinkError):
@@ -283,8 +285,8 @@ class BrokerError(KafkaError):
             other because of it.
     """
 
-    code: int = -1
-    name: str = "UNKNOWN_SERVER_ERROR"
+    code: int = ErrorCode.UNKNOWN_SERVER_ERROR
+    name: str = ErrorCode.UNKNOWN_SERVER_ERROR.name
     names_record: bool = False
 
     def __init__(self, message: str | None = None, *, code: int | None = None) -> None:
@@ -318,114 +320,114 @@ class StaleMetadataError(RetriableBrokerError, InvalidMetadataError):
 class UnknownTopicOrPartitionError(StaleMetadataError):
     """The topic or partition does not exist on that broker."""
 
-    code = 3
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class LeaderNotAvailableError(StaleMetadataError):
     """The partition has no leader now."""
 
-    code = 5
+    code = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 class NotLeaderOrFollowerError(StaleMetadataError):
     """The broker asked is not the leader of the partition."""
 
-    code = 6
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class RequestTimedOutError(RetriableBrokerError, KafkaTimeoutError):
     """No answer came in time, or the broker could not replicate in time."""
 
-    code = 7
+    code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class MessageTooLargeError(BrokerError, RecordTooLargeError):
     """The batch is larger than the broker or topic accepts."""
 
-    code = 10
+    code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class NetworkError(StaleMetadataError):
     """The connection broke before the answer came."""
 
-    code = 13
+    code = ErrorCode.NETWORK_EXCEPTION
 
 
 class InvalidTopicError(BrokerError):
     """The topic's name is not allowed."""
 
-    code = 17
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class NotEnoughReplicasError(RetriableBrokerError):
     """Fewer in-sync replicas than the topic demands."""
 
-    code = 19
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 class TopicAuthorizationError(BrokerError):
     """This client may not write to the topic."""
 
-    code = 29
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class ClusterAuthorizationError(BrokerError):
     """This client may not do that on the cluster."""
 
-    code = 31
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     fatal = True
 
 
 class UnsupportedVersionError(BrokerError):
     """Client and broker have no common version of a request, or the broker lacks a feature."""
 
-    code = 35
+    code = ErrorCode.UNSUPPORTED_VERSION
     fatal = True
 
 
 class OutOfOrderSequenceError(BrokerError):
     """The broker saw a gap in the sequence numbers of a partition."""
 
-    code = 45
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class InvalidProducerEpochError(BrokerError):
     """The producer's epoch is older than the broker's."""
 
-    code = 47
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
     requires_abort = True
 
 
 class TransactionalIdAuthorizationError(BrokerError):
     """This client may not use the transactional id."""
 
-    code = 53
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     fatal = True
 
 
 class UnknownProducerIdError(OutOfOrderSequenceError):
     """The broker has no state for this producer id."""
 
-    code = 59
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 class InvalidRecordError(BrokerError):
     """The broker refused the record itself."""
 
-    code = 87
+    code = ErrorCode.INVALID_RECORD
 
 
 class ProducerFencedError(BrokerError):
     """A newer producer with the same transactional id has taken over."""
 
-    code = 90
+    code = ErrorCode.PRODUCER_FENCED
     fatal = True
 
 
 class TransactionAbortableError(BrokerError):
     """The transaction must be aborted; the producer can go on afterwards."""
 
-    code = 120
+    code = ErrorCode.TRANSACTION_ABORTABLE
     requires_abort = True
 
 
@@ -438,149 +440,26 @@ class ErrorRow(NamedTuple):
     description: str
 
 
-_FAIL, _RETRY, _STALE = BrokerError, RetriableBrokerError, StaleMetadataError
+def _below(cls: type[BrokerError]) -> Iterator[type[BrokerError]]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from _below(child)
 
-# One row per code. Codes that only consumers, share groups or administration can meet keep the plain class.
-_ROWS = (
-    ErrorRow(-1, "UNKNOWN_SERVER_ERROR", _FAIL, "The broker met an unexpected error"),
-    ErrorRow(1, "OFFSET_OUT_OF_RANGE", _FAIL, "The offset is outside the range kept by the broker"),
-    ErrorRow(2, "CORRUPT_MESSAGE", _RETRY, "The batch arrived damaged: wrong checksum or size"),
-    ErrorRow(3, "UNKNOWN_TOPIC_OR_PARTITION", UnknownTopicOrPartitionError, "The broker does not host this topic or partition"),
-    ErrorRow(4, "INVALID_FETCH_SIZE", _FAIL, "The fetch size is invalid"),
-    ErrorRow(5, "LEADER_NOT_AVAILABLE", LeaderNotAvailableError, "The partition has no leader at the moment"),
-    ErrorRow(6, "NOT_LEADER_OR_FOLLOWER", NotLeaderOrFollowerError, "The broker is not the leader of the partition"),
-    ErrorRow(7, "REQUEST_TIMED_OUT", RequestTimedOutError, "The request timed out"),
-    ErrorRow(8, "BROKER_NOT_AVAILABLE", _FAIL, "The broker is not available"),
-    ErrorRow(9, "REPLICA_NOT_AVAILABLE", _STALE, "The replica is not available for the partition"),
-    ErrorRow(
-        10,
-        "MESSAGE_TOO_LARGE",
-        MessageTooLargeError,
-        "The batch is larger than the broker or topic accepts: send smaller records, or raise the topic's "
-        "max.message.bytes",
-    ),
-    ErrorRow(11, "STALE_CONTROLLER_EPOCH", _FAIL, "The controller moved"),
-    ErrorRow(12, "OFFSET_METADATA_TOO_LARGE", _FAIL, "The metadata of the offset is too large"),
-    ErrorRow(13, "NETWORK_EXCEPTION", NetworkError, "The connection broke before the answer came"),
-    ErrorRow(14, "COORDINATOR_LOAD_IN_PROGRESS", _RETRY, "The coordinator is loading its state"),
-    ErrorRow(15, "COORDINATOR_NOT_AVAILABLE", _RETRY, "The coordinator is not available"),
-    ErrorRow(16, "NOT_COORDINATOR", _RETRY, "The broker is not the coordinator"),
-    ErrorRow(17, "INVALID_TOPIC_EXCEPTION", InvalidTopicError, "The topic's name is not allowed"),
-    ErrorRow(18, "RECORD_LIST_TOO_LARGE", _FAIL, "The batch is larger than a log segment"),
-    ErrorRow(19, "NOT_ENOUGH_REPLICAS", NotEnoughReplicasError, "Fewer in-sync replicas than min.insync.replicas"),
-    ErrorRow(20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", NotEnoughReplicasError, "Written to fewer in-sync replicas than required"),
-    ErrorRow(21, "INVALID_REQUIRED_ACKS", _FAIL, "The broker does not accept this value of acks"),
-    ErrorRow(22, "ILLEGAL_GENERATION", _FAIL, "The group's generation is not the current one"),
-    ErrorRow(23, "INCONSISTENT_GROUP_PROTOCOL", _FAIL, "The group member's protocols do not fit the group"),
-    ErrorRow(24, "INVALID_GROUP_ID", _FAIL, "The group id is invalid"),
-    ErrorRow(25, "UNKNOWN_MEMBER_ID", _FAIL, "The coordinator does not know this member"),
-    ErrorRow(26, "INVALID_SESSION_TIMEOUT", _FAIL, "The session time-out is outside the broker's range"),
-    ErrorRow(27, "REBALANCE_IN_PROGRESS", _FAIL, "The group is rebalancing"),
-    ErrorRow(28, "INVALID_COMMIT_OFFSET_SIZE", _FAIL, "The committing offset data is too large"),
-    ErrorRow(29, "TOPIC_AUTHORIZATION_FAILED", TopicAuthorizationError, "Not authorized to use the topic"),
-    ErrorRow(30, "GROUP_AUTHORIZATION_FAILED", _FAIL, "Not authorized to use the group"),
-    ErrorRow(31, "CLUSTER_AUTHORIZATION_FAILED", ClusterAuthorizationError, "Not authorized to do this on the cluster"),
-    ErrorRow(32, "INVALID_TIMESTAMP", _FAIL, "The record's timestamp is out of the range the topic accepts"),
-    ErrorRow(33, "UNSUPPORTED_SASL_MECHANISM", _FAIL, "The broker does not offer this SASL mechanism"),
-    ErrorRow(34, "ILLEGAL_SASL_STATE", _FAIL, "The request does not fit the state of the SASL exchange"),
-    ErrorRow(35, "UNSUPPORTED_VERSION", UnsupportedVersionError, "The broker does not support this version of the request"),
-    ErrorRow(36, "TOPIC_ALREADY_EXISTS", _FAIL, "The topic exists already"),
-    ErrorRow(37, "INVALID_PARTITIONS", _FAIL, "The number of partitions is invalid"),
-    ErrorRow(38, "INVALID_REPLICATION_FACTOR", _FAIL, "The replication factor is invalid or larger than the cluster"),
-    ErrorRow(39, "INVALID_REPLICA_ASSIGNMENT", _FAIL, "The replica assignment is invalid"),
-    ErrorRow(40, "INVALID_CONFIG", _FAIL, "The configuration is invalid"),
-    ErrorRow(41, "NOT_CONTROLLER", _RETRY, "The broker is not the controller"),
-    ErrorRow(42, "INVALID_REQUEST", _FAIL, "The broker could not make sense of the request"),
-    ErrorRow(43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", _FAIL, "The topic's message format does not support this"),
-    ErrorRow(44, "POLICY_VIOLATION", _FAIL, "A policy of the cluster forbids this"),
-    ErrorRow(45, "OUT_OF_ORDER_SEQUENCE_NUMBER", OutOfOrderSequenceError, "The broker saw a gap in the sequence numbers"),
-    ErrorRow(46, "DUPLICATE_SEQUENCE_NUMBER", _FAIL, "The broker has this batch already"),
-    ErrorRow(47, "INVALID_PRODUCER_EPOCH", InvalidProducerEpochError, "The producer's epoch is older than the broker's"),
-    ErrorRow(48, "INVALID_TXN_STATE", _FAIL, "The transaction is not in a state that allows this"),
-    ErrorRow(49, "INVALID_PRODUCER_ID_MAPPING", _FAIL, "The producer id does not belong to the transactional id"),
-    ErrorRow(50, "INVALID_TRANSACTION_TIMEOUT", _FAIL, "The transaction time-out exceeds the broker's maximum"),
-    ErrorRow(51, "CONCURRENT_TRANSACTIONS", _RETRY, "An earlier transaction of this id is still being completed"),
-    ErrorRow(52, "TRANSACTION_COORDINATOR_FENCED", _FAIL, "The coordinator that sent the marker has been replaced"),
-    ErrorRow(53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", TransactionalIdAuthorizationError, "Not authorized to use the transactional id"),
-    ErrorRow(54, "SECURITY_DISABLED", _FAIL, "Security features are disabled on the broker"),
-    ErrorRow(55, "OPERATION_NOT_ATTEMPTED", _FAIL, "Not attempted because another part of the request failed"),
-    ErrorRow(56, "KAFKA_STORAGE_ERROR", _STALE, "The broker's disk failed for this partition"),
-    ErrorRow(57, "LOG_DIR_NOT_FOUND", _FAIL, "The broker has no such log directory"),
-    ErrorRow(58, "SASL_AUTHENTICATION_FAILED", _FAIL, "SASL authentication failed"),
-    ErrorRow(59, "UNKNOWN_PRODUCER_ID", UnknownProducerIdError, "The broker has no state for this producer id"),
-    ErrorRow(60, "REASSIGNMENT_IN_PROGRESS", _FAIL, "A partition reassignment is in progress"),
-    ErrorRow(61, "DELEGATION_TOKEN_AUTH_DISABLED", _FAIL, "Delegation tokens are not enabled"),
-    ErrorRow(62, "DELEGATION_TOKEN_NOT_FOUND", _FAIL, "The delegation token was not found"),
-    ErrorRow(63, "DELEGATION_TOKEN_OWNER_MISMATCH", _FAIL, "The delegation token belongs to another principal"),
-    ErrorRow(64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", _FAIL, "Delegation tokens cannot be requested on this channel"),
-    ErrorRow(65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED", _FAIL, "Not authorized to use delegation tokens"),
-    ErrorRow(66, "DELEGATION_TOKEN_EXPIRED", _FAIL, "The delegation token has expired"),
-    ErrorRow(67, "INVALID_PRINCIPAL_TYPE", _FAIL, "The principal type is not supported"),
-    ErrorRow(68, "NON_EMPTY_GROUP", _FAIL, "The group is not empty"),
-    ErrorRow(69, "GROUP_ID_NOT_FOUND", _FAIL, "The group does not exist"),
-    ErrorRow(70, "FETCH_SESSION_ID_NOT_FOUND", _RETRY, "The fetch session was not found"),
-    ErrorRow(71, "INVALID_FETCH_SESSION_EPOCH", _RETRY, "The fetch session's epoch is invalid"),
-    ErrorRow(72, "LISTENER_NOT_FOUND", _STALE, "The leader has no listener that matches this connection"),
-    ErrorRow(73, "TOPIC_DELETION_DISABLED", _FAIL, "Topic deletion is disabled"),
-    ErrorRow(74, "FENCED_LEADER_EPOCH", _STALE, "The leader epoch in the request is older than the broker's"),
-    ErrorRow(75, "UNKNOWN_LEADER_EPOCH", _RETRY, "The leader epoch in the request is newer than the broker's"),
-    ErrorRow(76, "UNSUPPORTED_COMPRESSION_TYPE", _FAIL, "The broker does not support this codec"),
-    ErrorRow(77, "STALE_BROKER_EPOCH", _FAIL, "The broker's epoch has changed"),
-    ErrorRow(78, "OFFSET_NOT_AVAILABLE", _RETRY, "The high watermark has not caught up after an election"),
-    ErrorRow(79, "MEMBER_ID_REQUIRED", _FAIL, "The group member needs an id before it joins"),
-    ErrorRow(80, "PREFERRED_LEADER_NOT_AVAILABLE", _STALE, "The preferred leader is not available"),
-    ErrorRow(81, "GROUP_MAX_SIZE_REACHED", _FAIL, "The group is full"),
-    ErrorRow(82, "FENCED_INSTANCE_ID", _FAIL, "Another member uses the same instance id"),
-    ErrorRow(83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", _STALE, "No eligible leader is available"),
-    ErrorRow(84, "ELECTION_NOT_NEEDED", _STALE, "No election is needed"),
-    ErrorRow(85, "NO_REASSIGNMENT_IN_PROGRESS", _FAIL, "No reassignment is in progress"),
-    ErrorRow(86, "GROUP_SUBSCRIBED_TO_TOPIC", _FAIL, "The group is subscribed to the topic"),
-    ErrorRow(87, "INVALID_RECORD", InvalidRecordError, "The broker refused the record"),
-    ErrorRow(88, "UNSTABLE_OFFSET_COMMIT", _RETRY, "Pending offset commits make the answer unstable"),
-    ErrorRow(89, "THROTTLING_QUOTA_EXCEEDED", _RETRY, "A quota of the cluster is used up"),
-    ErrorRow(90, "PRODUCER_FENCED", ProducerFencedError, "A newer producer with the same transactional id has taken over"),
-    ErrorRow(91, "RESOURCE_NOT_FOUND", _FAIL, "The resource was not found"),
-    ErrorRow(92, "DUPLICATE_RESOURCE", _FAIL, "The resource exists already"),
-    ErrorRow(93, "UNACCEPTABLE_CREDENTIAL", _FAIL, "The credential does not meet the broker's demands"),
-    ErrorRow(94, "INCONSISTENT_VOTER_SET", _FAIL, "The voter sets of sender and receiver differ"),
-    ErrorRow(95, "INVALID_UPDATE_VERSION", _FAIL, "The update's version is invalid"),
-    ErrorRow(96, "FEATURE_UPDATE_FAILED", _FAIL, "Features could not be updated"),
-    ErrorRow(97, "PRINCIPAL_DESERIALIZATION_FAILURE", _FAIL, "The forwarded principal could not be read"),
-    ErrorRow(98, "SNAPSHOT_NOT_FOUND", _FAIL, "The snapshot was not found"),
-    ErrorRow(99, "POSITION_OUT_OF_RANGE", _FAIL, "The position is outside the snapshot"),
-    ErrorRow(100, "UNKNOWN_TOPIC_ID", _STALE, "The broker does not host this topic id"),
-    ErrorRow(101, "DUPLICATE_BROKER_REGISTRATION", _FAIL, "The broker id is in use"),
-    ErrorRow(102, "BROKER_ID_NOT_REGISTERED", _FAIL, "The broker id is not registered"),
-    ErrorRow(103, "INCONSISTENT_TOPIC_ID", _STALE, "The topic id in the request does not match the log's"),
-    ErrorRow(104, "INCONSISTENT_CLUSTER_ID", _FAIL, "The cluster id does not match"),
-    ErrorRow(105, "TRANSACTIONAL_ID_NOT_FOUND", _FAIL, "The transactional id was not found"),
-    ErrorRow(106, "FETCH_SESSION_TOPIC_ID_ERROR", _RETRY, "The fetch session met inconsistent topic ids"),
-    ErrorRow(107, "INELIGIBLE_REPLICA", _FAIL, "The replica may not join the in-sync set"),
-    ErrorRow(108, "NEW_LEADER_ELECTED", _FAIL, "The leader changed the in-sync set after an election"),
-    ErrorRow(109, "OFFSET_MOVED_TO_TIERED_STORAGE", _FAIL, "The offset is in tiered storage"),
-    ErrorRow(110, "FENCED_MEMBER_EPOCH", _FAIL, "The member was fenced by the coordinator"),
-    ErrorRow(111, "UNRELEASED_INSTANCE_ID", _FAIL, "The instance id is still used by another member"),
-    ErrorRow(112, "UNSUPPORTED_ASSIGNOR", _FAIL, "The assignor is not supported"),
-    ErrorRow(113, "STALE_MEMBER_EPOCH", _FAIL, "The member's epoch is old"),
-    ErrorRow(114, "MISMATCHED_ENDPOINT_TYPE", _FAIL, "The request was sent to an endpoint of another type"),
-    ErrorRow(115, "UNSUPPORTED_ENDPOINT_TYPE", _FAIL, "The endpoint type is not supported"),
-    ErrorRow(116, "UNKNOWN_CONTROLLER_ID", _FAIL, "The controller id is not known"),
-    ErrorRow(117, "UNKNOWN_SUBSCRIPTION_ID", _FAIL, "The telemetry subscription has changed"),
-    ErrorRow(118, "TELEMETRY_TOO_LARGE", _FAIL, "The telemetry is larger than the broker accepts"),
-    ErrorRow(119, "INVALID_REGISTRATION", _FAIL, "The controller refused the broker's registration"),
-    ErrorRow(120, "TRANSACTION_ABORTABLE", TransactionAbortableError, "The transaction must be aborted"),
-    ErrorRow(121, "INVALID_RECORD_STATE", _FAIL, "The record's state does not allow this"),
-    ErrorRow(122, "SHARE_SESSION_NOT_FOUND", _RETRY, "The share session was not found"),
-    ErrorRow(123, "INVALID_SHARE_SESSION_EPOCH", _RETRY, "The share session's epoch is invalid"),
-    ErrorRow(124, "FENCED_STATE_EPOCH", _FAIL, "The share coordinator refused an old state epoch"),
-    ErrorRow(125, "INVALID_VOTER_KEY", _FAIL, "The voter key does not match"),
-    ErrorRow(126, "DUPLICATE_VOTER", _FAIL, "The voter is in the set already"),
-    ErrorRow(127, "VOTER_NOT_FOUND", _FAIL, "The voter is not in the set"),
-    ErrorRow(128, "INVALID_REGULAR_EXPRESSION", _FAIL, "The regular expression is not valid"),
-    ErrorRow(129, "REBOOTSTRAP_REQUIRED", _FAIL, "The client must start again from its bootstrap servers"),
-)  # fmt: skip
 
-BROKER_ERRORS: dict[int, ErrorRow] = {row.code: row for row in _ROWS}
+_OWN_CLASSES = {cls.code: cls for cls in _below(BrokerError) if "code" in vars(cls)}
+
+
+def _class_of(code: ErrorCode) -> type[BrokerError]:
+    if code in _OWN_CLASSES:
+        return _OWN_CLASSES[code]
+    if code.stale_metadata:
+        return StaleMetadataError
+    return RetriableBrokerError if code.retriable else BrokerError
+
+
+BROKER_ERRORS: dict[int, ErrorRow] = {
+    int(code): ErrorRow(int(code), code.name, _class_of(code), code.description) for code in ErrorCode if code
+}
 
 
 def error_row(code: int) -> ErrorRow:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.error_codes import ErrorCode as Code
+
 if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
-    from penstock.testing.codes import Code, Refused
     from penstock.testing.faults import Fault
     from penstock.testing.mock.producer import MockProducer
+    from penstock.testing.refused import Refused
     from penstock.testing.server import FakeKafka
     from penstock.testing.session import Session
     from penstock.testing.settings import ClusterSettings
@@ -31,12 +33,11 @@ __all__ = [
 
 _HOMES: Final = {
     "ClusterSettings": "settings",
-    "Code": "codes",
     "FakeCluster": "cluster",
     "FakeKafka": "server",
     "Fault": "faults",
     "MockProducer": "mock.producer",
-    "Refused": "codes",
+    "Refused": "refused",
     "Session": "session",
 }
 

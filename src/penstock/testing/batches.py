@@ -14,12 +14,13 @@ from typing import Final
 
 from crc32c import crc32c
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import ProtocolError
 from penstock.records import format as layout
 from penstock.records.compression import CODECS
 from penstock.records.format import BATCH_HEADER, BatchHeader, Buffer
 from penstock.records.reader import Record, RecordBatch, read_batches
-from penstock.testing.codes import Code, Refused
+from penstock.testing.refused import Refused
 from penstock.testing.settings import TopicSettings
 
 _SHORTEST_SET: Final = 14  # the smallest length that any message format allows
@@ -48,21 +49,21 @@ def check_batch(
     if len(data) > settings.max_message_bytes:
         limit = settings.max_message_bytes
         raise Refused(
-            Code.MESSAGE_TOO_LARGE, f"The batch has {len(data)} bytes, the topic takes at most {limit}"
+            ErrorCode.MESSAGE_TOO_LARGE, f"The batch has {len(data)} bytes, the topic takes at most {limit}"
         )
     if header.crc != crc32c(memoryview(data)[layout.CHECKED_FROM :]):
-        raise Refused(Code.CORRUPT_MESSAGE, f"The checksum does not match (stored crc = {header.crc})")
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"The checksum does not match (stored crc = {header.crc})")
     _check_header(header)
     try:
         (batch,) = read_batches(data)
         batch.raw_records()
     except ProtocolError as error:
         # A section that its codec cannot read ends Kafka's handler, not just the request's partition.
-        raise Refused(Code.UNKNOWN_SERVER_ERROR, str(error)) from error
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     try:
         records = batch.records()
     except ProtocolError as error:
-        raise Refused(Code.INVALID_RECORD, str(error)) from error
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
     _check_records(batch, records, settings, now_ms)
     return batch
 
@@ -70,7 +71,7 @@ def check_batch(
 def _only_header(data: Buffer | None, produce_version: int) -> BatchHeader:
     """The header of the only batch; what a broker says when there is none, or another one behind it."""
     none = Refused(
-        Code.INVALID_RECORD,
+        ErrorCode.INVALID_RECORD,
         f"Produce requests with version {produce_version} must have at least one record batch per partition",
         reached_log=False,
     )
@@ -79,22 +80,22 @@ def _only_header(data: Buffer | None, produce_version: int) -> BatchHeader:
     (length,) = _INT32.unpack_from(data, layout.BATCH_LENGTH_AT)
     if length < _SHORTEST_SET:
         text = f"The batch length {length} is less than {_SHORTEST_SET}"
-        raise Refused(Code.CORRUPT_MESSAGE, text, reached_log=False)
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, text, reached_log=False)
     size = layout.LENGTH_PREFIX_SIZE + length
     if size > len(data):
         raise none  # a batch that is cut off does not count
     magic = data[layout.MAGIC_AT]
     if magic != layout.MAGIC:
         raise Refused(
-            Code.INVALID_RECORD,
+            ErrorCode.INVALID_RECORD,
             f"Produce requests with version {produce_version} take magic {layout.MAGIC} alone, not {magic}",
             reached_log=False,
         )
     if size < layout.HEADER_SIZE:
-        raise Refused(Code.CORRUPT_MESSAGE, f"A batch of {size} bytes has no room for its header")
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"A batch of {size} bytes has no room for its header")
     if size != len(data):
         raise Refused(
-            Code.INVALID_RECORD,
+            ErrorCode.INVALID_RECORD,
             f"Produce requests with version {produce_version} must have exactly one record batch per partition",
             reached_log=False,
         )
@@ -102,7 +103,7 @@ def _only_header(data: Buffer | None, produce_version: int) -> BatchHeader:
     codec_id = header.attributes & layout.CODEC_MASK
     if codec_id >= len(CODECS) or (codec_id == _ZSTD_ID and produce_version < _FIRST_VERSION_WITH_ZSTD):
         raise Refused(
-            Code.UNSUPPORTED_COMPRESSION_TYPE,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Codec {codec_id} is not allowed in Produce version {produce_version}",
             reached_log=False,
         )
@@ -128,7 +129,7 @@ def _check_header(header: BatchHeader) -> None:
     elif header.attributes & layout.TRANSACTIONAL_BIT and header.producer_id < 0:
         problem = "a transactional batch needs a producer id"
     if problem is not None:
-        raise Refused(Code.INVALID_RECORD, f"Invalid batch: {problem}")
+        raise Refused(ErrorCode.INVALID_RECORD, f"Invalid batch: {problem}")
 
 
 _KNOWN_ATTRIBUTES: Final = (
@@ -140,10 +141,10 @@ def _check_records(batch: RecordBatch, records: list[Record], settings: TopicSet
     if batch.is_log_append_time:
         # Kafka blames every record of the batch; the first one says enough.
         text = "Producer should not set timestamp type to LogAppendTime"
-        raise Refused(Code.INVALID_TIMESTAMP, text, [(0, text)])
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, text, [(0, text)])
     for index, record in enumerate(records):
         if record.offset != index:
-            raise Refused(Code.INVALID_RECORD, f"Record {index} has the offset delta {record.offset}")
+            raise Refused(ErrorCode.INVALID_RECORD, f"Record {index} has the offset delta {record.offset}")
     if settings.compacted:
         keyless = [
             (index, "Compacted topic cannot accept message without key")
@@ -151,11 +152,11 @@ def _check_records(batch: RecordBatch, records: list[Record], settings: TopicSet
             if record.key is None
         ]
         if keyless:
-            raise Refused(Code.INVALID_RECORD, "One or more records have been rejected", keyless)
+            raise Refused(ErrorCode.INVALID_RECORD, "One or more records have been rejected", keyless)
     if not settings.log_append_time:
         _check_timestamps(records, settings, now_ms)
     if max(record.timestamp for record in records) != batch.max_timestamp:
-        raise Refused(Code.INVALID_RECORD, f"The largest timestamp is not {batch.max_timestamp}")
+        raise Refused(ErrorCode.INVALID_RECORD, f"The largest timestamp is not {batch.max_timestamp}")
 
 
 def _check_timestamps(records: list[Record], settings: TopicSettings, now_ms: int) -> None:
@@ -167,7 +168,7 @@ def _check_timestamps(records: list[Record], settings: TopicSettings, now_ms: in
         if record.timestamp != layout.NO_TIMESTAMP and not earliest <= record.timestamp <= latest
     ]
     if wrong:
-        raise Refused(Code.INVALID_TIMESTAMP, "One or more records have been rejected", wrong)
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, "One or more records have been rejected", wrong)
 
 
 def looks_transactional(data: Buffer | None) -> bool:

@@ -13,13 +13,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from penstock.error_codes import ErrorCode
 from penstock.records.reader import Record
 from penstock.testing.apis.context import ApiRequest
-from penstock.testing.codes import Code, Refused
 from penstock.testing.coordinators import CoordinatorSlots
 from penstock.testing.faults import Faults
 from penstock.testing.groups import Groups
 from penstock.testing.partition_log import Isolation
+from penstock.testing.refused import Refused
 from penstock.testing.releases import release_named
 from penstock.testing.session import Session
 from penstock.testing.settings import ClusterSettings, TopicSettings
@@ -148,10 +149,10 @@ class FakeCluster:
             min(self.settings.default_replication, len(self.nodes)) if replication is None else replication
         )
         if count < 1:
-            raise Refused(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+            raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
         if not 1 <= copies <= len(self.live):
             raise Refused(
-                Code.INVALID_REPLICATION_FACTOR,
+                ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"Unable to replicate the partition {copies} time(s): {len(self.live)} broker(s) are there.",
             )
         ids = sorted(self.live)
@@ -170,7 +171,7 @@ class FakeCluster:
             Refused: as a broker would.
         """
         if any(not replicas or not set(replicas) <= self.live for replicas in assignment):
-            raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "Replicas must be brokers that are there")
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Replicas must be brokers that are there")
         check_names(configs or {}, with_dropped=self.release.has_old_topic_options)
         defaults = TopicSettings(timestamp_after_max_ms=self.release.timestamp_after_max_ms)
         return self.topics.create(name, assignment, defaults.with_configs(configs or {}), configs)

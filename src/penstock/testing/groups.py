@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.testing.codes import Code
+from penstock.error_codes import ErrorCode
 from penstock.types import TopicPartition
 
 
@@ -54,21 +54,25 @@ class Groups:
             for partition in offsets
         }
 
-    def check_member(self, group: str, member: Member) -> Code:
+    def check_member(self, group: str, member: Member) -> ErrorCode:
         """Whether a committer is who it says."""
         if member == Member():
-            return Code.NONE  # a simple group, or a producer that does not know its consumer's generation
+            return (
+                ErrorCode.NONE
+            )  # a simple group, or a producer that does not know its consumer's generation
         generation, member_ids = self._members.get(group, (-1, set()))
         if not member_ids and member.generation < 0:
-            return Code.NONE  # without a generation, whoever writes to a group without members is believed
+            return (
+                ErrorCode.NONE
+            )  # without a generation, whoever writes to a group without members is believed
         if member.member_id not in member_ids:
-            return Code.UNKNOWN_MEMBER_ID
-        return Code.NONE if member.generation == generation else Code.ILLEGAL_GENERATION
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member.generation == generation else ErrorCode.ILLEGAL_GENERATION
 
-    def check_producer(self, group: str, producer: tuple[int, int]) -> Code:
+    def check_producer(self, group: str, producer: tuple[int, int]) -> ErrorCode:
         """Whether a producer's epoch is not older than one the group has seen."""
         stale = producer[1] < self._epochs.get((group, producer[0]), -1)
-        return Code.INVALID_PRODUCER_EPOCH if stale else Code.NONE
+        return ErrorCode.INVALID_PRODUCER_EPOCH if stale else ErrorCode.NONE
 
     def add_pending(
         self, group: str, producer: tuple[int, int], offsets: dict[TopicPartition, CommittedOffset]

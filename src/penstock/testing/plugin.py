@@ -24,7 +24,7 @@ MARKER = "kafka"
 def fake_kafka(request: pytest.FixtureRequest) -> FakeKafka:
     """A fake cluster that is not started yet, made with what the test asks for."""
     # Here and not above: a test that asks for a real broker has no use for the fake one.
-    from penstock.testing.codes import Refused
+    from penstock.testing.refused import Refused
     from penstock.testing.server import FakeKafka
 
     options = fake_kafka_options(request)

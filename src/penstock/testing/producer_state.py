@@ -18,9 +18,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from penstock.error_codes import ErrorCode
 from penstock.records.format import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from penstock.records.reader import RecordBatch
-from penstock.testing.codes import Code, Refused
+from penstock.testing.refused import Refused
 
 BATCHES_KEPT: Final = 5
 _LARGEST_SEQUENCE: Final = 2**31 - 1
@@ -43,7 +44,7 @@ class SequenceRules(NamedTuple):
         tells_old_duplicates: see ClusterSettings.
     """
 
-    unknown_must_start_at_zero: Code | None = None
+    unknown_must_start_at_zero: ErrorCode | None = None
     tells_old_duplicates: bool = False
 
 
@@ -99,18 +100,18 @@ class ProducerStates:
             return
         if batch.producer_epoch < entry.epoch:
             raise Refused(
-                Code.INVALID_PRODUCER_EPOCH,
+                ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch {batch.producer_epoch} is smaller than the last seen epoch {entry.epoch}",
             )
         expected = 0 if batch.producer_epoch > entry.epoch else _after(entry.last_sequence)
         if batch.base_sequence != expected:
             old = rules.tells_old_duplicates and batch.last_sequence <= entry.last_sequence
             raise Refused(
-                Code.DUPLICATE_SEQUENCE_NUMBER if old else Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                ErrorCode.DUPLICATE_SEQUENCE_NUMBER if old else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Sequence {batch.base_sequence} where {expected} is next for producer id {batch.producer_id}",
             )
         if entry.transaction_start is not None and not batch.is_transactional:
-            raise Refused(Code.INVALID_TXN_STATE, "Expected a transactional write")
+            raise Refused(ErrorCode.INVALID_TXN_STATE, "Expected a transactional write")
 
     def note_data(self, batch: RecordBatch) -> None:
         """Remember a batch of the log, with its offset."""

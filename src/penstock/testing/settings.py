@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.testing.codes import Code, Refused
+from penstock.error_codes import ErrorCode
+from penstock.testing.refused import Refused
 
 NO_LIMIT: Final = 2**63 - 1
 
@@ -57,7 +58,7 @@ class TopicSettings:
         settings = self
         for name, value in configs.items():
             if value is None:
-                raise Refused(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+                raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
             if name == "cleanup.policy":
                 settings = replace(settings, compacted="compact" in _policies(value))
             elif name == "message.timestamp.type":
@@ -79,20 +80,22 @@ def _number(name: str, value: str) -> int:
     try:
         number = int(value)
     except ValueError:
-        raise Refused(Code.INVALID_CONFIG, f"Invalid value {value} for configuration {name}") from None
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}") from None
     if number < 0:
-        raise Refused(Code.INVALID_CONFIG, f"Invalid value {value} for configuration {name}")
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}")
     return number
 
 
 def _policies(value: str) -> list[str]:
     policies = value.split(",")
     if not set(policies) <= {"compact", "delete"}:
-        raise Refused(Code.INVALID_CONFIG, f"Invalid value {value} for configuration cleanup.policy")
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration cleanup.policy")
     return policies
 
 
 def _is_log_append_time(value: str) -> bool:
     if value not in ("CreateTime", "LogAppendTime"):
-        raise Refused(Code.INVALID_CONFIG, f"Invalid value {value} for configuration message.timestamp.type")
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration message.timestamp.type"
+        )
     return value == "LogAppendTime"

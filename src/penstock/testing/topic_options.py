@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.testing.codes import Code, Refused
+from penstock.error_codes import ErrorCode
+from penstock.testing.refused import Refused
 
 _LONGEST: Final = str(2**63 - 1)
 
@@ -78,7 +79,7 @@ def check_names(configs: Mapping[str, str | None], *, with_dropped: bool) -> Non
     """
     for name in configs:
         if name not in _DEFAULTS and not (with_dropped and name in _DROPPED):
-            raise Refused(Code.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
 
 
 def listed(configs: Mapping[str, str | None]) -> list[dict[str, Any]]:

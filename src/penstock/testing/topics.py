@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.protocol.schema import ZERO_UUID
-from penstock.testing.codes import Code, Refused
 from penstock.testing.partition_log import PartitionLog
+from penstock.testing.refused import Refused
 from penstock.testing.settings import TopicSettings
 from penstock.types import TopicPartition
 
@@ -84,7 +85,7 @@ def check_topic_name(name: str) -> None:
         Refused: INVALID_TOPIC_EXCEPTION.
     """
     if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
-        raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"The topic name {name!r} is not allowed")
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic name {name!r} is not allowed")
 
 
 class Topics:
@@ -112,7 +113,7 @@ class Topics:
         """
         check_topic_name(name)
         if name in self._by_name:
-            raise Refused(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         partitions = [
             Partition(TopicPartition(name, index), list(replicas), list(replicas), replicas[0])
             for index, replicas in enumerate(assignment)

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from penstock.testing.codes import Code
+from penstock.error_codes import ErrorCode
 from penstock.testing.settings import ClusterSettings
 from penstock.testing.transaction_state import LAST_EPOCH, NO_EPOCH, NO_ID, Transaction, TxnState
 from penstock.types import TopicPartition
@@ -29,7 +29,7 @@ _MARKER_RETRY_SECONDS: Final = 0.1  # when a partition has no leader, or no foll
 class ProducerIdentity(NamedTuple):
     """An answer: an error code, or NONE with producer id and epoch."""
 
-    code: Code
+    code: ErrorCode
     producer_id: int = NO_ID
     epoch: int = NO_EPOCH
 
@@ -83,17 +83,17 @@ class TransactionCoordinator:
             expected: producer id and epoch of a producer that goes on after an error, which keeps its id.
         """
         if not 0 < timeout_ms <= self.settings.transaction_max_timeout_ms:
-            return ProducerIdentity(Code.INVALID_TRANSACTION_TIMEOUT)
+            return ProducerIdentity(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         txn = self._by_id.get(transactional_id)
         if txn is None:
             txn = self._by_id[transactional_id] = Transaction(transactional_id, self._allocate_id())
         if txn.is_ending:
-            return ProducerIdentity(Code.CONCURRENT_TRANSACTIONS)
+            return ProducerIdentity(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is not None and not _may_go_on(txn, *expected):
-            return ProducerIdentity(Code.PRODUCER_FENCED)
+            return ProducerIdentity(ErrorCode.PRODUCER_FENCED)
         if txn.state is TxnState.ONGOING:
             self._fence(txn, now)
-            return ProducerIdentity(Code.CONCURRENT_TRANSACTIONS)
+            return ProducerIdentity(ErrorCode.CONCURRENT_TRANSACTIONS)
         return self._next_epoch(txn, timeout_ms, None if expected is None else expected[1])
 
     def _next_epoch(self, txn: Transaction, timeout_ms: int, expected: int | None) -> ProducerIdentity:
@@ -103,9 +103,9 @@ class TransactionCoordinator:
         elif expected is None or txn.epoch in (NO_EPOCH, expected):
             txn.initialise(timeout_ms, keep_last_epoch=keep)
         elif expected != txn.last_epoch:
-            return ProducerIdentity(Code.PRODUCER_FENCED)
+            return ProducerIdentity(ErrorCode.PRODUCER_FENCED)
         # else the call is repeated because its answer was lost: it is given again
-        return ProducerIdentity(Code.NONE, txn.producer_id, txn.epoch)
+        return ProducerIdentity(ErrorCode.NONE, txn.producer_id, txn.epoch)
 
     # ------------------------------------------------------------------------------------------ partitions
 
@@ -115,24 +115,24 @@ class TransactionCoordinator:
         producer: tuple[int, int],
         partitions: Collection[TopicPartition],
         now: float,
-    ) -> Code:
+    ) -> ErrorCode:
         """Make partitions part of the producer's transaction; the first ones begin it."""
         txn = self._by_id.get(transactional_id)
         code = _mismatch(txn, producer)
         if code or txn is None:
             return code
         txn.add(set(partitions), now, self._wall_ms())
-        return Code.NONE
+        return ErrorCode.NONE
 
     def verify_partition(
         self, transactional_id: str, producer: tuple[int, int], partition: TopicPartition
-    ) -> Code:
+    ) -> ErrorCode:
         """Whether a partition is in the transaction: TRANSACTION_ABORTABLE when it is not."""
         txn = self._by_id.get(transactional_id)
         code = _mismatch(txn, producer)
         if code or txn is None:
             return code
-        return Code.NONE if partition in txn.partitions else Code.TRANSACTION_ABORTABLE
+        return ErrorCode.NONE if partition in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
     # ------------------------------------------------------------------------------------------ EndTxn
 
@@ -142,12 +142,12 @@ class TransactionCoordinator:
         """End a transaction by the first protocol (EndTxn up to 4): the epoch stays."""
         txn = self._by_id.get(transactional_id)
         if txn is None or txn.producer_id != producer[0]:
-            return ProducerIdentity(Code.INVALID_PRODUCER_ID_MAPPING)
+            return ProducerIdentity(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if txn.epoch != producer[1]:
-            return ProducerIdentity(Code.PRODUCER_FENCED)
+            return ProducerIdentity(ErrorCode.PRODUCER_FENCED)
         if txn.state is TxnState.ONGOING:
             self._prepare(txn, commit=commit, now=now)
-            return ProducerIdentity(Code.NONE, *producer)
+            return ProducerIdentity(ErrorCode.NONE, *producer)
         return ProducerIdentity(_repeated(txn.state, commit=commit), *producer)
 
     def end_v2(
@@ -156,21 +156,21 @@ class TransactionCoordinator:
         """End a transaction by the second protocol (EndTxn 5): the answer has the producer's next id and epoch."""
         txn = self._by_id.get(transactional_id)
         if txn is None:
-            return ProducerIdentity(Code.INVALID_PRODUCER_ID_MAPPING)
+            return ProducerIdentity(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if txn.is_ending:
-            return ProducerIdentity(Code.CONCURRENT_TRANSACTIONS)
+            return ProducerIdentity(ErrorCode.CONCURRENT_TRANSACTIONS)
         producer_id, epoch = producer
         changed_id = txn.previous_producer_id == producer_id and epoch == LAST_EPOCH and txn.epoch == 0
         if txn.producer_id != producer_id and not changed_id:
-            return ProducerIdentity(Code.INVALID_PRODUCER_ID_MAPPING)
+            return ProducerIdentity(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         is_complete = txn.state in (TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
         if is_complete and (txn.epoch == epoch + 1 or changed_id):  # a repetition
             code = _repeated(txn.state, commit=commit)
             return ProducerIdentity(code, txn.producer_id, txn.epoch) if code == 0 else ProducerIdentity(code)
         if txn.epoch != epoch:
-            return ProducerIdentity(Code.PRODUCER_FENCED)
+            return ProducerIdentity(ErrorCode.PRODUCER_FENCED)
         if txn.state is not TxnState.ONGOING and commit:
-            return ProducerIdentity(Code.INVALID_TXN_STATE)
+            return ProducerIdentity(ErrorCode.INVALID_TXN_STATE)
         return self._end_raising_epoch(txn, commit=commit, now=now)
 
     def _end_raising_epoch(self, txn: Transaction, *, commit: bool, now: float) -> ProducerIdentity:
@@ -180,9 +180,9 @@ class TransactionCoordinator:
         txn.epoch += 1
         if txn.state is not TxnState.ONGOING:
             txn.started_ms = self._wall_ms()  # the end of nothing counts as a transaction of its own
-        answer = ProducerIdentity(Code.NONE, txn.producer_id, txn.epoch)
+        answer = ProducerIdentity(ErrorCode.NONE, txn.producer_id, txn.epoch)
         if txn.next_producer_id != NO_ID:
-            answer = ProducerIdentity(Code.NONE, txn.next_producer_id, 0)
+            answer = ProducerIdentity(ErrorCode.NONE, txn.next_producer_id, 0)
         self._prepare(txn, commit=commit, now=now)
         return answer
 
@@ -249,19 +249,19 @@ def _may_go_on(txn: Transaction, producer_id: int, epoch: int) -> bool:
     return producer_id == txn.previous_producer_id and epoch >= LAST_EPOCH
 
 
-def _mismatch(txn: Transaction | None, producer: tuple[int, int]) -> Code:
+def _mismatch(txn: Transaction | None, producer: tuple[int, int]) -> ErrorCode:
     """Why a producer may not write in a transaction now; NONE when it may."""
     if txn is None or txn.producer_id != producer[0]:
-        return Code.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if txn.epoch != producer[1]:
-        return Code.PRODUCER_FENCED
-    return Code.CONCURRENT_TRANSACTIONS if txn.is_ending else Code.NONE
+        return ErrorCode.PRODUCER_FENCED
+    return ErrorCode.CONCURRENT_TRANSACTIONS if txn.is_ending else ErrorCode.NONE
 
 
-def _repeated(state: TxnState, *, commit: bool) -> Code:
+def _repeated(state: TxnState, *, commit: bool) -> ErrorCode:
     """The answer to an EndTxn for a transaction that is not open, by whether it ends as it did before."""
     if state is (TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT):
-        return Code.NONE
+        return ErrorCode.NONE
     if state in (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT):
-        return Code.CONCURRENT_TRANSACTIONS
-    return Code.INVALID_TXN_STATE
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return ErrorCode.INVALID_TXN_STATE

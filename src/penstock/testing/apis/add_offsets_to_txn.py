@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.testing.topics import OFFSETS_TOPIC
 from penstock.types import TopicPartition
 
@@ -32,17 +32,17 @@ def refuse(request: ApiRequest, code: int) -> Body:
     return {"error_code": code}
 
 
-def _add(request: ApiRequest) -> Code:
+def _add(request: ApiRequest) -> ErrorCode:
     body, cluster = request.body, request.cluster
     transactional_id, group_id = body["transactional_id"], body["group_id"]
     if transactional_id in cluster.denied_transactional_ids:
-        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if group_id in cluster.denied_groups:
-        return Code.GROUP_AUTHORIZATION_FAILED
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if not transactional_id:
-        return Code.INVALID_REQUEST
+        return ErrorCode.INVALID_REQUEST
     if not request.coordinates_transaction(transactional_id):
-        return Code.NOT_COORDINATOR
+        return ErrorCode.NOT_COORDINATOR
     partition = TopicPartition(OFFSETS_TOPIC, cluster.group_slots.slot_of(group_id))
     producer = (body["producer_id"], body["producer_epoch"])
     return cluster.transactions.add_partitions(transactional_id, producer, [partition], request.now)

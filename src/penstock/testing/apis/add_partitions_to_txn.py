@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.types import TopicPartition
 
 _FENCED_SINCE: Final = 2
@@ -33,7 +33,7 @@ def handle(request: ApiRequest) -> Body:
         return _answer(request, dict.fromkeys(wanted, code))
     problems = {key: problem for key in wanted if (problem := _problem(request, key))}
     if problems:
-        return _answer(request, dict.fromkeys(wanted, Code.OPERATION_NOT_ATTEMPTED) | problems)
+        return _answer(request, dict.fromkeys(wanted, ErrorCode.OPERATION_NOT_ATTEMPTED) | problems)
     producer = (body["v3_and_below_producer_id"], body["v3_and_below_producer_epoch"])
     code = request.cluster.transactions.add_partitions(transactional_id, producer, wanted, request.now)
     return _answer(request, dict.fromkeys(wanted, request.fenced_code(code, _FENCED_SINCE)))
@@ -44,19 +44,19 @@ def refuse(request: ApiRequest, code: int) -> Body:
     return _answer(request, dict.fromkeys(_wanted(request), code))
 
 
-def _refusal(request: ApiRequest, transactional_id: str) -> Code:
+def _refusal(request: ApiRequest, transactional_id: str) -> ErrorCode:
     if transactional_id in request.cluster.denied_transactional_ids:
-        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not transactional_id:
-        return Code.INVALID_REQUEST
-    return Code.NONE if request.coordinates_transaction(transactional_id) else Code.NOT_COORDINATOR
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE if request.coordinates_transaction(transactional_id) else ErrorCode.NOT_COORDINATOR
 
 
-def _problem(request: ApiRequest, key: TopicPartition) -> Code:
+def _problem(request: ApiRequest, key: TopicPartition) -> ErrorCode:
     if not request.cluster.may_write(key.topic):
-        return Code.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     known = request.cluster.topics.partition(*key) is not None
-    return Code.NONE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _wanted(request: ApiRequest) -> list[TopicPartition]:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from penstock.error_codes import ErrorCode
 from penstock.protocol.codec import encode_response_body
 from penstock.protocol.messages import API_VERSIONS
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 
 if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
@@ -34,13 +34,13 @@ def handle(request: ApiRequest) -> Body:
     """Tell versions and features."""
     software = (request.body["client_software_name"], request.body["client_software_version"])
     if request.version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in software):
-        return refuse(request, Code.INVALID_REQUEST)
+        return refuse(request, ErrorCode.INVALID_REQUEST)
     cluster = request.cluster
     # A test may finalize what the release does not have.
     ranges = {name: (0, level) for name, level in cluster.features.items()}
     supported = ranges | dict(cluster.release.supported_features)
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "api_keys": _rows(cluster),
         "supported_features": [
             {"name": name, "min_version": low, "max_version": max(high, cluster.features.get(name, 0))}
@@ -64,7 +64,7 @@ def refuse(request: ApiRequest, code: int) -> Body:
 def refusal(cluster: FakeCluster) -> bytes:
     """The answer to a version that is not known, as bytes of version 0."""
     own = [row for row in _rows(cluster) if row["api_key"] == API_VERSIONS.key]
-    body = {"error_code": Code.UNSUPPORTED_VERSION, "api_keys": own}
+    body = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": own}
     return b"".join(encode_response_body(API_VERSIONS, 0, body))
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.error_codes import ErrorCode
 from penstock.protocol.schema import ApiSchema
-from penstock.testing.codes import Code
 from penstock.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class ApiRequest:
         """Whether the broker that was asked keeps this group."""
         return self.cluster.group_slots.owner_of(group_id) == self.broker_id
 
-    def fenced_code(self, code: Code, first_version: int) -> Code:
+    def fenced_code(self, code: ErrorCode, first_version: int) -> ErrorCode:
         """PRODUCER_FENCED, or what clients older than the code understand."""
-        if code is Code.PRODUCER_FENCED and self.version < first_version:
-            return Code.INVALID_PRODUCER_EPOCH
+        if code is ErrorCode.PRODUCER_FENCED and self.version < first_version:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
         return code
 
 

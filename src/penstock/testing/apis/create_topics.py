@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code, Refused
+from penstock.testing.refused import Refused
 from penstock.testing.topic_options import listed
 
 _BY_DEFAULT = -1
@@ -40,9 +41,9 @@ def _result(request: ApiRequest, row: Body, times_named: int) -> Body:
     name = row["name"]
     try:
         if times_named > 1:
-            raise Refused(Code.INVALID_REQUEST, "Duplicate topic name.")
+            raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         if name in request.cluster.denied_topics:
-            raise Refused(Code.TOPIC_AUTHORIZATION_FAILED)
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return _create(request, row)
     except Refused as error:
         return {"name": name, "error_code": error.code, "error_message": error.message}
@@ -63,7 +64,7 @@ def _create(request: ApiRequest, row: Body) -> Body:
     return {
         "name": name,
         "topic_id": topic.topic_id,
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
         "configs": listed(configs),
@@ -75,8 +76,8 @@ def _assignment(row: Body) -> Sequence[Sequence[int]] | None:
     if not rows:
         return None
     if row["num_partitions"] != _BY_DEFAULT or row["replication_factor"] != _BY_DEFAULT:
-        raise Refused(Code.INVALID_REQUEST, "Both an assignment and numbers were given.")
+        raise Refused(ErrorCode.INVALID_REQUEST, "Both an assignment and numbers were given.")
     by_index = {each["partition_index"]: each["broker_ids"] for each in rows}
     if sorted(by_index) != list(range(len(rows))):
-        raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 on.")
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 on.")
     return [by_index[index] for index in range(len(rows))]

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code, Refused
+from penstock.testing.refused import Refused
 from penstock.testing.topic_options import described
 from penstock.testing.topics import check_topic_name
 
@@ -45,7 +46,7 @@ def _result(request: ApiRequest, row: Body) -> Body:
         elif row["resource_type"] == _BROKER:
             options = _of_broker(request, row["resource_name"])
         else:
-            raise Refused(Code.INVALID_REQUEST, f"Unsupported resource type: {row['resource_type']}")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {row['resource_type']}")
     except Refused as error:
         return _named(row, error_code=error.code, error_message=error.message)
     wanted = row["configuration_keys"]
@@ -60,11 +61,11 @@ def _named(row: Body, **answer: Any) -> Body:
 
 def _of_topic(request: ApiRequest, name: str) -> list[Body]:
     if name in request.cluster.denied_topics:
-        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED)
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     check_topic_name(name)
     topic = request.cluster.topics.by_name(name)
     if topic is None:
-        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     return described(topic.configs)
 
 
@@ -73,7 +74,7 @@ def _of_broker(request: ApiRequest, name: str) -> list[Body]:
         return []
     if name != str(request.broker_id):
         raise Refused(
-            Code.INVALID_REQUEST,
+            ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {request.broker_id} or empty string, but received {name}",
         )
     settings = request.cluster.settings

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.testing.transaction_state import Transaction
 
 
@@ -31,16 +31,16 @@ def refuse(request: ApiRequest, code: int) -> Body:
 
 def _describe(request: ApiRequest, transactional_id: str) -> Body:
     if transactional_id in request.cluster.denied_transactional_ids:
-        return _error(transactional_id, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
-        return _error(transactional_id, Code.INVALID_REQUEST)
+        return _error(transactional_id, ErrorCode.INVALID_REQUEST)
     if not request.coordinates_transaction(transactional_id):
-        return _error(transactional_id, Code.NOT_COORDINATOR)
+        return _error(transactional_id, ErrorCode.NOT_COORDINATOR)
     txn = request.cluster.transactions.find(transactional_id)
     if txn is None:
-        return _error(transactional_id, Code.TRANSACTIONAL_ID_NOT_FOUND)
+        return _error(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "transactional_id": transactional_id,
         "transaction_state": txn.state.value,
         "transaction_timeout_ms": txn.timeout_ms,

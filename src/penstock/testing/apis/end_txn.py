@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.testing.transactions import ProducerIdentity
 
 _FENCED_SINCE: Final = 2
@@ -30,7 +30,7 @@ def handle(request: ApiRequest) -> Body:
     """End the transaction."""
     answer = _end(request)
     body: Body = {"error_code": request.fenced_code(answer.code, _FENCED_SINCE)}
-    if request.version >= _SECOND_PROTOCOL_SINCE and answer.code is Code.NONE:
+    if request.version >= _SECOND_PROTOCOL_SINCE and answer.code is ErrorCode.NONE:
         body |= {"producer_id": answer.producer_id, "producer_epoch": answer.epoch}
     return body
 
@@ -44,11 +44,11 @@ def _end(request: ApiRequest) -> ProducerIdentity:
     body, transactions = request.body, request.cluster.transactions
     transactional_id = body["transactional_id"]
     if transactional_id in request.cluster.denied_transactional_ids:
-        return ProducerIdentity(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return ProducerIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
-        return ProducerIdentity(Code.INVALID_REQUEST)
+        return ProducerIdentity(ErrorCode.INVALID_REQUEST)
     if not request.coordinates_transaction(transactional_id):
-        return ProducerIdentity(Code.NOT_COORDINATOR)
+        return ProducerIdentity(ErrorCode.NOT_COORDINATOR)
     end = transactions.end_v2 if request.version >= _SECOND_PROTOCOL_SINCE else transactions.end_v1
     producer = (body["producer_id"], body["producer_epoch"])
     return end(transactional_id, producer, commit=body["committed"], now=request.now)

@@ -17,19 +17,24 @@ Version notes:
 
 from __future__ import annotations
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import Answer, ApiRequest, Body, Pending
 from penstock.testing.apis.reading import isolation_of, leader_partition
-from penstock.testing.codes import Code, Refused
+from penstock.testing.refused import Refused
 
 _TOPIC_IDS_SINCE = 13
-_NOT_THERE = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.TOPIC_AUTHORIZATION_FAILED)
+_NOT_THERE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 
 
 def handle(request: ApiRequest) -> Answer:
     """Read, or wait for something to read."""
     body = request.body
     if body["session_id"] != 0:
-        return {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND, "session_id": 0, "responses": []}
+        return {"error_code": ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "session_id": 0, "responses": []}
     deadline = request.now + body["max_wait_ms"] / 1000
 
     def try_answer(now: float) -> Body | None:
@@ -75,7 +80,7 @@ def _read_partition(request: ApiRequest, topic_row: Body, row: Body, left: int) 
         partition = leader_partition(request, name, row["partition"], row["current_leader_epoch"])
         log, offset = partition.log, row["fetch_offset"]
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise Refused(Code.OFFSET_OUT_OF_RANGE)
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
     except Refused as error:
         # Kafka looks for the partition before it asks the log, whose answer has no list at all.
         found: Body = {} if error.code in _NOT_THERE else {"aborted_transactions": None}
@@ -92,7 +97,7 @@ def _read_partition(request: ApiRequest, topic_row: Body, row: Body, left: int) 
         ]
     return {
         "partition_index": row["partition"],
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "high_watermark": log.high_watermark,
         "last_stable_offset": log.last_stable_offset,
         "log_start_offset": log.log_start_offset,
@@ -106,7 +111,7 @@ def _name(request: ApiRequest, topic_row: Body) -> str:
         return str(topic_row["topic"])
     topic = request.cluster.topics.by_id(topic_row["topic_id"])
     if topic is None:
-        raise Refused(Code.UNKNOWN_TOPIC_ID)
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
     return topic.name
 
 

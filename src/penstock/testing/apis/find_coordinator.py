@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.types import Node
 
 _GROUP, _TRANSACTION = 0, 1
@@ -50,14 +50,14 @@ def _find(request: ApiRequest, key: str) -> tuple[int, Node]:
     cluster, key_type = request.cluster, request.body["key_type"]
     if key_type == _TRANSACTION:
         denied = key in cluster.denied_transactional_ids
-        code, owner = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, cluster.transaction_slots.owner_of(key)
+        code, owner = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, cluster.transaction_slots.owner_of(key)
     elif key_type == _GROUP:
         denied = key in cluster.denied_groups
-        code, owner = Code.GROUP_AUTHORIZATION_FAILED, cluster.group_slots.owner_of(key)
+        code, owner = ErrorCode.GROUP_AUTHORIZATION_FAILED, cluster.group_slots.owner_of(key)
     else:
-        return Code.INVALID_REQUEST, _NOBODY
+        return ErrorCode.INVALID_REQUEST, _NOBODY
     if denied:
         return code, _NOBODY
     if owner is None:
-        return Code.COORDINATOR_NOT_AVAILABLE, _NOBODY
-    return Code.NONE, cluster.nodes[owner]
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOBODY
+    return ErrorCode.NONE, cluster.nodes[owner]

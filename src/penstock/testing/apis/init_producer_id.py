@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.testing.transactions import ProducerIdentity
 
 _FENCED_SINCE: Final = 4
@@ -43,15 +43,15 @@ def _identity(request: ApiRequest) -> ProducerIdentity:
     transactional_id = body["transactional_id"]
     expected = (body["producer_id"], body["producer_epoch"])
     if (expected[0] < 0) != (expected[1] < 0):
-        return ProducerIdentity(Code.INVALID_REQUEST)
+        return ProducerIdentity(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
-        return ProducerIdentity(Code.NONE, cluster.allocate_producer_id(), 0)
+        return ProducerIdentity(ErrorCode.NONE, cluster.allocate_producer_id(), 0)
     if transactional_id in cluster.denied_transactional_ids:
-        return ProducerIdentity(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return ProducerIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
-        return ProducerIdentity(Code.INVALID_REQUEST)
+        return ProducerIdentity(ErrorCode.INVALID_REQUEST)
     if not request.coordinates_transaction(transactional_id):
-        return ProducerIdentity(Code.NOT_COORDINATOR)
+        return ProducerIdentity(ErrorCode.NOT_COORDINATOR)
     return cluster.transactions.init_producer_id(
         transactional_id,
         body["transaction_timeout_ms"],

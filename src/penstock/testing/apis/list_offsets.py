@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.apis.reading import isolation_of, leader_partition
-from penstock.testing.codes import Code, Refused
+from penstock.testing.refused import Refused
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -63,7 +64,7 @@ def _row(request: ApiRequest, topic: str, row: Body, forced: int | None) -> Body
         return {"partition_index": index, "error_code": error.code}
     log, wanted = partition.log, row["timestamp"]
     if wanted < 0 and request.version < _SINCE.get(wanted, _NEVER):
-        return {"partition_index": index, "error_code": Code.UNSUPPORTED_VERSION}
+        return {"partition_index": index, "error_code": ErrorCode.UNSUPPORTED_VERSION}
     timestamp, offset = -1, -1
     end = log.visible_end(isolation_of(request))
     if wanted == _LATEST:
@@ -80,7 +81,7 @@ def _row(request: ApiRequest, topic: str, row: Body, forced: int | None) -> Body
         timestamp, offset = found.timestamp, found.offset
     answer: Body = {
         "partition_index": index,
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "timestamp": timestamp,
         "offset": offset,
     }

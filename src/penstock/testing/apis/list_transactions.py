@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.testing.transaction_state import Transaction, TxnState
 
 # States that Kafka has a name for, and that a transaction here is never in.
@@ -29,7 +29,7 @@ def handle(request: ApiRequest) -> Body:
     try:
         pattern = re.compile(body["transactional_id_pattern"] or ".*", re.DOTALL)
     except re.error:
-        return refuse(request, Code.INVALID_REGULAR_EXPRESSION)
+        return refuse(request, ErrorCode.INVALID_REGULAR_EXPRESSION)
     known = {state.value for state in TxnState} | _UNUSED_STATES
     found = [
         txn
@@ -37,7 +37,7 @@ def handle(request: ApiRequest) -> Body:
         if _fits(request, txn) and pattern.fullmatch(txn.transactional_id)
     ]
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "unknown_state_filters": [name for name in body["state_filters"] if name not in known],
         "transaction_states": [
             {

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
 from penstock.protocol.schema import ZERO_UUID
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code, Refused
+from penstock.testing.refused import Refused
 from penstock.testing.topics import NO_LEADER, Partition, Topic, check_topic_name
 
 # All that can be done with a topic and with the cluster, each operation the bit of its number.
@@ -69,10 +70,10 @@ def _find(request: ApiRequest, row: Body) -> Body:
     if topic_id != ZERO_UUID:
         topic = cluster.topics.by_id(topic_id)
         if topic is None:
-            return _error(name, Code.UNKNOWN_TOPIC_ID, topic_id)
+            return _error(name, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
         return _describe(request, topic)
     if name in cluster.denied_topics:
-        return _error(name, Code.TOPIC_AUTHORIZATION_FAILED)
+        return _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = cluster.topics.by_name(name)
     return _maybe_create(request, name) if topic is None else _describe(request, topic)
 
@@ -85,10 +86,10 @@ def _maybe_create(request: ApiRequest, name: str) -> Body:
             cluster.create_topic(name)
             # Kafka has the topic made by the controller, and does not wait for it.
             if cluster.release.name.startswith("2."):
-                return _missing(request, name, Code.LEADER_NOT_AVAILABLE)
+                return _missing(request, name, ErrorCode.LEADER_NOT_AVAILABLE)
     except Refused as error:
         return _missing(request, name, error.code)
-    return _missing(request, name, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    return _missing(request, name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _missing(request: ApiRequest, name: str, code: int) -> Body:
@@ -107,7 +108,7 @@ def _allowed(request: ApiRequest, what: str, everything: int) -> int:
 
 def _describe(request: ApiRequest, topic: Topic) -> Body:
     return {
-        "error_code": Code.NONE,
+        "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "partitions": [_partition(partition, request.cluster.live) for partition in topic.partitions],
@@ -117,7 +118,7 @@ def _describe(request: ApiRequest, topic: Topic) -> Body:
 
 def _partition(partition: Partition, live: set[int]) -> Body:
     return {
-        "error_code": Code.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else Code.NONE,
+        "error_code": ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
         "partition_index": partition.key.partition,
         "leader_id": partition.leader,
         "leader_epoch": partition.leader_epoch,

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.testing.groups import CommittedOffset
 from penstock.types import TopicPartition
 
@@ -64,10 +64,10 @@ def _group(request: ApiRequest, row: Body, forced: int | None) -> Body:
     return {"group_id": group_id, "topics": topics, "error_code": code}
 
 
-def _refusal(request: ApiRequest, group_id: str) -> Code:
+def _refusal(request: ApiRequest, group_id: str) -> ErrorCode:
     if group_id in request.cluster.denied_groups:
-        return Code.GROUP_AUTHORIZATION_FAILED
-    return Code.NONE if request.coordinates_group(group_id) else Code.NOT_COORDINATOR
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if request.coordinates_group(group_id) else ErrorCode.NOT_COORDINATOR
 
 
 def _partitions(
@@ -83,7 +83,7 @@ def _partitions(
                 "committed_offset": known.offset,
                 "committed_leader_epoch": known.leader_epoch,
                 "metadata": known.metadata,
-                "error_code": Code.UNSTABLE_OFFSET_COMMIT if key in unstable else Code.NONE,
+                "error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT if key in unstable else ErrorCode.NONE,
             }
         )
     return rows

@@ -26,12 +26,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.records.format import Buffer
 from penstock.records.reader import RecordBatch
 from penstock.testing.apis.context import Answer, ApiRequest, Body, Pending, Silence
 from penstock.testing.batches import check_batch, looks_transactional
-from penstock.testing.codes import Code, Refused
 from penstock.testing.producer_state import SequenceRules
+from penstock.testing.refused import Refused
 from penstock.testing.topics import Partition, Topic
 
 _ALL: Final = -1
@@ -41,16 +42,16 @@ _TOPIC_IDS_SINCE: Final = 13
 
 # Errors after which the answer does not say where the log begins.
 _SILENT_ON_LOG_START: Final = (
-    Code.UNKNOWN_TOPIC_OR_PARTITION,
-    Code.UNKNOWN_TOPIC_ID,
-    Code.NOT_LEADER_OR_FOLLOWER,
-    Code.MESSAGE_TOO_LARGE,
-    Code.CORRUPT_MESSAGE,
-    Code.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
 )
 
 # Errors that come with a text, when they are found before the log is asked.
-_TOLD_BEFORE_THE_LOG: Final = (Code.INVALID_TXN_STATE, Code.CORRUPT_MESSAGE)
+_TOLD_BEFORE_THE_LOG: Final = (ErrorCode.INVALID_TXN_STATE, ErrorCode.CORRUPT_MESSAGE)
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class _Result:
 
     index: int
     partition: Partition | None = None
-    code: int = Code.NONE
+    code: int = ErrorCode.NONE
     message: str | None = None
     record_errors: list[tuple[int, str]] = field(default_factory=list)
     base_offset: int = -1
@@ -73,9 +74,9 @@ def handle(request: ApiRequest) -> Answer:
     """Append the batches."""
     acks = request.body["acks"]
     if not _may_write_transactions(request):
-        return refuse(request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if acks not in (_ALL, 0, 1):
-        return refuse(request, Code.INVALID_REQUIRED_ACKS)
+        return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
     results = [
         [_append(request, topic_row, row) for row in topic_row["partition_data"]]
         for topic_row in request.body["topic_data"]
@@ -151,17 +152,17 @@ def _is_told_why(error: Refused) -> bool:
 def _find(request: ApiRequest, topic_row: Body, index: int) -> tuple[Topic, Partition]:
     topics = request.cluster.topics
     if request.version >= _TOPIC_IDS_SINCE:
-        topic, missing = topics.by_id(topic_row["topic_id"]), Code.UNKNOWN_TOPIC_ID
+        topic, missing = topics.by_id(topic_row["topic_id"]), ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        topic, missing = topics.by_name(topic_row["name"]), Code.UNKNOWN_TOPIC_OR_PARTITION
+        topic, missing = topics.by_name(topic_row["name"]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name = topic_row["name"] if topic is None else topic.name
     if not request.cluster.may_write(name):
-        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED)
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if topic is None:
         raise Refused(missing)
     partition = topics.partition(topic.name, index)
     if partition is None:
-        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic, partition
 
 
@@ -169,12 +170,12 @@ def _append_to_leader(request: ApiRequest, topic: Topic, records: Buffer | None,
     partition = result.partition
     assert partition is not None
     if partition.leader != request.broker_id:
-        raise Refused(Code.NOT_LEADER_OR_FOLLOWER)
+        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     needed = topic.settings.min_insync_replicas
     if request.cluster.release.caps_min_insync_replicas:
         needed = min(needed, len(partition.replicas))
     if request.body["acks"] == _ALL and len(partition.isr) < needed:
-        raise Refused(Code.NOT_ENOUGH_REPLICAS)
+        raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
     batch = check_batch(records, topic.settings, request.version, request.cluster.wall_ms())
     log = partition.log
     result.log_start_offset = log.log_start_offset
@@ -198,9 +199,9 @@ def _append_to_leader(request: ApiRequest, topic: Topic, records: Buffer | None,
 def _rules(request: ApiRequest, batch: RecordBatch) -> SequenceRules:
     unknown = None
     if request.cluster.release.knows_unknown_producers:
-        unknown = Code.UNKNOWN_PRODUCER_ID
+        unknown = ErrorCode.UNKNOWN_PRODUCER_ID
     elif batch.is_transactional and request.version >= _SECOND_PROTOCOL_SINCE:
-        unknown = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        unknown = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return SequenceRules(unknown, request.cluster.settings.tells_old_duplicates)
 
 
@@ -220,14 +221,14 @@ def _check_transaction(request: ApiRequest, partition: Partition, batch: RecordB
         raise Refused(_as_produce_error(code, request.version), text, reached_log=False)
 
 
-def _as_produce_error(code: Code, version: int) -> Code:
+def _as_produce_error(code: ErrorCode, version: int) -> ErrorCode:
     """What a producer is told of the coordinator's answer."""
-    if code is Code.PRODUCER_FENCED:
-        return Code.INVALID_PRODUCER_EPOCH
-    if code is Code.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
-        return Code.INVALID_TXN_STATE
-    if code is Code.CONCURRENT_TRANSACTIONS and version < _SECOND_PROTOCOL_SINCE:
-        return Code.NOT_ENOUGH_REPLICAS
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _SECOND_PROTOCOL_SINCE:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
     return code
 
 
@@ -248,9 +249,9 @@ def _conclude(result: _Result) -> None:
     partition = result.partition
     assert partition is not None
     if partition.leader_epoch != result.leader_epoch:
-        result.code, result.base_offset = Code.NOT_LEADER_OR_FOLLOWER, -1
+        result.code, result.base_offset = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
     elif partition.log.high_watermark < result.required_offset:
-        result.code = Code.REQUEST_TIMED_OUT
+        result.code = ErrorCode.REQUEST_TIMED_OUT
 
 
 def _answer(request: ApiRequest, results: list[list[_Result]]) -> Body:
@@ -269,7 +270,7 @@ def _answer(request: ApiRequest, results: list[list[_Result]]) -> Body:
         result.partition.leader
         for topic_results in results
         for result in topic_results
-        if result.code == Code.NOT_LEADER_OR_FOLLOWER and result.partition is not None
+        if result.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and result.partition is not None
     }
     if request.version >= 10 and leaders & cluster.live:
         body["node_endpoints"] = [
@@ -291,7 +292,7 @@ def _row(request: ApiRequest, result: _Result) -> Body:
         ],
         "error_message": result.message,
     }
-    moved = result.code == Code.NOT_LEADER_OR_FOLLOWER
+    moved = result.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if moved and result.partition is not None and request.version >= 10:
         row["current_leader"] = {
             "leader_id": result.partition.leader,

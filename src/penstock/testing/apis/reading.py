@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest
-from penstock.testing.codes import Code, Refused
 from penstock.testing.partition_log import Isolation
+from penstock.testing.refused import Refused
 from penstock.testing.topics import Partition
 
 
@@ -16,16 +17,16 @@ def leader_partition(request: ApiRequest, topic: str, index: int, leader_epoch: 
         Refused: it does not, or there is none.
     """
     if topic in request.cluster.denied_topics:
-        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED)
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partition = request.cluster.topics.partition(topic, index)
     if partition is None:
-        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if 0 <= leader_epoch < partition.leader_epoch:
-        raise Refused(Code.FENCED_LEADER_EPOCH)
+        raise Refused(ErrorCode.FENCED_LEADER_EPOCH)
     if leader_epoch > partition.leader_epoch:
-        raise Refused(Code.UNKNOWN_LEADER_EPOCH)
+        raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH)
     if partition.leader != request.broker_id:
-        raise Refused(Code.NOT_LEADER_OR_FOLLOWER)
+        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return partition
 
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.codes import Code
 from penstock.testing.groups import CommittedOffset, Member
 from penstock.testing.topics import OFFSETS_TOPIC
 from penstock.types import TopicPartition
@@ -63,24 +63,24 @@ def _rows(request: ApiRequest) -> list[tuple[TopicPartition, Body]]:
     ]
 
 
-def _refusal(request: ApiRequest) -> Code:
+def _refusal(request: ApiRequest) -> ErrorCode:
     body, cluster = request.body, request.cluster
     group_id = body["group_id"]
     if body["transactional_id"] in cluster.denied_transactional_ids:
-        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if group_id in cluster.denied_groups:
-        return Code.GROUP_AUTHORIZATION_FAILED
-    return Code.NONE if request.coordinates_group(group_id) else Code.NOT_COORDINATOR
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if request.coordinates_group(group_id) else ErrorCode.NOT_COORDINATOR
 
 
-def _check_committer(request: ApiRequest) -> Code:
+def _check_committer(request: ApiRequest) -> ErrorCode:
     body, groups = request.body, request.cluster.groups
     group_id = body["group_id"]
     member = Member(body["member_id"], body["generation_id"], body["group_instance_id"])
     return groups.check_member(group_id, member) or groups.check_producer(group_id, _producer(request))
 
 
-def _join_transaction(request: ApiRequest) -> Code:
+def _join_transaction(request: ApiRequest) -> ErrorCode:
     body, cluster = request.body, request.cluster
     partition = TopicPartition(OFFSETS_TOPIC, cluster.group_slots.slot_of(body["group_id"]))
     transactional_id, producer = body["transactional_id"], _producer(request)
@@ -89,20 +89,20 @@ def _join_transaction(request: ApiRequest) -> Code:
     elif cluster.release.verifies_transactions:
         code = cluster.transactions.verify_partition(transactional_id, producer, partition)
     else:
-        code = Code.NONE
-    if code is Code.TRANSACTION_ABORTABLE and request.version < _ABORTABLE_SINCE:
-        return Code.INVALID_TXN_STATE
-    return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED else code
+        code = ErrorCode.NONE
+    if code is ErrorCode.TRANSACTION_ABORTABLE and request.version < _ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
 
 
-def _problem(request: ApiRequest, key: TopicPartition, metadata: str | None) -> Code:
+def _problem(request: ApiRequest, key: TopicPartition, metadata: str | None) -> ErrorCode:
     cluster = request.cluster
     if key.topic in cluster.denied_topics:
-        return Code.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if cluster.topics.partition(*key) is None:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     too_large = metadata is not None and len(metadata) > cluster.settings.offset_metadata_max
-    return Code.OFFSET_METADATA_TOO_LARGE if too_large else Code.NONE
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
 
 
 def _answer(request: ApiRequest, codes: Mapping[TopicPartition, int]) -> Body:
