@@ -21,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.error_codes import ErrorCode
 from penstock.producer.batch._flight_cy import is_later
-from penstock.producer.guarantee.response_policy import OUT_OF_ORDER_SEQUENCE_NUMBER, Action
+from penstock.producer.guarantee.response_policy import Action
 from penstock.protocol.codec import decode_request_body
 from penstock.protocol.messages import API_BY_KEY, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
 from penstock.records.reader import RecordBatch, read_batches
@@ -73,7 +74,7 @@ class LateRequests:
         def watched(code: int, log_start_offset: int, batch: Any, situation: Any) -> Any:
             decision = decide(code, log_start_offset, batch, situation)
             if (
-                code == OUT_OF_ORDER_SEQUENCE_NUMBER
+                code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
                 and decision.bump_epoch
                 and decision.action is Action.RETRY
             ):

@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
     with SigtermAsInterrupt() as sigterm:
-        code = _run(args, debug=debug)
-    return EXIT_TERMINATED if code == EXIT_INTERRUPTED and sigterm.received else code
+        exit_code = _run(args, debug=debug)
+    return EXIT_TERMINATED if exit_code == EXIT_INTERRUPTED and sigterm.received else exit_code
 
 
 class SigtermAsInterrupt:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.steps import ANY, Steps, ask_until_answered
+from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, broker_error
 from penstock.protocol.messages import DESCRIBE_CONFIGS, METADATA
 from penstock.protocol.requests import SchemaRequest
 
 _TOPIC = 2  # as a kind of resource
-_UNKNOWN_TOPIC = 3
 # From this version on a client can ask without the topic being created by it.
 _FIRST_METADATA_WITHOUT_CREATION = 4
 
@@ -92,7 +92,7 @@ def _shape(topic: str) -> Steps[TopicShape | None]:
     )
     metadata = yield from ask_until_answered(ANY, asked, lambda body: _error_in(body["topics"], topic))
     (row,) = metadata["topics"]
-    if row["error_code"] == _UNKNOWN_TOPIC:
+    if row["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
     copies = min((len(part["replica_nodes"]) for part in row["partitions"]), default=0)
     return TopicShape(topic, len(row["partitions"]), copies)
@@ -106,7 +106,7 @@ def _describe(topic: str) -> Steps[TopicDescription | None]:
     configs = SchemaRequest.of(DESCRIBE_CONFIGS, {"resources": [resource]})
     answer = yield from ask_until_answered(ANY, configs, lambda body: _error_in(body["results"], topic))
     (result,) = answer["results"]
-    if result["error_code"] == _UNKNOWN_TOPIC:
+    if result["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
     settings = {each["name"]: each["value"] for each in result["configs"] if each["value"] is not None}
     return TopicDescription(*shape, settings)
@@ -115,7 +115,7 @@ def _describe(topic: str) -> Steps[TopicDescription | None]:
 def _error_in(rows: Sequence[Mapping[str, Any]], topic: str) -> KafkaError | None:
     """What stands in the way; that there is no such topic is an answer."""
     code = rows[0]["error_code"]
-    if code in (0, _UNKNOWN_TOPIC):
+    if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         return None
     reason = rows[0].get("error_message") or broker_error(code).args[0]
     return broker_error(code, f"topic {topic!r} could not be looked at: {reason}")

@@ -19,6 +19,7 @@ from typing import Any
 
 from penstock._time import ExponentialBackoff
 from penstock.control.steps import ANY, Ask, CoordinatorOf, Reply, Steps
+from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, UnsupportedVersionError, broker_error
 from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
 from penstock.types import Node
@@ -95,7 +96,7 @@ class Coordinators:
         error = reply.error
         row: Mapping[str, Any] | None = reply.body.get(target.key) if error is None else None
         if error is None and row is None:
-            error = broker_error(-1, "the broker left the key out of its answer")
+            error = broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the key out of its answer")
         elif error is None and row is not None and row["error_code"]:
             error = broker_error(row["error_code"], row["error_message"])
         if error is None and row is not None:

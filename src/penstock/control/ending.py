@@ -23,6 +23,7 @@ from typing import Final
 
 from penstock.control.markers import Found, Marker, SearchEnd
 from penstock.control.steps import is_soon_over
+from penstock.error_codes import ErrorCode
 from penstock.errors import (
     AuthenticationError,
     BrokerError,
@@ -43,10 +44,6 @@ from penstock.transaction_handle import TransactionHandle
 FIRST_VERSION_THAT_BUMPS = 5
 # Coordinators look for transactions that are too old every 10 s, and markers take their time.
 EXPIRY_GRACE_SECONDS = 30.0
-
-_CLUSTER_AUTHORIZATION_FAILED = 31
-_INVALID_TXN_STATE = 48
-_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 
 
 class State(enum.Enum):
@@ -294,7 +291,7 @@ class Ending:
             raise IllegalStateError(f"no outcome yet: {self!r}")
         if self._marker is None:
             return TransactionOutcome(Decision.ABORTED)
-        code = self.trouble.code if isinstance(self.trouble, BrokerError) else -1
+        code = self.trouble.code if isinstance(self.trouble, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
         return TransactionOutcome(
             Decision.ABORTED, abort_causes(self.handle, code, self._marker), self._marker
         )
@@ -332,8 +329,8 @@ def classify(error: KafkaError) -> Event:
     if isinstance(error, UnsupportedVersionError | AuthenticationError | ConfigError):
         return Event.HOPELESS
     if isinstance(error, BrokerError) and error.code in (
-        _CLUSTER_AUTHORIZATION_FAILED,
-        _TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ):
         return Event.FORBIDDEN
     return Event.AMBIGUOUS
@@ -349,6 +346,6 @@ def abort_causes(handle: TransactionHandle, code: int, marker: Marker) -> tuple[
         if marker.producer_epoch == handle.producer_epoch:
             return (AbortCause.DECIDED_OTHERWISE,)
         return (AbortCause.FENCE, AbortCause.TIME_OUT)
-    if code == _INVALID_TXN_STATE:
+    if code == ErrorCode.INVALID_TXN_STATE:
         return (AbortCause.TIME_OUT, AbortCause.DECIDED_OTHERWISE)
     return (AbortCause.FENCE, AbortCause.TIME_OUT, AbortCause.DECIDED_OTHERWISE)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from penstock._bounds import most_decoded_bytes
 from penstock.control.steps import Ask, LeaderOf, Steps
+from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, ProtocolError, broker_error
 from penstock.protocol.messages import FETCH, LIST_OFFSETS
 from penstock.protocol.requests import SchemaRequest
@@ -29,7 +30,6 @@ from penstock.records.reader import RecordBatch, read_batches
 # Later versions name topics by id, which would have to be found out first.
 LAST_VERSION_WITH_NAMES = 12
 PAGE_BYTES = 1024 * 1024
-OFFSET_OUT_OF_RANGE = 1
 
 _READ_UNCOMMITTED = 0
 _EARLIEST = -2
@@ -121,7 +121,7 @@ class MarkerSearch:
                 break
             part = _only_partition(reply.body, "responses", self.leader)
             code = reply.body["error_code"] or part["error_code"]
-            if code == OFFSET_OUT_OF_RANGE:
+            if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 found = yield from self._out_of_range()
             elif code:
                 found = _trouble(broker_error(code))
@@ -179,7 +179,7 @@ class MarkerSearch:
         part = _only_partition(reply.body, "topics", self.leader)
         if part["error_code"]:
             return _trouble(broker_error(part["error_code"]))
-        out_of_range = broker_error(OFFSET_OUT_OF_RANGE)
+        out_of_range = broker_error(ErrorCode.OFFSET_OUT_OF_RANGE)
         if part["offset"] > self._first_offset:
             return Found(end=SearchEnd.GONE, error=out_of_range)
         return Found(end=SearchEnd.TROUBLE, error=out_of_range)
@@ -208,7 +208,11 @@ def _only_partition(body: Mapping[str, Any], list_name: str, asked: LeaderOf) ->
                 row: Mapping[str, Any] = part
                 return row
     # A broker leaves it out when the whole request failed; the code of that is at the top.
-    return {"error_code": body.get("error_code") or -1, "records": None, "high_watermark": -1}
+    return {
+        "error_code": body.get("error_code") or ErrorCode.UNKNOWN_SERVER_ERROR,
+        "records": None,
+        "high_watermark": -1,
+    }
 
 
 def _trouble(error: KafkaError) -> Found:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock._time import ExponentialBackoff
+from penstock.error_codes import ErrorCode
 from penstock.errors import (
     BootstrapError,
     KafkaError,
@@ -26,7 +27,6 @@ from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node
 
 MAX_AGE_SECONDS = 300.0
-REBOOTSTRAP_REQUIRED = 129
 
 _LONG_AGO = -math.inf
 
@@ -142,7 +142,7 @@ class ControlMetadata:
     def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:
         """Take over what the brokers said."""
         code = body.get("error_code", 0)
-        if code == REBOOTSTRAP_REQUIRED:
+        if code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._rebootstrap_wanted = True
         if code or not body["brokers"]:
             # A broker that has just started may know no broker at all, not even itself.
@@ -181,7 +181,7 @@ class ControlMetadata:
         """Remember it for whoever waits for that node; perhaps the node is gone."""
         self._connection_failures[node.id] = (now, error)
         self.last_trouble = error
-        if getattr(error, "code", None) == REBOOTSTRAP_REQUIRED:
+        if getattr(error, "code", None) == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._rebootstrap_wanted = True
         if self.answered:
             self.request_update(now)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.control.markers import LAST_VERSION_WITH_NAMES
 from penstock.control.steps import Ask, LeaderOf, Rest, Steps, ask_until_answered, with_last_trouble
+from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, KafkaTimeoutError, ProtocolError, broker_error
 from penstock.protocol.messages import FETCH, LIST_OFFSETS
 from penstock.protocol.requests import SchemaRequest
@@ -83,7 +84,7 @@ def _take(
     if failure is not None:
         raise failure
     rows = [part for topic in body["responses"] for part in topic["partitions"]]
-    code = body["error_code"] or (rows[0]["error_code"] if rows else -1)
+    code = body["error_code"] or (rows[0]["error_code"] if rows else ErrorCode.UNKNOWN_SERVER_ERROR)
     if code:
         raise broker_error(code)
     # All of a page is read before any of it is handed over: what is damaged on its way is fetched again.

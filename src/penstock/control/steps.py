@@ -18,15 +18,13 @@ import enum
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, ProtocolError, broker_error
 from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.requests import Request
 from penstock.types import Node
 
 T = TypeVar("T")
-
-_COORDINATOR_LOAD_IN_PROGRESS = 14
-_CONCURRENT_TRANSACTIONS = 51
 
 
 class Somewhere(enum.Enum):
@@ -131,12 +129,12 @@ def top_level_error(body: Mapping[str, Any]) -> KafkaError | None:
 
 def is_soon_over(trouble: KafkaError | None) -> bool:
     """Whether the right broker answered, and is only writing the markers of the id's last transaction."""
-    return isinstance(trouble, BrokerError) and trouble.code == _CONCURRENT_TRANSACTIONS
+    return isinstance(trouble, BrokerError) and trouble.code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _is_brief(trouble: KafkaError) -> bool:
     """Whether it may be over in milliseconds: also that of a coordinator which has only just begun to be one."""
-    codes = (_CONCURRENT_TRANSACTIONS, _COORDINATOR_LOAD_IN_PROGRESS)
+    codes = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return isinstance(trouble, BrokerError) and trouble.code in codes
 
 

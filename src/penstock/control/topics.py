@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from penstock._arguments import check_int, check_text, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.steps import CONTROLLER, Ask, Rest, Steps, with_last_trouble
+from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, KafkaTimeoutError, broker_error
 from penstock.protocol.messages import CREATE_TOPICS
 from penstock.protocol.requests import SchemaRequest
@@ -18,8 +19,6 @@ from penstock.protocol.requests import SchemaRequest
 FIRST_VERSION_WITH_DEFAULTS = 4
 # How long the broker itself may take; the caller's time-out is another matter.
 BROKER_TIMEOUT_MS = 30_000
-
-_TOPIC_ALREADY_EXISTS = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +160,6 @@ def _error(row: Mapping[str, Any], may_be_ours: bool) -> KafkaError | None:
     if code == 0:
         return None
     reason = row.get("error_message") or broker_error(code).args[0]
-    if code == _TOPIC_ALREADY_EXISTS and may_be_ours:
+    if code == ErrorCode.TOPIC_ALREADY_EXISTS and may_be_ours:
         reason += " (perhaps made by this very call: an earlier attempt got no answer)"
     return broker_error(code, f"topic {row['name']!r} was not created: {reason}")

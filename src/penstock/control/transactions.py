@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from penstock._arguments import check_text, check_texts, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient, ControlSource, control_client
 from penstock.control.steps import OnNode, Rest, Steps, ask_once, ask_until_answered
+from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, UnsupportedVersionError, broker_error
 from penstock.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from penstock.protocol.requests import SchemaRequest
@@ -18,8 +19,6 @@ from penstock.types import Node, TopicPartition
 
 FIRST_VERSION_WITH_PATTERN = 2
 IDS_PER_REQUEST = 500
-
-_TRANSACTIONAL_ID_NOT_FOUND = 105
 
 
 class TransactionListing(NamedTuple):
@@ -208,7 +207,7 @@ def _describe_at(node: Node, names: Sequence[str]) -> Steps[dict[str, Transactio
         name, code = row["transactional_id"], row["error_code"]
         if code == 0:
             described[name] = _description(row)
-        elif code == _TRANSACTIONAL_ID_NOT_FOUND:
+        elif code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             described[name] = None
         else:
             refused = broker_error(code, f"transactional id {name!r}: {broker_error(code).args[0]}")

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import broker_error
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import CHECKING_API_VERSIONS, ConnectionState
@@ -25,8 +26,6 @@ from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.messages import API_VERSIONS
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node
-
-UNSUPPORTED_VERSION = 35
 
 # From here on ApiVersions says which cluster and node is meant.
 CLUSTER_CHECK_VERSION = 5
@@ -92,7 +91,7 @@ class ApiVersionsHandshake:
             self.result = NodeApiVersions.from_response(body)
             self._on_result(self.result)
             return None
-        if code == UNSUPPORTED_VERSION and version > 0:
+        if code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
             return HandshakeStep(self._request, _listed_version(body, version))
         raise broker_error(code, "the broker refused the ApiVersions request")
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import ProtocolError
 from penstock.protocol._wire_reader import Cursor, Malformed, Reader, struct_reader
 from penstock.protocol._wire_writer import Output, Unencodable, Writer, struct_writer
 from penstock.protocol.schema import ApiSchema, Buffer
 
 _API_VERSIONS_KEY = 18
-_UNSUPPORTED_VERSION = 35
 
 
 def encode_request_body(api: ApiSchema, version: int, body: Mapping[str, Any]) -> list[Buffer]:
@@ -67,7 +67,7 @@ def decode_response_body(api: ApiSchema, version: int, data: Buffer) -> dict[str
 
 
 def _is_refused_version(data: Buffer) -> bool:
-    return int.from_bytes(data[:2], "big", signed=True) == _UNSUPPORTED_VERSION
+    return int.from_bytes(data[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
 
 
 def _encode(api: ApiSchema, version: int, body: Mapping[str, Any], *, is_request: bool) -> list[Buffer]:

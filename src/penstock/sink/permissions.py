@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, SinkAuthorizationError
 
-_AUTHORIZATION_CODES = (29, 31, 53)  # of a topic, of the cluster, of a transactional id
+_AUTHORIZATION_CODES = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 
 
 def explain_refusal(error: BrokerError, wanted: str) -> KafkaError:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import (
     BrokerError,
     ConfigError,
@@ -64,7 +65,6 @@ from penstock.sink.writing import (
 
 CLEAN_UP_SECONDS = 60.0
 
-_INVALID_TRANSACTION_TIMEOUT = 50
 # Drivers that take over from each other again and again are a mistake that must show.
 _MAX_TAKEOVERS = 20
 _FIRST_PAUSE_SECONDS = 0.1
@@ -259,7 +259,13 @@ def _pause_seconds(driver: DriverIdentity, pauses: int) -> float:
     return share * min(_FIRST_PAUSE_SECONDS * 2.0**pauses, _LONGEST_PAUSE_SECONDS)
 
 
-_FENCED_CODES = (47, 48, 49, 90)  # epoch, state, mapping, fenced: somebody else has taken the id since
+# Another driver has taken the id since.
+_FENCED_CODES = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.PRODUCER_FENCED,
+)
 
 
 def _may_try_again(error: KafkaError) -> bool:
@@ -295,7 +301,7 @@ def _find_timeout(settings: SinkSettings) -> Effects[int]:
         try:
             yield from init_producer(probe_id(settings.sink_key), timeout_ms)
         except BrokerError as error:
-            if error.code != _INVALID_TRANSACTION_TIMEOUT:
+            if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
                 raise
             if timeout_ms <= settings.shortest_timeout_ms:
                 raise ConfigError(

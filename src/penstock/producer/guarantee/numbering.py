@@ -12,7 +12,6 @@ from penstock.producer.batch._flight_cy import NumberedLeave
 from penstock.producer.batch.batch import Batch
 from penstock.producer.guarantee.response_policy import (
     MEANING,
-    NONE,
     BatchSituation,
     Decision,
     SequenceSituation,
@@ -36,8 +35,8 @@ class Numbering(NumberedLeave):
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
         """What to do with a batch whose request ended with that code."""
-        if code == NONE:
-            return MEANING[NONE]  # for nearly every batch; numbers do not matter then
+        if not code:
+            return MEANING[code]  # for nearly every batch; numbers do not matter then
         numbers = self.book.of(batch.queue)
         base = batch.identity.base_sequence
         behind_unresolved = self.book.unresolved.get(batch.queue)

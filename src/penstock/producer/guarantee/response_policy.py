@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import BROKER_ERRORS, InvalidMetadataError, error_row
 
 
@@ -72,21 +73,22 @@ class SequenceSituation(NamedTuple):
     transactional: bool = False
 
 
-NONE = 0
-MESSAGE_TOO_LARGE = 10
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-UNKNOWN_PRODUCER_ID = 59
-# CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, INVALID_PRODUCER_ID_MAPPING,
-# TRANSACTIONAL_ID_AUTHORIZATION_FAILED, PRODUCER_FENCED
-_FATAL_WITH_IDENTITY = frozenset({31, 35, 49, 53, 90})
-DUPLICATE_SEQUENCE_NUMBER = 46
+_FATAL_WITH_IDENTITY = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
 
 # The meaning of every code that does not follow from its class: codes of a retriable class are retried, of a class
 # below InvalidMetadataError with a refresh besides, and all others fail.
 _SPECIAL: dict[int, Action] = {
-    NONE: Action.SUCCEED,
-    MESSAGE_TOO_LARGE: Action.SPLIT,
-    DUPLICATE_SEQUENCE_NUMBER: Action.SUCCEED,  # the broker has it; the offset is not known
+    ErrorCode.NONE: Action.SUCCEED,
+    ErrorCode.MESSAGE_TOO_LARGE: Action.SPLIT,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Action.SUCCEED,  # the broker has it; the offset is not known
 }
 
 
@@ -98,7 +100,7 @@ def _meaning(code: int) -> Decision:
     return Decision(Action.RETRY if cls.retriable else Action.FAIL, issubclass(cls, InvalidMetadataError))
 
 
-MEANING: dict[int, Decision] = {code: _meaning(code) for code in (NONE, *BROKER_ERRORS)}
+MEANING: dict[int, Decision] = {code: _meaning(code) for code in (ErrorCode.NONE, *BROKER_ERRORS)}
 
 
 def decide(code: int, batch: BatchSituation, retries: int) -> Decision:
@@ -131,15 +133,15 @@ def decide_numbered(code: int, batch: BatchSituation, numbers: SequenceSituation
     if batch.done or decision.action in (Action.SUCCEED, Action.SPLIT):
         return decision
     alive = batch.attempts < retries and not batch.expired
-    if code == UNKNOWN_PRODUCER_ID and alive:
+    if code == ErrorCode.UNKNOWN_PRODUCER_ID and alive:
         decision = _on_unknown_producer(numbers)
-    elif code == OUT_OF_ORDER_SEQUENCE_NUMBER and alive:
+    elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and alive:
         decision = _on_out_of_order(numbers)
     elif code in _FATAL_WITH_IDENTITY:
         return decision._replace(fatal=True)
     if decision.action is Action.FAIL and not numbers.transactional:
         # That the numbering is broken is known in these two cases; only a new epoch lets the partition go on.
-        is_broken = code in (OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID)
+        is_broken = code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
         return decision._replace(bump_epoch=is_broken or batch.attempts < retries)
     return decision
 

@@ -13,13 +13,14 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock._time import ExponentialBackoff
+from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.network.exchange import ClientResponse
 from penstock.producer.batch._requests_cy import note_written, tell_apart, tell_written
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.batch import Batch, BatchState
 from penstock.producer.guarantee.gate import Gate
-from penstock.producer.guarantee.response_policy import NONE, Action, BatchSituation, Decision
+from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
 from penstock.producer.io.sender_metrics import SenderMetrics
 from penstock.producer.metadata.cluster import LeaderHint
 from penstock.producer.metadata.metadata import ProducerMetadata
@@ -28,15 +29,21 @@ from penstock.types import Node, TopicPartition
 
 log = logging.getLogger("penstock.producer")
 
-NETWORK_EXCEPTION = 13
-# After these a batch may have been written: UNKNOWN_SERVER_ERROR, NOT_LEADER_OR_FOLLOWER (it lost the leadership while
-# it waited for followers), REQUEST_TIMED_OUT, NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
-_IN_DOUBT = frozenset({-1, 6, 7, NETWORK_EXCEPTION, 20, 56})
-# INVALID_TIMESTAMP, INVALID_RECORD: a batch is refused because of some of its records.
-_REFUSED_RECORD = frozenset({32, 87})
-# NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the answer may name the new leader.
-_LEADER_MOVED = frozenset({6, 74})
-TOPIC_AUTHORIZATION_FAILED = 29
+# After these a batch may have been written.
+_IN_DOUBT = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # it lost the leadership while it waited for followers
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+# A batch is refused because of some of its records.
+_REFUSED_RECORD = frozenset({ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD})
+# The answer may name the new leader.
+_LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _UNEXPECTED = Decision(Action.FAIL, bump_epoch=True)
 _NOT_HANDLED = "the answer to a batch of %s could not be handled"
 
@@ -115,7 +122,7 @@ class Outcomes:
 
     def _on_failure(self, error: KafkaError, node: Node, batches: Sequence[Batch], now: float) -> None:
         """There is no answer, and none will come."""
-        code = error.code if isinstance(error, BrokerError) else NETWORK_EXCEPTION
+        code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
         log.debug("a produce request to %s failed: %s", node, error)
         # Of a broker's error only its text: name and code are added again.
         text = error.args[0] if isinstance(error, BrokerError) else str(error)
@@ -126,7 +133,7 @@ class Outcomes:
     def _on_written(self, batches: Sequence[Batch], now: float) -> None:
         """With acks=0 there is no answer: that they were written to the socket is all that will ever be known."""
         for batch in batches:
-            answer = PartitionResponse(*batch.topic_partition, NONE, -1, -1, -1, [], None, -1, -1)
+            answer = PartitionResponse(*batch.topic_partition, ErrorCode.NONE, -1, -1, -1, [], None, -1, -1)
             self._complete(batch, answer, now)
 
     def on_unsent(self, error: KafkaError, batches: Sequence[Batch], now: float) -> None:
@@ -203,7 +210,7 @@ class Outcomes:
             )  # fmt: skip
         elif not batch.done:
             failure = error or _error(batch, answer)
-            if code == TOPIC_AUTHORIZATION_FAILED and not (batch.in_doubt or expired):
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not (batch.in_doubt or expired):
                 may_lose = batch.result.may_lose_all(batch.record_count)
                 decision = decision._replace(expendable=may_lose and batch.attempts < self._retries.limit)
             self._gate.on_failure(batch, failure, decision)
@@ -315,7 +322,9 @@ class Outcomes:
 
 def _silence(node: Node, batch: Batch) -> PartitionResponse:
     message = f"{node} did not say what became of the batch for {batch.topic_partition}"
-    return PartitionResponse(*batch.topic_partition, NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1)
+    return PartitionResponse(
+        *batch.topic_partition, ErrorCode.NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
+    )
 
 
 def _not_told(batch: Batch, error: Exception) -> None:
@@ -337,7 +346,7 @@ def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
             "since 2.4), so that none of them was written"
         )
     failure = broker_error(answer.error_code, text)
-    failure.names_record = answer.error_code == TOPIC_AUTHORIZATION_FAILED
+    failure.names_record = answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return failure
 
 

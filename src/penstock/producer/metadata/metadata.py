@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock._time import ExponentialBackoff
+from penstock.error_codes import ErrorCode
 from penstock.errors import (
     BootstrapError,
     BrokerError,
@@ -60,7 +61,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_REBOOTSTRAP_REQUIRED = 129
 # A look at what is kept of each topic is dear where there are many, and new ones come with every request.
 _LOOKS_PER_IDLE_TIME = 4
 
@@ -462,5 +462,5 @@ class ProducerMetadata:
             listener(snapshot)
 
     def _note_rebootstrap(self, error: KafkaError) -> None:
-        if isinstance(error, BrokerError) and error.code == _REBOOTSTRAP_REQUIRED:
+        if isinstance(error, BrokerError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._rebootstrap_required = True

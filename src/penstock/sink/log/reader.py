@@ -13,11 +13,11 @@ from typing import NamedTuple
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.reading import LogEnd, log_end, log_start, read_log
 from penstock.control.steps import LeaderOf, Steps
+from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, SinkError
 from penstock.records.reader import RecordBatch
 from penstock.sink.log.view import LogContents, SinkView
 
-_OFFSET_OUT_OF_RANGE = 1
 # A log that changes under every one of so many attempts is not read at all.
 _MAX_ATTEMPTS = 5
 
@@ -66,7 +66,7 @@ class LogReader:
                 self._forget()
             except BrokerError as error:
                 self._forget()
-                if error.code != _OFFSET_OUT_OF_RANGE:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 out_of_range = error
             except BaseException:

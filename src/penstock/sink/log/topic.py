@@ -9,6 +9,7 @@ from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.configs import TopicDescription, TopicShape, describe_topic, topic_shape
 from penstock.control.steps import Rest, Steps
 from penstock.control.topics import create_topic
+from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, SinkLogUnfitError
 from penstock.sink.permissions import explain_refusal
 
@@ -19,7 +20,6 @@ WANTED_IN_SYNC = 2
 # Compaction leaves the newest segment alone, and a new driver reads all of it: small ones are read in a second.
 SEGMENT_BYTES = 16 * 1024 * 1024
 
-_TOPIC_ALREADY_EXISTS = 36
 _TRANSACTION_STATE = "__transaction_state"
 
 
@@ -66,7 +66,7 @@ def _create(client: ControlClient, name: str, least: int, timeout: float | None)
     try:
         create_topic(name, 1, replication, settings, config=client, timeout=timeout)
     except BrokerError as error:
-        if error.code != _TOPIC_ALREADY_EXISTS:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
 
 

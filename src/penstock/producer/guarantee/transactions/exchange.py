@@ -17,6 +17,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 
 from penstock._time import ExponentialBackoff
+from penstock.error_codes import ErrorCode
 from penstock.errors import (
     BrokerError,
     IllegalStateError,
@@ -56,7 +57,6 @@ log = logging.getLogger("penstock.producer")
 SEND_OFFSETS = "send_offsets_to_transaction"  # the call
 
 _FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
-_UNKNOWN_PRODUCER_ID = 59
 # Of EndTxn in protocol v1; 4 differs from it in one more error only, which nobody needs who ends a transaction later.
 _END_VERSION_V1 = 3
 
@@ -247,7 +247,7 @@ class TransactionExchange(RequestQueue):
                 # be told to abort what is, or could be, committed.
                 self._retry(request, now, None)
                 return
-            lost_state = error.code == _UNKNOWN_PRODUCER_ID
+            lost_state = error.code == ErrorCode.UNKNOWN_PRODUCER_ID
             if lost_state and isinstance(request, EndTxnRequest) and (self.aborting or request.in_doubt):
                 # Nobody is left who could carry out an abort, or say that the commit before was not carried out.
                 self._fatal(error)

@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, TransactionAbortableError
 from penstock.producer.batch.identity import ProducerIdentity
 from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
-
-_INVALID_TXN_STATE = 48
 
 
 class TransactionSettings(NamedTuple):
@@ -53,7 +52,7 @@ class FirstWrite:
 
 def for_the_transaction(error: KafkaError) -> KafkaError:
     """The error that calls raise: one that looks as if the call could be repeated is wrapped, for it cannot."""
-    if not error.retriable and getattr(error, "code", 0) != _INVALID_TXN_STATE:
+    if not error.retriable and getattr(error, "code", 0) != ErrorCode.INVALID_TXN_STATE:
         return error
     wrapped = TransactionAbortableError(f"a record was not delivered: {error}")
     wrapped.__cause__ = error

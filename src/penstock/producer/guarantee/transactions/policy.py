@@ -7,7 +7,9 @@ Codes that are not in an API's row follow their class: a retriable one is retrie
 from __future__ import annotations
 
 import enum
+from typing import TypeAlias
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import error_row
 
 
@@ -22,46 +24,66 @@ class Verdict(enum.Enum):
     FATAL = "the producer cannot go on"
 
 
-_NOT_COORDINATOR = {15: Verdict.FIND_COORDINATOR, 16: Verdict.FIND_COORDINATOR}
-_EPOCH = {47: Verdict.FENCED, 90: Verdict.FENCED}
-_ABORT_ASKED = {120: Verdict.ABORTABLE}
-_FATAL_STATE = {48: Verdict.FATAL, 49: Verdict.FATAL, 53: Verdict.FATAL}
+_Verdicts: TypeAlias = dict[int, Verdict]
 
-UNKNOWN_PRODUCER_ID = 59
-TRANSACTION_ABORTABLE = 120
-CONCURRENT_TRANSACTIONS = 51
+_NOT_COORDINATOR: _Verdicts = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.FIND_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: Verdict.FIND_COORDINATOR,
+}
+_EPOCH: _Verdicts = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: Verdict.FENCED,
+    ErrorCode.PRODUCER_FENCED: Verdict.FENCED,
+}
+_ABORT_ASKED: _Verdicts = {ErrorCode.TRANSACTION_ABORTABLE: Verdict.ABORTABLE}
+_FATAL_STATE: _Verdicts = {
+    ErrorCode.INVALID_TXN_STATE: Verdict.FATAL,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+}
 
-VERDICTS: dict[str, dict[int, Verdict]] = {
-    "FindCoordinator": {**_ABORT_ASKED, 30: Verdict.ABORTABLE, 53: Verdict.FATAL, 15: Verdict.RETRY},
+
+VERDICTS: dict[str, _Verdicts] = {
+    "FindCoordinator": {
+        **_ABORT_ASKED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.RETRY,
+    },
     "InitProducerId": {
         **_NOT_COORDINATOR,
         **_EPOCH,
         **_ABORT_ASKED,
-        31: Verdict.UNINITIALIZED,
-        53: Verdict.UNINITIALIZED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Verdict.UNINITIALIZED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.UNINITIALIZED,
     },
     "AddPartitionsToTxn": {
         **_NOT_COORDINATOR,
         **_EPOCH,
         **_ABORT_ASKED,
         **_FATAL_STATE,
-        29: Verdict.ABORTABLE,
-        55: Verdict.ABORTABLE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        ErrorCode.OPERATION_NOT_ATTEMPTED: Verdict.ABORTABLE,
     },
-    "AddOffsetsToTxn": {**_NOT_COORDINATOR, **_EPOCH, **_ABORT_ASKED, **_FATAL_STATE, 30: Verdict.ABORTABLE},
+    "AddOffsetsToTxn": {
+        **_NOT_COORDINATOR,
+        **_EPOCH,
+        **_ABORT_ASKED,
+        **_FATAL_STATE,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+    },
     "TxnOffsetCommit": {
         **_NOT_COORDINATOR,
         **_EPOCH,
         **_ABORT_ASKED,
-        7: Verdict.FIND_COORDINATOR,
-        30: Verdict.ABORTABLE,
-        82: Verdict.ABORTABLE,
-        25: Verdict.ABORTABLE,
-        22: Verdict.ABORTABLE,
-        69: Verdict.ABORTABLE,
-        113: Verdict.ABORTABLE,
-        43: Verdict.FATAL,
-        53: Verdict.FATAL,
+        ErrorCode.REQUEST_TIMED_OUT: Verdict.FIND_COORDINATOR,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORTABLE,
+        ErrorCode.FENCED_INSTANCE_ID: Verdict.ABORTABLE,
+        ErrorCode.UNKNOWN_MEMBER_ID: Verdict.ABORTABLE,
+        ErrorCode.ILLEGAL_GENERATION: Verdict.ABORTABLE,
+        ErrorCode.GROUP_ID_NOT_FOUND: Verdict.ABORTABLE,
+        ErrorCode.STALE_MEMBER_EPOCH: Verdict.ABORTABLE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: Verdict.FATAL,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
     },
     "EndTxn": {**_NOT_COORDINATOR, **_EPOCH, **_FATAL_STATE},
 }
@@ -76,9 +98,9 @@ def judge(api: str, code: int, *, can_bump: bool = False, committing: bool = Tru
         can_bump: the coordinator can give a new epoch after an abort, so that a lost producer state can be mended.
         committing: for EndTxn, whether it was a commit.
     """
-    if code == UNKNOWN_PRODUCER_ID and api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
+    if code == ErrorCode.UNKNOWN_PRODUCER_ID and api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
         return Verdict.ABORTABLE if can_bump else Verdict.FATAL
-    if code == TRANSACTION_ABORTABLE and api == "EndTxn":
+    if code == ErrorCode.TRANSACTION_ABORTABLE and api == "EndTxn":
         # While aborting there is nothing left to fall back to.
         return Verdict.ABORTABLE if committing else Verdict.FATAL
     found = VERDICTS[api].get(code)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, broker_error
 from penstock.producer.guarantee.sequences import ProducerIdentity
 from penstock.producer.guarantee.transactions.cluster_facts import FIRST_OFFSETS_BY_TOPIC_ID
-from penstock.producer.guarantee.transactions.policy import CONCURRENT_TRANSACTIONS, Verdict, judge
+from penstock.producer.guarantee.transactions.policy import Verdict, judge
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
 from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
 from penstock.protocol.messages import (
@@ -31,10 +32,7 @@ from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, Topic
 if TYPE_CHECKING:
     from penstock.producer.guarantee.transactions.exchange import TransactionExchange
 
-_NO_ANSWER = -1  # UNKNOWN_SERVER_ERROR, for what an answer leaves out
-_UNKNOWN_TOPIC_ID = 100
-_TOPIC_AUTHORIZATION_FAILED = 29
-_NOT_ATTEMPTED = 55  # because of another partition
+_NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR  # for what an answer leaves out
 
 # An earlier transaction of the id is still being completed: that takes milliseconds, so the first partition of a new
 # one is tried again sooner than retry.backoff.ms.
@@ -201,8 +199,10 @@ class AddPartitionsRequest(TxnRequest):
             self.manager.on_partitions_added(self.partitions)
             return
         # Where one is refused, nothing is added. That of the others is no reason of its own.
-        reasons = {tp: code for tp, code in failed.items() if code != _NOT_ATTEMPTED} or failed
-        forbidden = {tp for tp, code in reasons.items() if code == _TOPIC_AUTHORIZATION_FAILED}
+        reasons = {
+            tp: code for tp, code in failed.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED
+        } or failed
+        forbidden = {tp for tp, code in reasons.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
         if forbidden and all(tp in forbidden or self._judge(reasons[tp]) is Verdict.RETRY for tp in reasons):
             self.manager.on_partitions_refused(
                 {tp: _not_authorized(tp) for tp in forbidden}, self.partitions - forbidden
@@ -212,7 +212,7 @@ class AddPartitionsRequest(TxnRequest):
 
     def backoff_ms(self, code: int) -> float | None:
         """Sooner for the first partitions of a transaction."""
-        if code == CONCURRENT_TRANSACTIONS and not self.manager.has_partitions:
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.manager.has_partitions:
             return FIRST_PARTITION_BACKOFF_MS
         return None
 
@@ -320,7 +320,7 @@ class TxnOffsetCommitRequest(TxnRequest):
                     self.offsets.pop(TopicPartition(name, entry["partition_index"]), None)
                 else:
                     codes.add(entry["error_code"])
-        if _UNKNOWN_TOPIC_ID in codes:
+        if ErrorCode.UNKNOWN_TOPIC_ID in codes:
             self.manager.doubt_topics()  # the topic may have been made anew, with another id
         if codes:
             self.on_errors(codes, now)
@@ -371,7 +371,8 @@ class EndTxnRequest(TxnRequest):
 
 def _not_authorized(partition: TopicPartition) -> BrokerError:
     error = broker_error(
-        _TOPIC_AUTHORIZATION_FAILED, f"{partition}: not authorized to write to topic {partition.topic!r}"
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        f"{partition}: not authorized to write to topic {partition.topic!r}",
     )
     error.names_record = True
     return error
