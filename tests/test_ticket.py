@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock._ticket import Ticket
+from penstock._ticket import Ticket, TicketKind
 
 
 def test_granted_ticket_gives_its_result() -> None:
@@ -18,6 +18,11 @@ def test_granted_ticket_gives_its_result() -> None:
     assert ticket.done
     assert ticket.result == 7
     assert Ticket.granted("memory", None).result is None
+
+
+def test_the_kind_is_for_code_and_the_words_are_for_people() -> None:
+    assert Ticket("7 bytes of memory", TicketKind.MEMORY).kind is TicketKind.MEMORY
+    assert Ticket("metadata of topic t").kind is TicketKind.OTHER
 
 
 def test_failed_ticket_raises_its_error() -> None:

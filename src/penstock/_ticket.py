@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -24,13 +25,27 @@ T = TypeVar("T")
 _PENDING, _GRANTED, _FAILED, _GIVEN_UP = range(4)
 
 
+class TicketKind(enum.Enum):
+    """What is waited for, for code that treats waits differently. What people read is `Ticket.what`."""
+
+    METADATA = "metadata"
+    MEMORY = "memory"
+    OTHER = "other"
+
+
 class Ticket(Generic[T]):
-    """A place in a queue for something that will be had later."""
+    """A place in a queue for something that will be had later.
 
-    __slots__ = ("_callbacks", "_error", "_lock", "_result", "_state", "what")
+    Args:
+        what: what is waited for, in words: for error messages and the simulator's trace.
+        kind: the same, for code.
+    """
 
-    def __init__(self, what: str) -> None:
-        self.what = what  # for error messages and the simulator's trace: what is waited for
+    __slots__ = ("_callbacks", "_error", "_lock", "_result", "_state", "kind", "what")
+
+    def __init__(self, what: str, kind: TicketKind = TicketKind.OTHER) -> None:
+        self.what = what
+        self.kind = kind
         self._lock: Any = new_lock()  # guards the four below
         self._state = _PENDING
         self._result: T | None = None

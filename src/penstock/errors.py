@@ -62,6 +62,8 @@ class KafkaError(Exception):
 
     # Where send_many or send_arrow raised it after rows had been accepted: their BulkDelivery.
     bulk_delivery: Any = None
+    # The topic that it is about. Only a look at the cluster before a write (control/topic_look.py) sets it.
+    topic: str | None = None
 
     def twin(self) -> Self:
         """A new error that says the same, and has no traceback yet: one to be raised while another keeps this one."""
@@ -82,11 +84,22 @@ class ConfigError(KafkaError):
     Attributes:
         option: the name of the option to correct: the dotted one, also where it was given in snake case; of an unknown
             option the name as it was given; None where it is not one option.
+        options: all options that it is about, the first to correct first: more than one where they contradict each
+            other, or where one asks for another.
+        reason: of a contradiction, what is wrong with the other options: "acks is 1, not all".
     """
 
-    def __init__(self, message: str = "", option: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        option: str | None = None,
+        options: Sequence[str] = (),
+        reason: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.option = option
+        self.options = tuple(options) or (() if option is None else (option,))
+        self.reason = reason
 
 
 class BootstrapError(ConfigError):
@@ -121,7 +134,26 @@ class SerializationError(KafkaError):
 
 
 class RecordTooLargeError(KafkaError):
-    """The record is larger than max.request.size, buffer.memory, or what the broker accepts."""
+    """The record is larger than max.request.size, buffer.memory, or what the broker accepts.
+
+    Attributes:
+        size: the bytes that the record takes at most.
+        limit: the bytes that it may take.
+        option: the option of the producer that says so. All three are None where a broker refused it.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        size: int | None = None,
+        limit: int | None = None,
+        option: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.size = size
+        self.limit = limit
+        self.option = option
 
 
 class BadRowsError(KafkaError, ValueError):
@@ -155,9 +187,17 @@ class BulkDeliveryError(KafkaError):
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):
-    """Something did not happen within the time given; it may succeed when tried again."""
+    """Something did not happen within the time given; it may succeed when tried again.
+
+    Attributes:
+        waited_for: of the control client, whom it wanted to ask when the time was up (a target of control/steps.py).
+        obstacle: of the control client, the error that kept it from asking.
+    """
 
     retriable = True
+
+    waited_for: Any = None
+    obstacle: KafkaError | None = None
 
 
 class BufferExhaustedError(KafkaTimeoutError):
@@ -281,6 +321,7 @@ class BrokerError(KafkaError):
     Attributes:
         code: the number on the wire.
         name: Kafka's name for it, for example "NOT_LEADER_OR_FOLLOWER".
+        message: what happened, without name and code.
         names_record: whether the broker refused this very record, by its number in the batch or by its topic, and no
             other because of it.
     """
@@ -294,6 +335,11 @@ class BrokerError(KafkaError):
         self.code = row.code
         self.name = row.name
         super().__init__(message or row.description)
+
+    @property
+    def message(self) -> str:
+        """What happened, without name and code."""
+        return str(self.args[0])
 
     def __str__(self) -> str:
         return f"{super().__str__()} [{self.name} ({self.code})]"

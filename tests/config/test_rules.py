@@ -58,8 +58,12 @@ def test_transactions_need_idempotence(enabled, explicit, acks, accepted):
     if accepted:
         assert resolve_idempotence(**options, transactional=True).enabled
     else:
-        with pytest.raises(ConfigError, match=r"transactional\.id needs idempotence"):
+        with pytest.raises(ConfigError, match=r"transactional\.id needs idempotence") as caught:
             resolve_idempotence(**options, transactional=True)
+        other, reason = ("acks", "acks is 1, not all") if enabled else ("enable.idempotence",) * 2
+        assert caught.value.options == ("transactional.id", other)
+        assert str(caught.value).endswith(f"but {caught.value.reason}")
+        assert caught.value.reason in (reason, f"{reason} is false")
 
 
 @pytest.mark.parametrize("acks", ["all", "-1", "0", "1", 0, 1, -1])

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 
 import pytest
 
 from penstock.control import ControlClient, topic_look
+from penstock.control.steps import ANY, with_last_trouble
 from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
 from penstock.errors import (
     InvalidTopicError,
@@ -46,9 +48,10 @@ def test_a_missing_right_is_told_at_once() -> None:
             cluster.denied_topics.add("orders")
         with (
             ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
-            pytest.raises(TopicAuthorizationError, match="right WRITE"),
+            pytest.raises(TopicAuthorizationError, match="right WRITE") as caught,
         ):
             TopicLook(["orders"]).run(client, 60.0)
+        assert caught.value.topic == "orders"
 
 
 @pytest.mark.parametrize("name", ["no name!", "", ".", "..", "x" * 250, "gr\u00fcsse", "orders\n"])
@@ -127,11 +130,36 @@ def test_nobody_listens_is_no_wrong_address_of_the_cluster() -> None:
         with pytest.raises(KafkaTimeoutError) as caught:
             look.run(client, 0.3)
         assert not look.unreached
-    assert why_unreachable(caught.value).startswith("cannot connect to bootstrap server 127.0.0.1:1")
+    up = caught.value
+    assert why_unreachable(up).startswith("cannot connect to bootstrap server 127.0.0.1:1")
+    assert up.waited_for is ANY
+    assert why_unreachable(up) == str(up.obstacle)
+    assert str(up).endswith(f"waiting for Metadata to any broker: {up.obstacle}")
+    copied = pickle.loads(pickle.dumps(up))
+    assert (copied.waited_for, str(copied.obstacle)) == (ANY, str(up.obstacle))
+
+
+def test_a_last_trouble_that_says_something_else_is_told_too() -> None:
+    up = KafkaTimeoutError("not done after 8.0 s, waiting for Metadata to any broker: no route")
+    up.waited_for, up.obstacle = ANY, NetworkError("no route")
+    same = with_last_trouble(up, NetworkError("no route"))
+    same.__cause__ = NetworkError("no route")
+    assert str(same) == str(up)
+    assert why_unreachable(same) == str(up.obstacle)
+    other = with_last_trouble(up, NetworkError("it broke"))
+    other.__cause__ = NetworkError("it broke")
+    assert str(other) == f"{up}; the last trouble was: {other.__cause__}"
+    assert why_unreachable(other) == f"{up.obstacle}; the last trouble was: {other.__cause__}"
+    sent = KafkaTimeoutError("not done after 8.0 s, waiting for the answer to Metadata to any broker")
+    sent.waited_for = ANY
+    asked = with_last_trouble(sent, NetworkError("it broke"))
+    asked.__cause__ = NetworkError("it broke")
+    assert why_unreachable(asked) == str(asked) == f"{sent}; the last trouble was: {asked.__cause__}"
 
 
 def test_no_news_from_the_way_there_is_put_in_words() -> None:
     silence = KafkaTimeoutError("not done after 8.0 s, waiting for METADATA to any broker")
+    silence.waited_for = ANY
     assert why_unreachable(silence) == "no answer"
     assert why_unreachable(KafkaTimeoutError("something else")) == "something else"
     said = why_unreached("kafka:9092", {Node(3, "internal", 9092): None})

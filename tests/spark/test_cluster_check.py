@@ -133,12 +133,15 @@ def test_brokers_that_answer_and_are_not_ready_are_not_called_unreachable() -> N
             check_cluster(options(kafka.bootstrap_servers), patience=0.5)
     said = str(caught.value)
     assert "answers, but is not ready after 0.5 s: " in said
+    assert caught.value.topic is None
     assert "cannot reach" not in said
 
 
 def test_a_refusal_is_not_called_unreachable() -> None:
-    with FakeKafka() as kafka, pytest.raises(KafkaError, match=r"refuses what the driver asks: .*'no name!'"):
-        check_cluster(options(kafka.bootstrap_servers, "no name!"))
+    with FakeKafka() as kafka:
+        with pytest.raises(KafkaError, match=r"refuses what the driver asks: .*'no name!'") as caught:
+            check_cluster(options(kafka.bootstrap_servers, "no name!"))
+        assert caught.value.topic == "no name!"
 
 
 def test_what_was_found_in_order_is_not_asked_again_so_soon() -> None:

@@ -135,7 +135,9 @@ def test_a_bad_row_fails_the_task_with_its_number_and_nothing_of_its_batch_is_se
     assert said.startswith(
         "1 row of partition 4 of the DataFrame cannot be written to topic 'orders' (row 11: the record"
     )
-    assert "max.request.size" in said
+    assert (
+        "takes up to 20087 bytes, more than kafka.max.request.size allows (10000). Raise that option" in said
+    )
     assert "onBadRow" in said
     producer.flush()
     assert len(all_records(kafka, "orders", 2)) == 10

@@ -176,4 +176,5 @@ def _contradiction(name: str, first: _Given, second: _Given) -> ConfigError:
         f"{name} is given twice with different values: "
         f"{first.name}={key.show(first.value)}{first.where} and {second.name}={key.show(second.value)}{second.where}",
         name,
+        options=(name, first.name, second.name),
     )

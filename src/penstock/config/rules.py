@@ -47,21 +47,33 @@ def resolve_idempotence(
         ConfigError: the options contradict each other.
     """
     why_disabled = None
+    in_the_way = ["enable.idempotence"]
     if enabled:
-        obstacles = ["retries is 0"] * (retries == 0) + [f"acks is {acks}, not all"] * (acks != ACKS_ALL)
+        obstacles = {"retries": "retries is 0"} if retries == 0 else {}
+        if acks != ACKS_ALL:
+            obstacles["acks"] = f"acks is {acks}, not all"
         if obstacles:
-            why_disabled = " and ".join(obstacles)
+            in_the_way = list(obstacles)
+            why_disabled = " and ".join(obstacles.values())
             if explicit:
-                raise ConfigError(f"enable.idempotence=true is not possible: {why_disabled}")
+                raise ConfigError(
+                    f"enable.idempotence=true is not possible: {why_disabled}",
+                    options=("enable.idempotence", *in_the_way),
+                    reason=why_disabled,
+                )
         if max_in_flight > MAX_IN_FLIGHT_WITH_IDEMPOTENCE:
             raise ConfigError(
                 f"max.in.flight.requests.per.connection={max_in_flight} is not possible with idempotence, which allows "
-                f"{MAX_IN_FLIGHT_WITH_IDEMPOTENCE}; lower it, or set enable.idempotence=false"
+                f"{MAX_IN_FLIGHT_WITH_IDEMPOTENCE}; lower it, or set enable.idempotence=false",
+                options=("max.in.flight.requests.per.connection", "enable.idempotence"),
             )
     decision = Idempotence(enabled and why_disabled is None, why_disabled)
     if transactional and not decision.enabled:
+        reason = why_disabled or "enable.idempotence is false"
         raise ConfigError(
-            f"transactional.id needs idempotence, but {why_disabled or 'enable.idempotence is false'}"
+            f"transactional.id needs idempotence, but {reason}",
+            options=("transactional.id", *in_the_way),
+            reason=reason,
         )
     return decision
 
@@ -164,4 +176,7 @@ def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> No
                 _logger.warning("%s has no effect with a partitioner of your own", name)
             values[name] = False
     if values["partitioner.rack.aware"] and not values["client.rack"]:
-        raise ConfigError("partitioner.rack.aware=true needs client.rack, the rack of this producer")
+        raise ConfigError(
+            "partitioner.rack.aware=true needs client.rack, the rack of this producer",
+            options=("partitioner.rack.aware", "client.rack"),
+        )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.steps import ANY, Steps, ask_until_answered
 from penstock.error_codes import ErrorCode
-from penstock.errors import KafkaError, broker_error
+from penstock.errors import KafkaError, broker_error, error_row
 from penstock.protocol.messages import DESCRIBE_CONFIGS, METADATA
 from penstock.protocol.requests import SchemaRequest
 
@@ -117,5 +117,5 @@ def _error_in(rows: Sequence[Mapping[str, Any]], topic: str) -> KafkaError | Non
     code = rows[0]["error_code"]
     if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         return None
-    reason = rows[0].get("error_message") or broker_error(code).args[0]
+    reason = rows[0].get("error_message") or error_row(code).description
     return broker_error(code, f"topic {topic!r} could not be looked at: {reason}")

@@ -21,6 +21,7 @@ from penstock.errors import (
     ProtocolError,
     UnknownTopicOrPartitionError,
     broker_error,
+    error_row,
 )
 from penstock.protocol.messages import METADATA
 from penstock.protocol.requests import Request, SchemaRequest
@@ -212,6 +213,6 @@ class _Topic:
         self.answer_number = number
         code = row["error_code"]
         self.error = (
-            broker_error(code, f"topic {row['name']!r}: {broker_error(code).args[0]}") if code else None
+            broker_error(code, f"topic {row['name']!r}: {error_row(code).description}") if code else None
         )
         self.leaders = {part["partition_index"]: part["leader_id"] for part in row["partitions"]}

@@ -235,7 +235,7 @@ class Runner:
         for job in jobs:
             if job.ticket.done:
                 continue
-            error = KafkaTimeoutError(f"not done after {seconds:.1f} s{self._explain(job)}")
+            error = self._out_of_time(job, seconds)
             try:
                 job.steps.throw(error)
             except StopIteration:
@@ -245,18 +245,22 @@ class Runner:
             else:
                 self._end(job, error)
 
-    def _explain(self, job: _Job) -> str:
-        """What a job was waiting for when the time was up."""
+    def _out_of_time(self, job: _Job, seconds: float) -> KafkaTimeoutError:
+        """The error that says what a job was waiting for when the time was up, and why it did not get it."""
+        text = f"not done after {seconds:.1f} s"
         step = job.step
         if step is None:
-            return ", and not even begun"
+            return KafkaTimeoutError(f"{text}, and not even begun")
         if not isinstance(step, Ask):
-            return ""
-        waited_for = f", waiting for {'the answer to ' if job.sent else ''}{step}"
-        trouble = None if job.sent else self._metadata.last_trouble
+            return KafkaTimeoutError(text)
+        obstacle = None if job.sent else self._metadata.last_trouble
         if isinstance(step.target, CoordinatorOf) and not job.sent:
-            trouble = self._coordinators.trouble_with(step.target) or trouble
-        return waited_for if trouble is None else f"{waited_for}: {trouble}"
+            obstacle = self._coordinators.trouble_with(step.target) or obstacle
+        waited = f", waiting for {'the answer to ' if job.sent else ''}{step}"
+        error = KafkaTimeoutError(f"{text}{waited}" if obstacle is None else f"{text}{waited}: {obstacle}")
+        error.waited_for = step.target
+        error.obstacle = obstacle
+        return error
 
     def _drop_everything(self) -> None:
         for job in self._jobs:

@@ -197,6 +197,14 @@ def _until_untroubled(
 
 def with_last_trouble(up: KafkaTimeoutError, trouble: KafkaError | None) -> KafkaTimeoutError:
     """The time is up, and why it was not enough."""
-    if trouble is None or str(trouble) in str(up):
-        return KafkaTimeoutError(str(up))
-    return KafkaTimeoutError(f"{up}; the last trouble was: {trouble}")
+    said = KafkaTimeoutError(f"{up}{also(trouble, up.obstacle)}")
+    said.waited_for = up.waited_for
+    said.obstacle = up.obstacle
+    return said
+
+
+def also(trouble: BaseException | None, obstacle: KafkaError | None) -> str:
+    """How a text about an obstacle goes on with the last trouble, unless they are the same."""
+    if trouble is None or str(trouble) == str(obstacle):
+        return ""
+    return f"; the last trouble was: {trouble}"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from penstock.control.client import ControlClient
-from penstock.control.steps import ANY, ErrorIn, Steps, ask_until_answered
+from penstock.control.steps import ANY, ErrorIn, Steps, also, ask_until_answered
 from penstock.errors import (
     BrokerError,
     InvalidTopicError,
@@ -35,7 +35,6 @@ from penstock.types import Node
 PATIENCE_SECONDS: Final = 8.0
 # Among the operations that a broker allows this client, each the bit of its number: write is 4.
 _MAY_WRITE: Final = 1 << 4
-_NO_BROKER: Final = "to any broker"
 
 
 class TopicLook:
@@ -95,6 +94,7 @@ class TopicLook:
         for row in body["topics"]:
             if row["error_code"]:
                 error = broker_error(row["error_code"], f"topic {row['name']!r}")
+                error.topic = row["name"]
                 if isinstance(error, TopicAuthorizationError):
                     return _may_not_write(row["name"])
                 if isinstance(error, UnknownTopicOrPartitionError):
@@ -115,10 +115,13 @@ def is_answer(cause: BaseException | None) -> bool:
 
 def why_unreachable(error: KafkaError) -> str:
     """Of an error that says what was asked of any broker, and why none was reached: only why."""
-    _, asked, why = str(error).rpartition(f"{_NO_BROKER}: ")
-    if asked:
-        return why
-    return "no answer" if str(error).endswith(_NO_BROKER) else str(error)
+    if isinstance(error, KafkaTimeoutError) and error.waited_for is ANY:
+        more = also(error.__cause__, error.obstacle)
+        if error.obstacle is not None:
+            return f"{error.obstacle}{more}"
+        if not more:
+            return "no answer"
+    return str(error)
 
 
 def why_unreached(servers: str, unreached: Mapping[Node, KafkaError | None]) -> str:
@@ -134,13 +137,17 @@ def why_unreached(servers: str, unreached: Mapping[Node, KafkaError | None]) -> 
 
 def _check_name(topic: str) -> None:
     if not is_topic_name(topic):
-        raise InvalidTopicError(
+        error = InvalidTopicError(
             f"topic {topic!r} cannot exist: a topic's name has 1 to 249 letters (a-z, A-Z), digits, dots, underscores "
             "and hyphens, and is not '.' or '..'. Choose another name"
         )
+        error.topic = topic
+        raise error
 
 
 def _may_not_write(topic: str) -> TopicAuthorizationError:
-    return TopicAuthorizationError(
+    error = TopicAuthorizationError(
         f"this client may not write to topic {topic!r}: ask for the right WRITE on it"
     )
+    error.topic = topic
+    return error

@@ -11,7 +11,7 @@ from penstock._arguments import check_int, check_text, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.steps import CONTROLLER, Ask, Rest, Steps, with_last_trouble
 from penstock.error_codes import ErrorCode
-from penstock.errors import KafkaError, KafkaTimeoutError, broker_error
+from penstock.errors import KafkaError, KafkaTimeoutError, broker_error, error_row
 from penstock.protocol.messages import CREATE_TOPICS
 from penstock.protocol.requests import SchemaRequest
 
@@ -159,7 +159,7 @@ def _error(row: Mapping[str, Any], may_be_ours: bool) -> KafkaError | None:
     code = row["error_code"]
     if code == 0:
         return None
-    reason = row.get("error_message") or broker_error(code).args[0]
+    reason = row.get("error_message") or error_row(code).description
     if code == ErrorCode.TOPIC_ALREADY_EXISTS and may_be_ours:
         reason += " (perhaps made by this very call: an earlier attempt got no answer)"
     return broker_error(code, f"topic {row['name']!r} was not created: {reason}")

@@ -12,7 +12,7 @@ from penstock._arguments import check_text, check_texts, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient, ControlSource, control_client
 from penstock.control.steps import OnNode, Rest, Steps, ask_once, ask_until_answered
 from penstock.error_codes import ErrorCode
-from penstock.errors import KafkaError, UnsupportedVersionError, broker_error
+from penstock.errors import KafkaError, UnsupportedVersionError, broker_error, error_row
 from penstock.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from penstock.protocol.requests import SchemaRequest
 from penstock.types import Node, TopicPartition
@@ -210,7 +210,7 @@ def _describe_at(node: Node, names: Sequence[str]) -> Steps[dict[str, Transactio
         elif code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             described[name] = None
         else:
-            refused = broker_error(code, f"transactional id {name!r}: {broker_error(code).args[0]}")
+            refused = broker_error(code, f"transactional id {name!r}: {error_row(code).description}")
             if not refused.retriable:
                 raise refused
     return described

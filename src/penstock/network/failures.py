@@ -91,7 +91,7 @@ def closed_by_peer_error(node: Node, during_handshake: bool) -> KafkaError:
 def refused_error(node: Node, cause: KafkaError) -> KafkaError:
     """The broker ended the first exchange with an error; its type and code are kept, as they say what to do."""
     error: KafkaError
-    text = f"{describe(node)} refused the connection: {cause.args[0] if cause.args else cause}"
+    text = f"{describe(node)} refused the connection: {cause.message if isinstance(cause, BrokerError) else cause}"
     if isinstance(cause, BrokerError):
         error = broker_error(cause.code, text)
     elif isinstance(cause, AuthenticationError):

@@ -16,7 +16,7 @@ from penstock._arguments import check_timeout
 from penstock._latch import Latch
 from penstock._locks import forbid_reentry, inside, new_lock
 from penstock._refusals import noting_refusals
-from penstock._ticket import Ticket
+from penstock._ticket import Ticket, TicketKind
 from penstock.config.config import ProducerConfig
 from penstock.errors import (
     BufferExhaustedError,
@@ -309,8 +309,8 @@ class Producer(SendFace, BulkFace, TransactionFace):
 
     def _note_wait(self, ticket: Ticket[Any], seconds: float) -> None:
         metrics = self._parts.client_metrics
-        metadata = ticket.what.startswith("metadata")
-        add_nanoseconds(metrics.metadata_wait_ns if metadata else metrics.buffer_wait_ns, seconds)
+        is_metadata = ticket.kind is TicketKind.METADATA
+        add_nanoseconds(metrics.metadata_wait_ns if is_metadata else metrics.buffer_wait_ns, seconds)
 
     def _note_refused(self, error: BaseException) -> None:
         transactions = self._parts.transactions

@@ -92,6 +92,7 @@ class SinkSettings:
                 f"({self.recovery_time_ms} ms), and a minute more than it: a decided batch must outlive its driver's "
                 f"restart. The least is {self.shortest_timeout_ms} ms",
                 "transactionTimeout",
+                options=("transactionTimeout", "recoveryTime"),
             )
 
     @property

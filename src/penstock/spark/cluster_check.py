@@ -148,24 +148,34 @@ def _look(
         raise _NoAnswerError(_unreachable(options, error, seconds)) from None
     except KafkaError as error:
         if is_answer(error):
-            raise KafkaError(f"Kafka at {options.servers} refuses what the driver asks: {error}") from None
+            raise _told(f"Kafka at {options.servers} refuses what the driver asks: {error}", error) from None
         raise _NoAnswerError(_unreachable(options, error, seconds)) from None
 
 
 def _no_topic(topic: str, options: SinkOptions) -> ConfigError:
     option = "topic" if topic == options.topic else "deadLetterTopic"
-    return ConfigError(
+    error = ConfigError(
         f"topic {topic!r} (option {option}) does not exist at {options.servers}, and the brokers do not create it by "
         "themselves. Create it, or check the name",
         option,
     )
+    error.topic = topic
+    return error
 
 
 def _not_ready(options: SinkOptions, cause: BaseException | None, seconds: float) -> KafkaError:
-    return KafkaError(
+    return _told(
         f"Kafka at {options.servers} answers, but is not ready after {seconds:g} s: {cause}. Start the query again, or "
-        "look at the brokers"
+        "look at the brokers",
+        cause,
     )
+
+
+def _told(text: str, cause: BaseException | None) -> KafkaError:
+    """An error in other words, about the same topic."""
+    error = KafkaError(text)
+    error.topic = cause.topic if isinstance(cause, KafkaError) else None
+    return error
 
 
 def _unreachable(options: SinkOptions, error: KafkaError, seconds: float) -> KafkaError:

@@ -62,12 +62,13 @@ _EXACTLY_ONCE_ONLY: Final = (
     "decisionTopic",
 )
 
+_TRANSACTIONAL_ID: Final = "transactional.id"
 # Options of the producer that the sink sets by itself, with what to use instead.
 _OWN_BUSINESS: Final = MappingProxyType(
     {
         "key.serializer": "cast the column key to string or binary in the query; its bytes are sent as they are",
         "value.serializer": "cast the column value to string or binary in the query; its bytes are sent as they are",
-        "transactional.id": "the sink names its transactions itself; the option sinkId tells sinks apart",
+        _TRANSACTIONAL_ID: "the sink names its transactions itself; the option sinkId tells sinks apart",
         "transaction.timeout.ms": "use the option transactionTimeout, for example '15 min'",
     }
 )
@@ -200,6 +201,7 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
             "onBadRow=dead-letter needs the option deadLetterTopic (in a pipeline dead_letter_topic): where bad rows "
             "go",
             "deadLetterTopic",
+            options=("deadLetterTopic", "onBadRow"),
         )
     if options.on_bad_row == "fail" and options.dead_letter_topic is not None:
         raise ConfigError(
@@ -214,7 +216,8 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
         )
     if options.run_id is not None and not options.exactly_once:
         raise ConfigError(
-            "runId keeps a run from being written twice, which needs delivery=exactly-once; leave one of them out"
+            "runId keeps a run from being written twice, which needs delivery=exactly-once; leave one of them out",
+            options=("runId", "delivery"),
         )
     _refuse_without_effect(options, text)
     if not (options.streaming and options.exactly_once):
@@ -229,7 +232,8 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
         raise ConfigError(
             "an exactly-once streaming query needs a name that outlives it: set .option('checkpointLocation', ...) on "
             "the query itself (one from spark.sql.streaming.checkpointLocation is not shown to sinks), or "
-            ".option('sinkId', 'a name of your own')"
+            ".option('sinkId', 'a name of your own')",
+            options=("checkpointLocation", "sinkId"),
         )
 
 
@@ -238,7 +242,10 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
     if not options.exactly_once:
         for name in _EXACTLY_ONCE_ONLY:
             if name in text:
-                raise ConfigError(f"{name} means nothing with delivery=at-least-once; leave one of them out")
+                raise ConfigError(
+                    f"{name} means nothing with delivery=at-least-once; leave one of them out",
+                    options=(name, "delivery"),
+                )
     if options.streaming:
         return
     if "onRestoredCheckpoint" in text:
@@ -250,7 +257,8 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
         if name in text and options.run_id is None:
             raise ConfigError(
                 f"{name} says what a repeated run does, and a run without a name cannot be repeated: set the option "
-                f"runId, too, or leave {name} out"
+                f"runId, too, or leave {name} out",
+                options=(name, "runId"),
             )
 
 
@@ -277,14 +285,19 @@ def _check_producer(options: SinkOptions) -> None:
     try:
         ProducerConfig.from_user(producer_config(options)).close_plugins()
     except ConfigError as error:
-        _, needed, obstacle = str(error).partition("transactional.id needs idempotence, but ")
-        if needed:
-            raise ConfigError(
-                f"delivery=exactly-once needs idempotence, but {obstacle}: leave that option out, or set delivery to "
-                "at-least-once"
-            ) from None
         named = None if error.option is None else KAFKA_PREFIX + error.option
-        raise ConfigError(f"an option kafka.* of this write is wrong: {error}", named) from None
+        about = [KAFKA_PREFIX + name for name in error.options if name not in _OWN_BUSINESS]
+        if (
+            _TRANSACTIONAL_ID in error.options and error.reason is not None
+        ):  # which the sink has set, not the user
+            raise ConfigError(
+                f"delivery=exactly-once needs idempotence, but {error.reason}: leave that option out, or set delivery "
+                "to at-least-once",
+                options=about,
+            ) from None
+        raise ConfigError(
+            f"an option kafka.* of this write is wrong: {error}", named, options=about
+        ) from None
 
 
 def producer_config(options: SinkOptions) -> dict[str, str]:
@@ -295,7 +308,7 @@ def producer_config(options: SinkOptions) -> dict[str, str]:
     if not any(canonical_name(name, keyword=False) == "client.id" for name in config):
         config["client.id"] = "penstock-spark"
     if options.exactly_once:
-        config["transactional.id"] = "penstock-spark"  # tasks choose another one for each transaction
+        config[_TRANSACTIONAL_ID] = "penstock-spark"  # tasks choose another one for each transaction
         config["transaction.timeout.ms"] = str(options.transaction_timeout_ms)
     return config
 

@@ -11,10 +11,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import BadRowsError, BrokerError, BulkDeliveryError, DamagedRowError, KafkaError
+from penstock.errors import (
+    BadRowsError,
+    BrokerError,
+    BulkDeliveryError,
+    DamagedRowError,
+    KafkaError,
+    RecordTooLargeError,
+)
 from penstock.spark.checksum import Checksum
 from penstock.spark.dead_letters import DeadLetters
-from penstock.spark.options import SinkOptions
+from penstock.spark.options import KAFKA_PREFIX, SinkOptions
 from penstock.spark.task_report import TaskReport
 
 if TYPE_CHECKING:
@@ -180,11 +187,19 @@ def _reasons(errors: Sequence[RowErrors], first_row: int) -> str:
     rows_by_reason: dict[str, list[str]] = {}
     for entry in errors:
         first, last = first_row + entry.first_row, first_row + entry.last_row
-        rows_by_reason.setdefault(str(entry.error).rstrip("."), []).append(
+        rows_by_reason.setdefault(_reason(entry.error), []).append(
             str(first) if first == last else f"{first} to {last}"
         )
-    said = "; ".join(
+    return "; ".join(
         f"row{'' if len(rows) == 1 and rows[0].isdecimal() else 's'} {', '.join(rows)}: {reason}"
         for reason, rows in rows_by_reason.items()
     )
-    return said.replace("max.request.size", "kafka.max.request.size")  # as the option is called here
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong with a row, with the producer's options as they are called here."""
+    if isinstance(error, RecordTooLargeError) and error.size is not None and error.limit is not None:
+        from penstock.producer.send.send_path import RecordLimit
+
+        error = RecordLimit(error.limit, f"{KAFKA_PREFIX}{error.option}").error("the record", error.size)
+    return str(error).rstrip(".")

@@ -320,8 +320,11 @@ def test_a_record_that_is_too_large_is_refused_and_the_interceptor_knows_where_i
     rig = Rig(max_request_size=1000, interceptors=[watcher])
     rig.know("t", 4)
     free = rig.available_memory
-    with pytest.raises(RecordTooLargeError, match=r"max\.request\.size allows \(1000\)"):
+    with pytest.raises(RecordTooLargeError, match=r"max\.request\.size allows \(1000\)") as caught:
         rig.send("t", b"x" * 1000, partition=2)
+    assert caught.value.size is not None
+    assert caught.value.size > 1000
+    assert (caught.value.limit, caught.value.option) == (1000, "max.request.size")
     ((metadata, error, _),) = watcher.told
     assert tuple(metadata) == ("t", 2, -1, -1, -1, -1)
     assert isinstance(error, RecordTooLargeError)

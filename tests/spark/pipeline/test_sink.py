@@ -69,6 +69,14 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ('transactionTimeout = "1 minute"', "must be at least twice recoveryTime"),
         ("onRestoredCheckpoint = 'rewrite'", "onRestoredCheckpoint is for streaming queries"),
+        ('recoveryTime = "10 minutes"', "must be at least twice recoveryTime"),
+        ('onLost = "repair"', "[sink] options.onLost: onLost says what a repeated run does"),
+        (
+            "kafka.enable_idempotence = false",
+            "needs idempotence, but enable.idempotence is false: leave that",
+        ),
+        ("kafka.partitioner.rack.aware = true", "partitioner.rack.aware=true needs client.rack"),
+        ("kafka.max.in.flight.requests.per.connection = 9", "is not possible with idempotence"),
     ],
 )
 def test_a_wrong_option_is_refused_with_its_line(tmp_path: Path, option: str, said: str) -> None:
@@ -84,6 +92,8 @@ def test_an_option_that_is_missing_beside_another_is_refused(tmp_path: Path) -> 
     with pytest.raises(
         PipelineDefinitionError, match="onBadRow=dead-letter needs the option deadLetterTopic"
     ):
+        run_pipeline(path)
+    with pytest.raises(PipelineDefinitionError, match=r"p\.toml:6: \[sink\] options\.onBadRow"):
         run_pipeline(path)
 
 
@@ -119,6 +129,19 @@ def test_a_topic_that_is_not_there_is_refused_with_its_line(
         with pytest.raises(
             PipelineError, match=rf"p\.toml:{line}: \[sink\] {key}: topic '.*' .* does not exist"
         ):
+            run_pipeline(path)
+
+
+@pytest.mark.slow
+def test_a_topic_that_may_not_be_written_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        path = written(tmp_path, DEFINITION.replace("127.0.0.1:1", kafka.bootstrap_servers))
+        with kafka.locked() as cluster:
+            cluster.denied_topics.add("orders")
+        with pytest.raises(PipelineError, match=r"p\.toml:3: \[sink\] topic: this client may not write"):
             run_pipeline(path)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from penstock._ticket import Ticket
+from penstock._ticket import Ticket, TicketKind
 from penstock.errors import BufferExhaustedError, ProducerClosedError
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._opening_cy import BatchOpener
@@ -256,7 +256,7 @@ class Appender(BatchOpener):
         return where, None
 
     def _memory(self, size: int) -> Generator[Ticket[Any] | str, Any, bytearray]:
-        ticket: Ticket[bytearray] = Ticket(f"{size} bytes of buffer.memory")
+        ticket: Ticket[bytearray] = Ticket(f"{size} bytes of buffer.memory", TicketKind.MEMORY)
         try:
             self.pool.take_for(ticket, size)
             if ticket.done:

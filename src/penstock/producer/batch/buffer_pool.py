@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock._locks import new_lock
-from penstock._ticket import Ticket
+from penstock._ticket import Ticket, TicketKind
 from penstock.errors import KafkaError, ProducerClosedError
 
 NewBuffer = Callable[[int], bytearray]
@@ -93,7 +93,7 @@ class BufferPool:
 
         A holder that no longer wants it calls `withdraw`.
         """
-        ticket: Ticket[bytearray] = Ticket(f"{size} bytes of buffer.memory")
+        ticket: Ticket[bytearray] = Ticket(f"{size} bytes of buffer.memory", TicketKind.MEMORY)
         self.take_for(ticket, size)
         return ticket
 

@@ -124,8 +124,8 @@ class Outcomes:
         """There is no answer, and none will come."""
         code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
         log.debug("a produce request to %s failed: %s", node, error)
-        # Of a broker's error only its text: name and code are added again.
-        text = error.args[0] if isinstance(error, BrokerError) else str(error)
+        # Of a broker's error only its message: name and code are added again.
+        text = error.message if isinstance(error, BrokerError) else str(error)
         for batch in batches:
             answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], text, -1, -1)
             self._complete(batch, answer, now, error)
@@ -339,7 +339,7 @@ def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
             code=answer.error_code,
         )
     described = broker_error(answer.error_code, answer.error_message)
-    text = f"{batch.topic_partition}: {described.args[0]}"
+    text = f"{batch.topic_partition}: {described.message}"
     if answer.error_code in _REFUSED_RECORD and batch.record_count > 1:
         text += (
             f". The broker does not say which of the {batch.record_count} records of the batch it refused (Kafka does "

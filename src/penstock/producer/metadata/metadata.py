@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock._locks import new_lock
-from penstock._ticket import Ticket
+from penstock._ticket import Ticket, TicketKind
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import (
@@ -181,7 +181,7 @@ class ProducerMetadata:
         when the cluster refuses the topic, with the error of `on_fatal`, and with ProducerClosedError. A topic that
         does not exist is asked for until the holder gives up; `explain_timeout` then says why.
         """
-        ticket: Ticket[ClusterSnapshot] = Ticket(f"metadata of topic {topic}")
+        ticket: Ticket[ClusterSnapshot] = Ticket(f"metadata of topic {topic}", TicketKind.METADATA)
         with self._lock:
             snapshot = self._snapshot
             error = self._refuse_locked(topic)

@@ -106,7 +106,10 @@ class RecordLimit(NamedTuple):
         """The error for a record that may take `size` bytes."""
         return RecordTooLargeError(
             f"{what} takes up to {size} bytes, more than {self.option} allows ({self.size}). Raise that option (and "
-            "the topic's max.message.bytes), or send less at once."
+            "the topic's max.message.bytes), or send less at once.",
+            size=size,
+            limit=self.size,
+            option=self.option,
         )
 
 

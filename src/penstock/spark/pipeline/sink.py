@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from penstock.errors import ConfigError, KafkaError, PipelineError
 from penstock.spark.cluster_check import check_cluster
-from penstock.spark.options import KAFKA_PREFIX, SinkOptions, parse_options
+from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.pipeline.lines import Path as KeyPath
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.table import Table
@@ -55,18 +54,17 @@ def check_sink(pipeline: Pipeline, *, from_here: bool) -> None:
     try:
         check_cluster(options, dead_letter_topic=pipeline.sink.dead_letter_topic)
     except KafkaError as error:
-        where = _place_of_trouble(pipeline, str(error))
+        where = _place_of_trouble(pipeline, error)
         raise PipelineError(pipeline.definition.describe(where, str(error))) from pipeline.definition.cause(
             error
         )
 
 
-def _place_of_trouble(pipeline: Pipeline, words: str) -> KeyPath:
-    """The key that an error of the cluster is about: a topic that it names, or else the address."""
+def _place_of_trouble(pipeline: Pipeline, error: KafkaError) -> KeyPath:
+    """The key that an error of the cluster is about: a topic, or else the address."""
     keys = {pipeline.sink.dead_letter_topic: "dead_letter_topic", pipeline.sink.record.topic.name: "topic"}
-    for topic, key in keys.items():
-        if topic is not None and repr(topic) in words:
-            return ("sink", key)
+    if error.topic is not None and error.topic in keys:
+        return ("sink", keys[error.topic])
     return Table(pipeline.definition, ("sink",)).option_path(_SERVERS) or ("sink", "options")
 
 
@@ -77,33 +75,22 @@ def _parsed(pipeline: Pipeline) -> SinkOptions:
         if options.exactly_once:
             sink_settings(options)
     except ConfigError as error:
-        words = str(error)
-        named = _given_as(error.option, pipeline.sink.options) or _named_in(words, pipeline.sink.options)
+        named = _first_given(error.options, pipeline.sink.options)
         table = Table(pipeline.definition, ("sink",))
         if named is None:
-            table.refuse("options", words)
-        table.refuse_option(named, words)
+            table.refuse("options", str(error))
+        table.refuse_option(named, str(error))
     return options
 
 
-def _given_as(option: str | None, options: Iterable[str]) -> str | None:
-    """An option as the definition spells it, if it is there. The producer's may be in snake case (kafka.linger_ms)."""
-    if option is None:
-        return None
-    return next((name for name in options if _one_spelling(name) == _one_spelling(option)), None)
+def _first_given(wanted: Iterable[str], options: Collection[str]) -> str | None:
+    """The first of some options that the definition has, as it spells it: kafka.linger_ms is kafka.linger.ms, too."""
+    pairs = ((option, name) for option in wanted for name in options)
+    return next((name for option, name in pairs if _one_spelling(name) == _one_spelling(option)), None)
 
 
 def _one_spelling(option: str) -> str:
     return option.lower().replace("_", ".")
-
-
-def _named_in(words: str, options: Iterable[str]) -> str | None:
-    """The option that an error is about. Those of the producer may be called as the producer calls them."""
-    for name in sorted(options, key=len, reverse=True):
-        plain = re.escape(name.removeprefix(KAFKA_PREFIX))
-        if re.search(rf"(?<![\w.])(?:{re.escape(KAFKA_PREFIX)})?{plain}\b", words, re.IGNORECASE):
-            return name
-    return None
 
 
 def _option(options: Mapping[str, str], name: str) -> str | None:

@@ -106,7 +106,7 @@ class TransactionState:
             return
         if isinstance(self.error, InvalidProducerEpochError) and self.current is TxnState.ABORTABLE_ERROR:
             raise InvalidProducerEpochError(
-                f"{self.error.args[0]}; call abort_transaction(), which tells whether another producer has taken over"
+                f"{self.error.message}; call abort_transaction(), which tells whether another producer has taken over"
             ) from self.error
         if isinstance(self.error, ProducerFencedError | InvalidProducerEpochError | IllegalStateError):
             raise type(self.error)(*self.error.args) from self.error
