@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers on the wire, and the hash that places keys. Compiled if possible; the same source runs as plain Python.
 
-Varints are Kafka's: zigzag, then seven bits a byte, low ones first. A `buffer` is a bytearray in plain Python and a C
-pointer when compiled, so callers check the room before they write.
+Varints are Kafka's: zigzag, then seven bits a byte, low ones first. `memory` is a bytearray in plain Python and a C
+pointer when compiled, so callers check the room before they write. The `.pxd` has what is written in line by compiled
+code; numbers of fixed width are in it alone, because plain Python has `struct`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def is_compiled() -> bool:
 
 
 def varint_size(value: cython.longlong) -> cython.Py_ssize_t:
-    """How many bytes `put_varint` writes for a value."""
+    """How many bytes a varint takes."""
     rest: cython.ulonglong = (value << 1) ^ (value >> 63)
     if not cython.compiled:
         rest &= _MASK_64
@@ -38,17 +39,23 @@ def varint_size(value: cython.longlong) -> cython.Py_ssize_t:
     return size
 
 
-def put_varint(buffer: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    """Write a signed number at `at`; the position behind it."""
+def put_any_varint(
+    memory: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong
+) -> cython.Py_ssize_t:
+    """Write a varint at `at`; the position behind it."""
     rest: cython.ulonglong = (value << 1) ^ (value >> 63)
     if not cython.compiled:
         rest &= _MASK_64
     while rest >= 0x80:
-        buffer[at] = (rest & 0x7F) | 0x80
+        memory[at] = (rest & 0x7F) | 0x80
         at += 1
         rest >>= 7
-    buffer[at] = rest
+    memory[at] = rest
     return at + 1
+
+
+if not cython.compiled:
+    size_of_varint, put_varint = varint_size, put_any_varint
 
 
 def read_varint(data: bytes, at: cython.Py_ssize_t) -> tuple[int, int]:

@@ -22,6 +22,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.penstock._primitives_cy import big_endian_at, put_big_endian
 
 _PREFIX_SIZE = cython.declare(cython.Py_ssize_t, 4)
 _SMALLEST_FRAME = cython.declare(cython.Py_ssize_t, 4)  # the correlation id
@@ -46,36 +47,11 @@ def is_compiled() -> bool:
 
 @cython.cfunc
 @cython.inline
-@cython.exceptval(check=False)
-def _put(to: cython.p_uchar, value: cython.longlong, size: cython.int) -> cython.Py_ssize_t:
-    """Write a number of so many bytes, the highest first; how many they are. Compiled code only."""
-    byte: cython.int
-    for byte in range(size):
-        to[byte] = (value >> (8 * (size - 1 - byte))) & 0xFF
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int32_at(data: cython.p_const_uchar) -> cython.int:
-    """A signed number of four bytes, the highest first. Compiled code only."""
-    return cython.cast(
-        cython.int,
-        (cython.cast(cython.uint, data[0]) << 24)
-        | (cython.cast(cython.uint, data[1]) << 16)
-        | (cython.cast(cython.uint, data[2]) << 8)
-        | data[3],
-    )
-
-
-@cython.cfunc
-@cython.inline
 def _length_at(data: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """A signed number of four bytes at a place in others."""
     if not cython.compiled:
         return _PREFIX.unpack_from(data, at)[0]
-    return _int32_at(cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)) + at)
+    return big_endian_at(cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data)), at, 4)
 
 
 @cython.cfunc
@@ -127,21 +103,21 @@ def frame_request(
     if cython.compiled:
         first: bytes = PyBytes_FromStringAndSize(cython.NULL, head + joined)
         room: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(first))
-        room += _put(room, size, 4)
-        room += _put(room, api.key, 2)
-        room += _put(room, version, 2)
-        room += _put(room, correlation_id, 4)
-        room += _put(room, name_length, 2)
-        memcpy(room, PyBytes_AS_STRING(name), len(name))
-        room += len(name)
+        at: cython.Py_ssize_t = put_big_endian(room, 0, size, 4)
+        at = put_big_endian(room, at, api.key, 2)
+        at = put_big_endian(room, at, version, 2)
+        at = put_big_endian(room, at, correlation_id, 4)
+        at = put_big_endian(room, at, name_length, 2)
+        memcpy(room + at, PyBytes_AS_STRING(name), len(name))
+        at += len(name)
         if tags:
-            room += _put(room, 0, 1)
+            at = put_big_endian(room, at, 0, 1)
         if joined:
             view = cython.declare(cython.Py_buffer)
             PyObject_GetBuffer(framed[0], cython.address(view), PyBUF_SIMPLE)
             lies: cython.bint = view.len != joined
             if not lies:
-                memcpy(room, view.buf, joined)
+                memcpy(room + at, view.buf, joined)
             PyBuffer_Release(cython.address(view))
             if lies:
                 raise ValueError(f"a buffer that is not as long as it says: {joined} bytes")

@@ -23,6 +23,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.libc.string import memcmp
+    from cython.cimports.penstock._primitives_cy import big_endian_at
     from cython.cimports.penstock.protocol._produce_answer_cy import named
     from cython.cimports.penstock.protocol._produce_cy import TopicBatches
 
@@ -63,19 +64,6 @@ def read_plain_answer(body: Any, topics: list) -> ProduceResponse | None:  # typ
 
 
 @cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _number_at(data: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.int) -> cython.longlong:
-    """A signed number of so many bytes, the highest first. Compiled code only."""
-    value: cython.ulonglong = 0
-    byte: cython.int
-    for byte in range(size):
-        value = (value << 8) | data[at + byte]
-    sign: cython.int = 64 - 8 * size
-    return cython.cast(cython.longlong, value << sign) >> sign
-
-
-@cython.cfunc
 def _name_of(topics: list, topic_id: cython.p_const_uchar) -> Any:  # type: ignore[type-arg]
     """The name of the topic with that id; None: there is none. Compiled code only."""
     topic: TopicBatches
@@ -106,11 +94,11 @@ def _read_memory(data: cython.p_const_uchar, size: cython.Py_ssize_t, topics: li
                 return None
             fields: tuple = (
                 name,
-                _number_at(data, at, 4),
-                _number_at(data, at + 4, 2),
-                _number_at(data, at + 6, 8),
-                _number_at(data, at + 14, 8),
-                _number_at(data, at + 22, 8),
+                big_endian_at(data, at, 4),
+                big_endian_at(data, at + 4, 2),
+                big_endian_at(data, at + 6, 8),
+                big_endian_at(data, at + 14, 8),
+                big_endian_at(data, at + 22, 8),
                 [],
                 None,
                 -1,
@@ -123,7 +111,7 @@ def _read_memory(data: cython.p_const_uchar, size: cython.Py_ssize_t, topics: li
         at += 1
     if at + _END_SIZE != size or data[at + 4]:
         return None
-    return named(ProduceResponse, (_number_at(data, at, 4), partitions, []))
+    return named(ProduceResponse, (big_endian_at(data, at, 4), partitions, []))
 
 
 def _read(body: Any, topics: list) -> ProduceResponse | None:  # type: ignore[type-arg]

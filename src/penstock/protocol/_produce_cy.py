@@ -24,6 +24,7 @@ if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.penstock._primitives_cy import big_endian_at, put_big_endian, put_uvarint
 
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -61,48 +62,10 @@ def is_compiled() -> bool:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _number_at(data: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.int) -> cython.longlong:
-    """A signed number of so many bytes, the highest first. Compiled code only."""
-    value: cython.ulonglong = 0
-    byte: cython.int
-    for byte in range(size):
-        value = (value << 8) | data[at + byte]
-    sign: cython.int = 64 - 8 * size
-    return cython.cast(cython.longlong, value << sign) >> sign
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_number(to: cython.p_uchar, value: cython.longlong, size: cython.int) -> cython.Py_ssize_t:
-    """Write a number of so many bytes, the highest first; how many they are. Compiled code only."""
-    byte: cython.int
-    for byte in range(size):
-        to[byte] = (value >> (8 * (size - 1 - byte))) & 0xFF
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_uvarint(to: cython.p_uchar, value: cython.ulonglong) -> cython.Py_ssize_t:
-    """Write an unsigned varint; how many bytes it takes. Compiled code only."""
-    at: cython.Py_ssize_t = 0
-    while value > 0x7F:
-        to[at] = (value & 0x7F) | 0x80
-        at += 1
-        value >>= 7
-    to[at] = value
-    return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_bytes(to: cython.p_uchar, raw: bytes) -> cython.Py_ssize_t:
-    """Write bytes as they are; how many they are. Compiled code only."""
-    memcpy(to, PyBytes_AS_STRING(raw), len(raw))
-    return len(raw)
+def _put_bytes(memory: cython.p_uchar, at: cython.Py_ssize_t, raw: bytes) -> cython.Py_ssize_t:
+    """Write bytes as they are; the position behind them. Compiled code only."""
+    memcpy(memory + at, PyBytes_AS_STRING(raw), len(raw))
+    return at + len(raw)
 
 
 def where(batch: Any) -> str:
@@ -136,9 +99,9 @@ def _size_and_codec(batch: Any, records: Any) -> cython.longlong:
         size = view.len
         if size >= _HEADER_SIZE:
             data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
-            length = _number_at(data, 8, 4)
-            magic = _number_at(data, 16, 1)
-            attributes = _number_at(data, 21, 2)
+            length = big_endian_at(data, 8, 4)
+            magic = big_endian_at(data, 16, 1)
+            attributes = big_endian_at(data, 21, 2)
         PyBuffer_Release(cython.address(view))
     else:
         size = records.nbytes if isinstance(records, memoryview) else len(records)
@@ -250,31 +213,31 @@ class ProduceFields:
         # All that is written is written here, and cut into pieces where a batch goes between.
         room: bytearray = bytearray(most)
         piece: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(room))
-        at: cython.Py_ssize_t = 0
+        at: cython.Py_ssize_t
         if self._transactional_id is None:
-            at += _put_number(piece, 0, 1)
+            at = put_uvarint(piece, 0, 0)
         else:
-            at += _put_uvarint(piece, len(self._transactional_id) + 1)
-            at += _put_bytes(piece + at, self._transactional_id)
-        at += _put_number(piece + at, self.acks, 2)
-        at += _put_number(piece + at, self._timeout_ms, 4)
-        at += _put_uvarint(piece + at, len(self._topics) + 1)
+            at = put_uvarint(piece, 0, len(self._transactional_id) + 1)
+            at = _put_bytes(piece, at, self._transactional_id)
+        at = put_big_endian(piece, at, self.acks, 2)
+        at = put_big_endian(piece, at, self._timeout_ms, 4)
+        at = put_uvarint(piece, at, len(self._topics) + 1)
         for topic in self._topics:
             if by_id:
-                at += _put_bytes(piece + at, topic.topic_id)
+                at = _put_bytes(piece, at, topic.topic_id)
             else:
-                at += _put_uvarint(piece + at, len(topic.utf8_name) + 1)
-                at += _put_bytes(piece + at, topic.utf8_name)
-            at += _put_uvarint(piece + at, len(topic.batches) + 1)
+                at = put_uvarint(piece, at, len(topic.utf8_name) + 1)
+                at = _put_bytes(piece, at, topic.utf8_name)
+            at = put_uvarint(piece, at, len(topic.batches) + 1)
             for partition, batch in topic.batches.items():
                 index = partition
-                at += _put_number(piece + at, index, 4)
-                at += _put_uvarint(piece + at, cython.cast(cython.Py_ssize_t, batch[1]) + 1)
+                at = put_big_endian(piece, at, index, 4)
+                at = put_uvarint(piece, at, cython.cast(cython.Py_ssize_t, batch[1]) + 1)
                 buffers.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, piece), at))
                 buffers.append(batch[0])
-                at = _put_number(piece, 0, 1)  # no tagged fields in the partition
-            at += _put_number(piece + at, 0, 1)  # nor in the topic
-        at += _put_number(piece + at, 0, 1)  # nor in the request
+                at = put_uvarint(piece, 0, 0)  # no tagged fields in the partition
+            at = put_uvarint(piece, at, 0)  # nor in the topic
+        at = put_uvarint(piece, at, 0)  # nor in the request
         buffers.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, piece), at))
         return buffers
 

@@ -38,9 +38,9 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
     from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
     from cython.cimports.libc.string import memcpy
-    from cython.cimports.penstock._primitives_cy import put_varint, varint_size
+    from cython.cimports.penstock._primitives_cy import put_big_endian, put_varint, size_of_varint
 else:
-    from penstock._primitives_cy import put_varint, varint_size
+    from penstock._primitives_cy import put_varint, size_of_varint
 
 if TYPE_CHECKING:
     from penstock.types import Header
@@ -158,7 +158,11 @@ class BatchWriter:
         key_size: cython.Py_ssize_t = -1 if key is None else len(key)
         value_size: cython.Py_ssize_t = -1 if value is None else len(value)
         body: cython.Py_ssize_t = (
-            1 + varint_size(delta) + varint_size(self.count) + varint_size(key_size) + varint_size(value_size)
+            1
+            + size_of_varint(delta)
+            + size_of_varint(self.count)
+            + size_of_varint(key_size)
+            + size_of_varint(value_size)
         )
         if key_size > 0:
             body += key_size
@@ -169,8 +173,8 @@ class BatchWriter:
             body += 1
         else:
             encoded = _encode_headers(headers)
-            body += varint_size(len(headers)) + _headers_size(encoded)
-        size: cython.Py_ssize_t = varint_size(body) + body
+            body += size_of_varint(len(headers)) + _headers_size(encoded)
+        size: cython.Py_ssize_t = size_of_varint(body) + body
         if self.count and self.estimated_size() + size > self.limit:
             return _NO_ROOM
         if self._at + size > self._end:
@@ -293,39 +297,27 @@ class BatchWriter:
             PyBuffer_Release(cython.address(view))
             raise ValueError("a batch that has no room for its header, or is too large for the format")
         memory: cython.p_uchar = cython.cast(cython.p_uchar, view.buf)
-        _put_number(memory, 0, 0, 8)
-        _put_number(memory, 8, view.len - 12, 4)
-        _put_number(memory, 12, -1, 4)
-        _put_number(memory, 16, 2, 1)
-        _put_number(memory, 17, 0, 4)
-        _put_number(memory, 21, attributes, 2)
-        _put_number(memory, 23, self.count - 1, 4)
-        _put_number(memory, 27, self.base_timestamp, 8)
-        _put_number(memory, 35, self.max_timestamp, 8)
-        _put_number(memory, 43, producer_id, 8)
-        _put_number(memory, 51, producer_epoch, 2)
-        _put_number(memory, 53, base_sequence, 4)
-        _put_number(memory, 57, self.count, 4)
+        put_big_endian(memory, 0, 0, 8)
+        put_big_endian(memory, 8, view.len - 12, 4)
+        put_big_endian(memory, 12, -1, 4)
+        put_big_endian(memory, 16, 2, 1)
+        put_big_endian(memory, 17, 0, 4)
+        put_big_endian(memory, 21, attributes, 2)
+        put_big_endian(memory, 23, self.count - 1, 4)
+        put_big_endian(memory, 27, self.base_timestamp, 8)
+        put_big_endian(memory, 35, self.max_timestamp, 8)
+        put_big_endian(memory, 43, producer_id, 8)
+        put_big_endian(memory, 51, producer_epoch, 2)
+        put_big_endian(memory, 53, base_sequence, 4)
+        put_big_endian(memory, 57, self.count, 4)
         try:
             checked: Any = PyMemoryView_FromMemory(
                 cython.cast(cython.p_char, memory + 21), view.len - 21, PyBUF_READ
             )
             # The checksum of a batch takes microseconds; to get the interpreter lock back may take milliseconds.
-            _put_number(memory, 17, crc32c(checked, gil_release_mode=0), 4)
+            put_big_endian(memory, 17, crc32c(checked, gil_release_mode=0), 4)
         finally:
             PyBuffer_Release(cython.address(view))
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_number(
-    memory: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
-) -> cython.void:
-    """Write a number in so many bytes, the highest first. Compiled code only."""
-    byte: cython.int
-    for byte in range(size):
-        memory[at + byte] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - byte))) & 0xFF)
 
 
 @cython.cfunc
@@ -363,7 +355,7 @@ def _put_bytes(memory: cython.p_uchar, at: cython.Py_ssize_t, data: bytes) -> cy
 def encode_headers(headers: Sequence[Header]) -> bytes:
     """The headers section of a record, its count first."""
     encoded: list = _encode_headers(headers)
-    section: bytearray = bytearray(varint_size(len(encoded)) + _headers_size(encoded))
+    section: bytearray = bytearray(size_of_varint(len(encoded)) + _headers_size(encoded))
     if cython.compiled:
         _put_headers(cython.cast(cython.p_uchar, PyByteArray_AS_STRING(section)), 0, encoded)
     else:
@@ -385,8 +377,8 @@ def _headers_size(encoded: list) -> cython.Py_ssize_t:  # type: ignore[type-arg]
     name: bytes
     value: bytes
     for name, value in encoded:
-        size += varint_size(len(name)) + len(name)
-        size += varint_size(-1) if value is None else varint_size(len(value)) + len(value)
+        size += size_of_varint(len(name)) + len(name)
+        size += size_of_varint(-1) if value is None else size_of_varint(len(value)) + len(value)
     return size
 
 

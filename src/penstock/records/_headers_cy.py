@@ -17,8 +17,9 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
+    from cython.cimports.penstock._primitives_cy import put_varint, size_of_varint
     from cython.cimports.penstock.records._columns_cy import BytesColumn
-    from cython.cimports.penstock.records._fields_cy import copy, field_size, put, put_field, size_of
+    from cython.cimports.penstock.records._fields_cy import copy, field_size, put_field
     from cython.cimports.penstock.records._memory_cy import (
         bytes_at,
         int_at,
@@ -28,9 +29,8 @@ if cython.compiled:
         longs_at,
     )
 else:
+    from penstock._primitives_cy import put_varint, size_of_varint
     from penstock.records._columns_cy import BytesColumn
-    from penstock._primitives_cy import put_varint as put
-    from penstock._primitives_cy import varint_size as size_of
     from penstock.records._fields import copy, field_size, put_field
     from penstock.records._memory import bytes_at, int_at, ints_at, is_null, long_at, longs_at
 
@@ -154,7 +154,7 @@ class HeadersColumn:
             return 1 if name_size < 0 else name_size
         if not self._look(row):
             return _LIES
-        size: cython.Py_ssize_t = size_of(self._last - self._first)
+        size: cython.Py_ssize_t = size_of_varint(self._last - self._first)
         for entry in range(self._first, self._last):
             if self._entries_have_nulls and is_null(self._entries_valid, entry + self._entries_offset):
                 return -1
@@ -189,9 +189,9 @@ class HeadersColumn:
             return copy(memory, at, self._encoded.found, size)
         if not self._look(row):
             return -1
-        if size_of(self._last - self._first) > end - at:
+        if size_of_varint(self._last - self._first) > end - at:
             return -1
-        at = put(memory, at, self._last - self._first)
+        at = put_varint(memory, at, self._last - self._first)
         for entry in range(self._first, self._last):
             size = self._names.find(entry)
             if size < 0 or field_size(size) > end - at:

@@ -17,13 +17,11 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock._primitives_cy import partition_at
-    from cython.cimports.penstock.records._fields_cy import copy, field_size, put, size_of
+    from cython.cimports.penstock._primitives_cy import partition_at, put_varint, size_of_varint
+    from cython.cimports.penstock.records._fields_cy import copy, field_size
     from cython.cimports.penstock.records._find_cy import find_in
 else:
-    from penstock._primitives_cy import partition_at
-    from penstock._primitives_cy import put_varint as put
-    from penstock._primitives_cy import varint_size as size_of
+    from penstock._primitives_cy import partition_at, put_varint, size_of_varint
     from penstock.records._fields import copy, field_size
     from penstock.records._memory import find_in
 
@@ -89,14 +87,14 @@ class Rows:
         value_size: cython.Py_ssize_t
         self._key_size = -1 if self.key is None else find_in(self.key, row)
         if self._key_size >= 0:
-            size += size_of(self._key_size) + self._key_size
+            size += size_of_varint(self._key_size) + self._key_size
         elif self._key_size == _LIES:
             return _LIES
         else:
             size += 1
         value_size = -1 if self.value is None else find_in(self.value, row)
         if value_size >= 0:
-            size += size_of(value_size) + value_size
+            size += size_of_varint(value_size) + value_size
         elif value_size == _LIES:
             return _LIES
         else:
@@ -178,20 +176,25 @@ class Rows:
         if ((key_size + 1) | (value_size + 1) | section) < 0:
             return _CHANGED
         body: cython.Py_ssize_t = (
-            1 + size_of(delta) + size_of(index) + field_size(key_size) + field_size(value_size) + section
+            1
+            + size_of_varint(delta)
+            + size_of_varint(index)
+            + field_size(key_size)
+            + field_size(value_size)
+            + section
         )
-        size: cython.Py_ssize_t = size_of(body) + body
+        size: cython.Py_ssize_t = size_of_varint(body) + body
         if size > room:
             return size
         self.payload = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
-        at = put(memory, at, body)
+        at = put_varint(memory, at, body)
         memory[at] = 0  # record attributes: none are defined
-        at = put(memory, at + 1, delta)
-        at = put(memory, at, index)
-        at = put(memory, at, key_size)
+        at = put_varint(memory, at + 1, delta)
+        at = put_varint(memory, at, index)
+        at = put_varint(memory, at, key_size)
         if key_size > 0:
             at = copy(memory, at, key, key_size)
-        at = put(memory, at, value_size)
+        at = put_varint(memory, at, value_size)
         if value_size > 0:
             at = copy(memory, at, value, value_size)
         if self.headers is None:
