@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.model import BenchError
+from penstock.protocol._framing_cy import FrameReader, frame_request, parse_response_header
 from penstock.protocol.codec import decode_response_body, encode_request_body
-from penstock.protocol.framing import FrameReader, frame_request, parse_response_header
 from penstock.protocol.schema import ApiSchema
 
 TIMEOUT_SECONDS = 30.0

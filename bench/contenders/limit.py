@@ -80,7 +80,7 @@ def _encode(
 
 
 def _request(topic: str, batches: list[memoryview]) -> tuple[ProduceRequest, bytes]:
-    from penstock.protocol.framing import frame_request
+    from penstock.protocol._framing_cy import frame_request
     from penstock.protocol.messages import PRODUCE
     from penstock.protocol.produce import PartitionBatch, ProduceRequest
 
@@ -105,7 +105,7 @@ def _read(connection: socket.socket, count: int) -> Iterator[bytes]:
 
 
 def _check(request: ProduceRequest, data: bytes) -> None:
-    from penstock.protocol.framing import parse_response_header
+    from penstock.protocol._framing_cy import parse_response_header
     from penstock.protocol.messages import PRODUCE
 
     _, body = parse_response_header(PRODUCE, _VERSION, data)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from bench.asking import TIMEOUT_SECONDS
 from bench.counting import end_offsets
 from bench.model import BenchError
+from penstock.protocol._framing_cy import frame_request, parse_response_header
 from penstock.protocol.codec import decode_response_body, encode_request_body
-from penstock.protocol.framing import frame_request, parse_response_header
 from penstock.protocol.messages import FETCH
 
 MARKERS_SECONDS = 20.0  # a commit is answered before its markers are written

@@ -8,13 +8,13 @@ import pytest
 from protocol.golden_cases import GoldenCase, golden_requests, golden_responses
 
 from penstock.errors import NotKafkaError, ProtocolError
-from penstock.protocol.codec import decode_response_body, encode_request_body
-from penstock.protocol.framing import (
+from penstock.protocol._framing_cy import (
     FrameReader,
     frame_request,
     next_correlation_id,
     parse_response_header,
 )
+from penstock.protocol.codec import decode_response_body, encode_request_body
 from penstock.protocol.messages import API_VERSIONS, END_TXN, METADATA, PRODUCE, SASL_HANDSHAKE
 
 MAX = 100 * 1024 * 1024

@@ -8,8 +8,8 @@ import pytest
 from protocol.golden_cases import GoldenCase, golden_requests, golden_responses
 
 from penstock.errors import ProtocolError
+from penstock.protocol._framing_cy import parse_response_header
 from penstock.protocol.codec import encode_request_body, encode_response_body
-from penstock.protocol.framing import parse_response_header
 from penstock.protocol.messages import PRODUCE
 from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest
 from penstock.protocol.produce_answer import ProduceResponse

@@ -12,8 +12,8 @@ from testing.wire import Producer, Wire, batch, make_cluster
 from penstock.network.transport import Address
 from penstock.producer.batch.batch import BatchIdentity
 from penstock.producer.guarantee.response_policy import Action, Decision
+from penstock.protocol._framing_cy import frame_request
 from penstock.protocol.codec import encode_request_body
-from penstock.protocol.framing import frame_request
 from penstock.protocol.messages import END_TXN, PRODUCE
 from penstock.types import TopicPartition
 from simulation.late import LateRequests

@@ -8,8 +8,8 @@ import pytest
 from testing.wire import Wire, batch, make_cluster, produce_body
 
 from penstock.errors import ProtocolError
+from penstock.protocol._framing_cy import frame_request
 from penstock.protocol.codec import encode_request_body
-from penstock.protocol.framing import frame_request
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,

@@ -13,7 +13,6 @@ from typing import Any
 from penstock.errors import KafkaError
 from penstock.network.states import CONNECTING
 from penstock.network.throttling import throttle_seconds
-from penstock.protocol.framing import next_correlation_id
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -24,11 +23,11 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.network._exchange_cy import Exchange
     from cython.cimports.penstock.network._wire_cy import Wire
-    from cython.cimports.penstock.protocol._frames_cy import frame_request
+    from cython.cimports.penstock.protocol._framing_cy import frame_request, next_correlation_id
 else:
     from penstock.network._exchange_cy import Exchange
     from penstock.network._wire_cy import Wire
-    from penstock.protocol._frames_cy import frame_request
+    from penstock.protocol._framing_cy import frame_request, next_correlation_id
 
 # As in `transport`.
 _READ = cython.declare(cython.int, 1)

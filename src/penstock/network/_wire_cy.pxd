@@ -1,7 +1,7 @@
 # C layout of a connection, as far as bytes move over it.
 from penstock.network._counters_cy cimport NetworkCounters, NodeMetrics
 from penstock.network._exchange_cy cimport Exchange, InFlightRequests
-from penstock.protocol._frames_cy cimport FrameReader
+from penstock.protocol._framing_cy cimport FrameReader
 
 cdef class Wire:
     cdef readonly object known

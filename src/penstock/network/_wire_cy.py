@@ -12,7 +12,6 @@ from typing import Any
 from penstock.errors import IllegalStateError, ProtocolError
 from penstock.network.states import READY
 from penstock.protocol.api_versions import NodeApiVersions
-from penstock.protocol.framing import parse_response_header
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -23,11 +22,11 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.network._counters_cy import NetworkCounters, NodeMetrics
     from cython.cimports.penstock.network._exchange_cy import Exchange, InFlightRequests
-    from cython.cimports.penstock.protocol._frames_cy import FrameReader, frame_size, split_plain_frame
+    from cython.cimports.penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
 else:
     from penstock.network._counters_cy import NetworkCounters, NodeMetrics
     from penstock.network._exchange_cy import Exchange, InFlightRequests
-    from penstock.protocol._frames_cy import FrameReader, frame_size, split_plain_frame
+    from penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
 
 # One read takes at most this much. Answers to produce requests are small; a large Metadata answer takes a few reads.
 READ_SIZE = 65_536
@@ -185,9 +184,7 @@ class Wire:
                 if expected is None:
                     raise ProtocolError("an answer came although no request waits for one")
                 api: Any = expected.request.api
-                split: Any = split_plain_frame(api, expected.version, frame)
-                if split is None:
-                    split = parse_response_header(api, expected.version, frame)
+                split: Any = parse_response_header(api, expected.version, frame)
                 answers.append((self.in_flight.take_answered(split[0]), split[1]))
                 self._node_metrics.record_latency(now - expected.sent_at)
         except Exception as error:  # noqa: BLE001 - answers that were taken before count, and nothing can follow them

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import ProtocolError
+from penstock.protocol._framing_cy import FrameReader
 from penstock.protocol._wire_reader import Cursor, Malformed
 from penstock.protocol.codec import decode_request_body, encode_response_body
-from penstock.protocol.framing import FrameReader
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS
 from penstock.protocol.schema import Buffer
 from penstock.testing.apis import HANDLERS, api_versions

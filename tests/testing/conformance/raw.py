@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from testing.wire import Producer, batch
 
+from penstock.protocol._framing_cy import FrameReader, frame_request, parse_response_header
 from penstock.protocol.codec import decode_response_body, encode_request_body
-from penstock.protocol.framing import FrameReader, frame_request, parse_response_header
 from penstock.protocol.messages import (
     ADD_PARTITIONS_TO_TXN,
     CREATE_TOPICS,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False
-"""What every frame goes through: its length and header put before it, or cut off. Compiled if possible.
+"""Frames: a length of four bytes, a header, a body. Bytes in, frames out; frames in, bytes out. Compiled if possible.
 
-`framing` has the parts that are not for every frame.
+The first length on a connection tells whether the other side speaks Kafka at all: text or a TLS alert there means a
+wrong port or a wrong security.protocol, and is worth an error that says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import struct
 from typing import Any
 
 from penstock.errors import NotKafkaError, ProtocolError
+from penstock.protocol._wire_reader import Cursor, Malformed
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -24,8 +26,11 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock._primitives_cy import big_endian_at, put_big_endian
 
+# Correlation ids from here to 2^31-1 are kept free for re-authentication on a live connection.
+_FIRST_RESERVED_ID = cython.declare(cython.int, 2**31 - 8)
+
 _PREFIX_SIZE = cython.declare(cython.Py_ssize_t, 4)
-_SMALLEST_FRAME = cython.declare(cython.Py_ssize_t, 4)  # the correlation id
+_ID_SIZE = cython.declare(cython.Py_ssize_t, 4)  # of the correlation id, the smallest frame
 _FIXED_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 14)
 _MAX_STRING_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFF)
 _MAX_SIZE = cython.declare(cython.longlong, 0x7FFFFFFF)
@@ -72,6 +77,11 @@ def _size_of(buffer: Any) -> cython.Py_ssize_t:
     return len(buffer)
 
 
+def next_correlation_id(previous: cython.int) -> cython.int:
+    """The id after `previous`: one more, or 0 where the reserved range begins."""
+    return 0 if previous >= _FIRST_RESERVED_ID - 1 else previous + 1
+
+
 def frame_request(
     api: Any, version: cython.int, correlation_id: cython.int, client_id: Any, body: Any
 ) -> list:  # type: ignore[type-arg]
@@ -115,12 +125,12 @@ def frame_request(
         if joined:
             view = cython.declare(cython.Py_buffer)
             PyObject_GetBuffer(framed[0], cython.address(view), PyBUF_SIMPLE)
-            lies: cython.bint = view.len != joined
-            if not lies:
+            has_changed: cython.bint = view.len != joined
+            if not has_changed:
                 memcpy(room + at, view.buf, joined)
             PyBuffer_Release(cython.address(view))
-            if lies:
-                raise ValueError(f"a buffer that is not as long as it says: {joined} bytes")
+            if has_changed:
+                raise ValueError(f"the first buffer of a request has changed its size: it was {joined} bytes")
     else:
         first = _FIXED_HEADER.pack(size, api.key, version, correlation_id, name_length) + name + bytes(tags)
         if joined:
@@ -140,12 +150,16 @@ def frame_size(buffers: Any) -> cython.longlong:
     return _PREFIX_SIZE + _length_at(first, 0)
 
 
-def split_plain_frame(api: Any, version: cython.int, frame: Any) -> tuple | None:  # type: ignore[type-arg]
-    """Split a frame into correlation id and body, which refers to the frame; None: there is something special."""
+def parse_response_header(api: Any, version: cython.int, frame: Any) -> tuple:  # type: ignore[type-arg]
+    """Split a frame into correlation id and body; the body refers to the frame.
+
+    Raises:
+        ProtocolError: the frame is too short for the header, or its tagged fields are broken.
+    """
     view: Any = memoryview(frame)
     size: cython.Py_ssize_t = len(view)
-    if size <= _PREFIX_SIZE:
-        return None
+    if size < _ID_SIZE:
+        raise _broken_header(api, version, f"{_ID_SIZE} bytes expected, {size} left")
     correlation_id: cython.int
     if isinstance(frame, bytes):
         correlation_id = _length_at(frame, 0)
@@ -154,9 +168,19 @@ def split_plain_frame(api: Any, version: cython.int, frame: Any) -> tuple | None
     flexible_from: Any = api.flexible_from
     if flexible_from is None or version < flexible_from or api.plain_response_header:
         return correlation_id, view[4:]
-    if view[4]:
-        return None  # tagged fields
-    return correlation_id, view[5:]
+    if size > _ID_SIZE and not view[4]:
+        return correlation_id, view[5:]  # no tagged fields, as nearly always
+    cursor = Cursor(view)
+    cursor.pos = _ID_SIZE
+    try:
+        cursor.skip_tagged_fields()
+    except Malformed as error:
+        raise _broken_header(api, version, error.reason) from None
+    return correlation_id, view[cursor.pos :]
+
+
+def _broken_header(api: Any, version: int, reason: str) -> ProtocolError:
+    return ProtocolError(f"cannot decode the header of a {api.name} response v{version}: {reason}")
 
 
 @cython.final
@@ -237,7 +261,7 @@ class FrameReader:
         size: cython.Py_ssize_t
         while pos + _PREFIX_SIZE <= end:
             size = _length_at(data, pos)
-            if not _SMALLEST_FRAME <= size <= self._max_frame_bytes or size > end - pos - _PREFIX_SIZE:
+            if not _ID_SIZE <= size <= self._max_frame_bytes or size > end - pos - _PREFIX_SIZE:
                 break
             pos += _PREFIX_SIZE
             frames.append(_cut(data, pos, size))
@@ -250,11 +274,9 @@ class FrameReader:
             guess = _other_protocol(prefix)
             if guess is not None:
                 raise NotKafkaError(guess)
-        if _SMALLEST_FRAME <= size <= self._max_frame_bytes:
+        if _ID_SIZE <= size <= self._max_frame_bytes:
             return size
-        reason = (
-            f"a response of {size} bytes announced, {_SMALLEST_FRAME} to {self._max_frame_bytes} are possible"
-        )
+        reason = f"a response of {size} bytes announced, {_ID_SIZE} to {self._max_frame_bytes} are possible"
         if self._saw_frame:
             raise ProtocolError(reason)
         raise NotKafkaError(f"the other side does not speak Kafka, or not on this port: {reason}")

@@ -10,6 +10,7 @@ cdef class FrameReader:
     cdef Py_ssize_t _take_whole(self, bytes data, list frames) except -1
     cdef Py_ssize_t _checked_size(self, bytearray prefix) except -1
 
+cpdef int next_correlation_id(int previous) noexcept
 cpdef list frame_request(api, int version, int correlation_id, client_id, body)
 cpdef long long frame_size(buffers) except -1
-cpdef tuple split_plain_frame(api, int version, frame)
+cpdef tuple parse_response_header(api, int version, frame)
