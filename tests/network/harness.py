@@ -10,8 +10,8 @@ from typing import Any
 from network.fakes import FakeBroker, FakeNetwork, FakeUpdater
 
 from penstock.network import ClientRequest, ClientResponse, NetworkClient, NetworkSettings
+from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 from penstock.protocol.messages import FIND_COORDINATOR
-from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node
 
