@@ -8,8 +8,7 @@ from pathlib import Path
 
 from penstock.config.keys import KEYS
 from penstock.config.kinds import REQUIRED, ConfigKey, Importance
-from penstock.config.names import ALIASES, SECURITY_NAMES
-from penstock.config.other_clients import OTHER_NAMES, OtherName
+from penstock.config.names import ALIASES, OTHER_NAMES, SECURITY_NAMES, OtherName
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "config.md"
 

@@ -12,8 +12,15 @@ from fix_other_clients import kafka_python
 
 from penstock.config.config import ProducerConfig
 from penstock.config.keys import KEYS
-from penstock.config.names import ALIASES, canonical_name, try_nearest_name
-from penstock.config.other_clients import CONSUMER, LIBRDKAFKA, OTHER_NAMES, SECURITY
+from penstock.config.names import (
+    ALIASES,
+    CONSUMER,
+    LIBRDKAFKA,
+    OTHER_NAMES,
+    OTHER_SECURITY_NAMES,
+    canonical_name,
+    try_nearest_name,
+)
 from penstock.errors import ConfigError
 from penstock.spark.options import parse_options
 
@@ -69,14 +76,14 @@ def test_an_option_of_a_spark_sink_is_answered_with_its_prefix():
 def test_every_entry_names_options_that_are_there_and_not_deprecated(name):
     assert name not in KEYS
     assert name not in ALIASES
-    assert name not in SECURITY
+    assert name not in OTHER_SECURITY_NAMES
     here = OTHER_NAMES[name].here
     assert set(here) <= set(KEYS)
     assert all(KEYS[each].not_yet is None for each in here)
     assert here or OTHER_NAMES[name].note
 
 
-@pytest.mark.parametrize("name", sorted(set(SECURITY)))
+@pytest.mark.parametrize("name", sorted(OTHER_SECURITY_NAMES))
 def test_options_of_tls_and_sasl_are_said_to_come_later(name):
     text = refusal({name: "the secret"})
     assert text == f"{name} is not supported yet: TLS and SASL come with a later release; leave it out"

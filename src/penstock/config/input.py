@@ -16,8 +16,8 @@ from penstock.config.names import (
     BLOCK_ON_BUFFER_FULL,
     SECURITY_NAMES,
     canonical_name,
+    refuse_partitioner,
 )
-from penstock.config.other_clients import refuse_partitioner
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigError
 
