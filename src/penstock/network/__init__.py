@@ -13,7 +13,7 @@ from penstock.network.backend import NetworkBackend
 from penstock.network.client import NetworkClient
 from penstock.network.exchange import ClientRequest, ClientResponse
 from penstock.network.metrics import NetworkMetrics, NodeMetrics
-from penstock.network.resolver import bootstrap_nodes, parse_bootstrap
+from penstock.network.resolver import bootstrap_nodes
 from penstock.network.settings import NetworkSettings
 from penstock.network.updater import MetadataUpdater
 
@@ -27,5 +27,4 @@ __all__ = [
     "NetworkSettings",
     "NodeMetrics",
     "bootstrap_nodes",
-    "parse_bootstrap",
 ]

@@ -13,7 +13,6 @@ from penstock.spark.options import KAFKA_PREFIX, SinkOptions, parse_options
 from penstock.spark.pipeline.lines import Path as KeyPath
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.table import Table
-from penstock.spark.sink_settings import sink_settings
 
 _SERVERS = "kafka.bootstrap.servers"
 
@@ -75,7 +74,7 @@ def _parsed(pipeline: Pipeline) -> SinkOptions:
     try:
         options = parse_options(given, streaming=pipeline.source.streaming)
         if options.exactly_once:
-            sink_settings(options)
+            options.sink_settings()
     except ConfigError as error:
         words = str(error)
         named = _given_as(error.option, pipeline.sink.options) or _named_in(words, pipeline.sink.options)
