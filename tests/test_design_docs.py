@@ -16,7 +16,7 @@ import pytest
 
 from penstock.control import ending
 from penstock.network import states
-from penstock.producer.batch.batch import batch
+from penstock.producer.batch import batch
 from penstock.producer.guarantee.transactions import requests as txn_requests
 from penstock.producer.guarantee.transactions import states as transactions
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from spark.faults.scene import long_list
 
-from penstock.cli.demo.command import command as demo
+from penstock.cli.demo import command as demo
 from penstock.cli.demo.compare import TopicTally
 from penstock.cli.demo.orders import order, value_of
 from penstock.cli.demo.read import mark_ends, read_topics

@@ -12,7 +12,8 @@ from unittest import mock
 from penstock.errors import error_row
 from penstock.network import states
 from penstock.network.states import NodeState
-from penstock.producer.batch.batch import Batch, batch
+from penstock.producer.batch import batch
+from penstock.producer.batch.batch import Batch
 from penstock.producer.guarantee.gate import OpenGate
 from penstock.producer.guarantee.numbering import Numbering
 from penstock.producer.guarantee.transactions import policy as txn_policy

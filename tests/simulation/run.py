@@ -20,7 +20,7 @@ from penstock.config.config import ProducerConfig
 from penstock.producer import lifecycle
 from penstock.producer import producer as producer_module
 from penstock.producer.assembly import ProducerParts, assemble
-from penstock.producer.batch.batch import delivery as delivery_module
+from penstock.producer.batch import delivery as delivery_module
 from penstock.producer.producer import Producer
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.cluster import FakeCluster

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock._primitives_cy import murmur2
-from penstock.cli.demo.command import orders as _demo_orders
-from penstock.cli.demo.command import run as _demo_run
+from penstock.cli.demo import orders as _demo_orders
+from penstock.cli.demo import run as _demo_run
 from penstock.cli.demo.orders import Batches, customer_partitions, number_in, order, value_of, write_input
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.cli.demo.command import report as _demo_report
+from penstock.cli.demo import report as _demo_report
 from penstock.cli.demo.command import verdict
 from penstock.cli.demo.compare import TopicFigures
 from penstock.cli.demo.report import Outcome, partition_chart, partition_charts, rate_chart, report_page

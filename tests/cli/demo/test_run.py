@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.demo.command import kills as _demo_kills
-from penstock.cli.demo.command import run as _demo_run
+from penstock.cli.demo import kills as _demo_kills
+from penstock.cli.demo import run as _demo_run
 from penstock.cli.demo.driver import Checkpoint, DriverProcess
 from penstock.cli.demo.kills import DRIVER, WORKER, PlannedKill, try_read_kill, write_plan
 from penstock.cli.demo.run import PipelineRun, planned_kills
@@ -31,7 +31,7 @@ from penstock.cli.options import CommandError
 # Writes the checkpoint of five batches; comes to steps as the sink does, and goes on where it was killed.
 STAND_IN = """
 import enum, os, pathlib, sys
-from penstock.cli import _demo_kills
+from penstock.cli.demo import kills as _demo_kills
 
 values = dict(word.split("=", 1) for word in sys.argv if "=" in word)
 assert pathlib.Path(values["input"]).is_dir() and sys.argv[1] == "run" and sys.argv[2].endswith("orders.toml")
