@@ -17,17 +17,15 @@ from typing import Any
 
 from penstock._time import Clock
 from penstock.errors import BootstrapError, IllegalStateError, KafkaError, UnsupportedVersionError
-from penstock.network.backend import NetworkBackend
+from penstock.network.backend import MetadataUpdater, NetworkBackend
 from penstock.network.bootstrap import DeferredBootstrap
 from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import HandshakeFactory
-from penstock.network.least_loaded import least_loaded
-from penstock.network.metadata_fetch import MetadataFetcher
+from penstock.network.metadata_fetch import MetadataFetcher, least_loaded
 from penstock.network.resolver import as_bootstrap_nodes
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import ConnectionStates
 from penstock.network.transport import WRITE
-from penstock.network.updater import MetadataUpdater
 from penstock.protocol.api_versions import NodeApiVersions
 from penstock.types import Node
 

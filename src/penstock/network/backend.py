@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything the network client wants from the world, in one value.
+"""The two seams of the network client: what it needs from the operating system, and from the layer above.
 
-Waiting, connecting, resolving names, and doing so aside: a simulator replaces these and has the client in virtual time.
+`NetworkBackend` is waiting, connecting, resolving names, and doing so aside: a simulator replaces these and has the
+client in virtual time. `MetadataUpdater` is whoever keeps the cluster's metadata: the network layer knows nothing else
+that is above it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from penstock.errors import BootstrapError, KafkaError
 from penstock.network.bootstrap import RunAside, run_on_daemon_thread
 from penstock.network.handshake import Handshake
 from penstock.network.resolver import Resolve, system_resolve
@@ -17,6 +20,7 @@ from penstock.network.selector import Selector, SocketSelector
 from penstock.network.settings import NetworkSettings
 from penstock.network.transport import TcpTransport, TransportFactory
 from penstock.protocol.api_versions import NodeApiVersions
+from penstock.protocol.requests import Request
 from penstock.types import Node
 
 Authenticate = Callable[[Node, NodeApiVersions], Handshake]
@@ -43,3 +47,71 @@ class NetworkBackend(NamedTuple):
     def tcp(cls, settings: NetworkSettings, resolve: Resolve = system_resolve) -> NetworkBackend:
         """Plain TCP on this machine."""
         return cls(SocketSelector(), partial(TcpTransport.connect, settings=settings), resolve)
+
+
+class MetadataUpdater(Protocol):
+    """Keeps the view of the cluster; the client fetches for it. All methods are called on the I/O thread.
+
+    The client decides when and where a Metadata request is sent, because only it knows the connections; what to ask and
+    what to make of the answer is decided above.
+    """
+
+    def nodes(self) -> Sequence[Node]:
+        """The known nodes; the bootstrap ones (ids -1, -2, ...) until the first answer."""
+        ...
+
+    def cluster_id(self) -> str | None:
+        """The cluster that this client belongs to, as a broker told it; None while that is not known."""
+        ...
+
+    def on_bootstrap(self, nodes: Sequence[Node]) -> None:
+        """The bootstrap servers were resolved after the client was made; `nodes` had none until now."""
+        ...
+
+    def on_bootstrap_delayed(self, error: BootstrapError) -> None:
+        """They could not be resolved, and are tried again; remembered, so that a time-out can name the cause."""
+        ...
+
+    def seconds_to_update(self, now: float) -> float:
+        """Seconds until an update is due: 0.0 is now, infinity is never."""
+        ...
+
+    def build_request(self, now: float) -> Request:
+        """The Metadata request to send; the update is in progress until `on_response` or `on_failure`."""
+        ...
+
+    def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:
+        """The answer to the request made by `build_request`."""
+        ...
+
+    def on_failure(self, error: KafkaError, now: float) -> None:
+        """The request in progress failed: disconnected, timed out, or not understood."""
+        ...
+
+    def on_fatal(self, error: KafkaError) -> None:
+        """No update can succeed (authentication, no common version); waiting senders are woken with the error.
+
+        After a BootstrapError none ever will: it also meets everyone who would wait later.
+        """
+        ...
+
+    def on_connection_failed(self, node: Node, error: KafkaError, now: float) -> None:
+        """A connection could not be made, or broke; remembered, so that a time-out can name the cause.
+
+        It may be that the node is gone, and others lead its partitions now: a reason to ask for metadata.
+
+        A broker that refuses a connection with REBOOTSTRAP_REQUIRED is told here too, as the BrokerError of that code.
+        """
+        ...
+
+    def rebootstrap_due(self, now: float) -> bool:
+        """Whether the view of the cluster must be dropped in favour of the bootstrap servers."""
+        ...
+
+    def rebootstrap(self, now: float) -> None:
+        """Go back to the bootstrap nodes, where metadata.recovery.strategy allows it.
+
+        Called when `rebootstrap_due`, and when an update is due but no known node can be used or connected to. All
+        connections were closed before.
+        """
+        ...
