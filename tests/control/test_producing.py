@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock._identity import TransactionalIdentity
 from penstock.control import ControlClient
 from penstock.control.producing import (
-    Initialized,
     KeyValue,
     TransactionalWrite,
     add_to_transaction,
@@ -39,15 +39,15 @@ def client(kafka: FakeKafka) -> Iterator[ControlClient]:
         yield client
 
 
-def begin(client: ControlClient) -> Initialized:
+def begin(client: ControlClient) -> TransactionalIdentity:
     identity = init_producer_id(client, "x", 30_000)
     if identity.end_txn_version < 5:
-        add_to_transaction(client, "x", identity, LOG)
+        add_to_transaction(client, identity, LOG)
     return identity
 
 
-def write(client: ControlClient, identity: Initialized, sequence: int, *values: bytes) -> int:
-    within = TransactionalWrite("x", identity, sequence)
+def write(client: ControlClient, identity: TransactionalIdentity, sequence: int, *values: bytes) -> int:
+    within = TransactionalWrite(identity, sequence)
     return write_batch(client, LOG, [KeyValue(b"k", value) for value in values], NOW, within)
 
 
@@ -81,17 +81,17 @@ def test_a_transaction_of_several_batches(kafka: FakeKafka, client: ControlClien
     write(client, identity, 0, b"1", b"2")
     write(client, identity, 2, b"3")
     assert values(kafka) == []
-    end_transaction_once(client, "x", identity, commit=True)
+    end_transaction_once(client, identity, commit=True)
     assert values(kafka) == [b"1", b"2", b"3"]
-    end_transaction_once(client, "x", identity, commit=True)  # once more is the same
+    end_transaction_once(client, identity, commit=True)  # once more is the same
     with pytest.raises(BrokerError):
-        end_transaction_once(client, "x", identity, commit=False)
+        end_transaction_once(client, identity, commit=False)
 
 
 def test_an_aborted_transaction(kafka: FakeKafka, client: ControlClient) -> None:
     identity = begin(client)
     write(client, identity, 0, b"1")
-    end_transaction_once(client, "x", identity, commit=False)
+    end_transaction_once(client, identity, commit=False)
     assert values(kafka) == []
 
 
@@ -113,7 +113,7 @@ def test_a_fenced_writer_can_neither_write_nor_end(client: ControlClient) -> Non
     with pytest.raises(KafkaError):
         write(client, identity, 1, b"2")
     with pytest.raises(BrokerError):
-        end_transaction_once(client, "x", identity, commit=True)
+        end_transaction_once(client, identity, commit=True)
 
 
 def test_a_batch_whose_answer_was_lost_is_written_once(kafka: FakeKafka, client: ControlClient) -> None:
@@ -121,7 +121,7 @@ def test_a_batch_whose_answer_was_lost_is_written_once(kafka: FakeKafka, client:
     kafka.add_fault(Fault(api=PRODUCE, cut="after"))
     write(client, identity, 0, b"1")
     kafka.add_fault(Fault(api=END_TXN, cut="after"))
-    end_transaction_once(client, "x", identity, commit=True)
+    end_transaction_once(client, identity, commit=True)
     assert values(kafka) == [b"1"]
 
 
@@ -138,6 +138,6 @@ def test_a_topic_that_is_not_there(client: ControlClient) -> None:
     identity = init_producer_id(client, "x", 30_000)
     place = TopicPartition("nowhere", 0)
     with pytest.raises((UnknownTopicOrPartitionError, TimeoutError)):
-        add_to_transaction(client, "x", identity, place, timeout=0.5)
+        add_to_transaction(client, identity, place, timeout=0.5)
     with pytest.raises(TimeoutError, match="nowhere"):
         write_batch(client, place, [KeyValue(b"a", b"1")], NOW, timeout=0.5)

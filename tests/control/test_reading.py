@@ -57,7 +57,7 @@ def test_ends(kafka: FakeKafka, client: ControlClient) -> None:
 
 def test_open_transactions_and_markers_are_read(client: ControlClient) -> None:
     identity = init_producer_id(client, "x", 30_000)
-    write_batch(client, LOG, [KeyValue(b"k", b"open")], 1, TransactionalWrite("x", identity, 0))
+    write_batch(client, LOG, [KeyValue(b"k", b"open")], 1, TransactionalWrite(identity, 0))
     write(client, b"behind it")
     init_producer_id(client, "x", 30_000)  # aborts it, with a marker
     batches = read(client, 0, client.run(log_end(LEADER)).offset)

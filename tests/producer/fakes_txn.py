@@ -16,12 +16,12 @@ from typing import Any
 from network.fakes import FakeBroker, FakeNetwork, Peer, Received, api_versions_body
 from producer.fakes_sender import Rig
 
+from penstock._identity import ProducerIdentity
 from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
 from penstock.consumer_groups import as_group
 from penstock.producer.assembly import assemble
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.guarantee.sequences import ProducerIdentity
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.protocol.messages import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from penstock._identity import ProducerIdentity, TransactionalIdentity
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
-from penstock.control.ending import FIRST_VERSION_THAT_BUMPS
 from penstock.control.steps import CoordinatorOf, LeaderOf, Steps, ask_until_answered
 from penstock.errors import KafkaError, ProtocolError, broker_error
 from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
@@ -41,19 +41,10 @@ class KeyValue(NamedTuple):
     value: bytes | None
 
 
-class Initialized(NamedTuple):
-    """Producer id and epoch as a coordinator gave them, and how a transaction with them is to be ended."""
-
-    producer_id: int
-    epoch: int
-    end_txn_version: int
-
-
 class TransactionalWrite(NamedTuple):
     """A batch's place in a transaction; `sequence` counts the records before it in the partition."""
 
-    transactional_id: str
-    identity: Initialized
+    identity: TransactionalIdentity
     sequence: int
 
 
@@ -62,9 +53,9 @@ def init_producer_id(
     transactional_id: str,
     timeout_ms: int,
     *,
-    expected: tuple[int, int] | None = None,
+    expected: ProducerIdentity | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
-) -> Initialized:
+) -> TransactionalIdentity:
     """Take over a transactional id: fence whoever has it, and abort what it has open.
 
     Asked again when an answer is lost, so that it may arrive more than once: then the epoch is higher than it need be.
@@ -73,7 +64,7 @@ def init_producer_id(
         client: an open client.
         transactional_id: which one.
         timeout_ms: the age at which the coordinator aborts a transaction of it.
-        expected: producer id and epoch that the id must have; with another one the coordinator refuses. But it aborts a
+        expected: the producer that must have the id; with another one the coordinator refuses. But it aborts a
             transaction that is open, whoever has begun it: look before.
         timeout: seconds.
 
@@ -85,13 +76,14 @@ def init_producer_id(
         body["producer_id"], body["producer_epoch"] = expected
     request = SchemaRequest.of(INIT_PRODUCER_ID, body)
     answer = client.run(ask_until_answered(CoordinatorOf(transactional_id), request), timeout)
-    return Initialized(answer["producer_id"], answer["producer_epoch"], client.end_txn_version(timeout))
+    return TransactionalIdentity(
+        transactional_id, answer["producer_id"], answer["producer_epoch"], client.end_txn_version(timeout)
+    )
 
 
 def add_to_transaction(
     client: ControlClient,
-    transactional_id: str,
-    identity: Initialized,
+    identity: TransactionalIdentity,
     partition: TopicPartition,
     *,
     timeout: float | None = DEFAULT_TIMEOUT,
@@ -102,19 +94,18 @@ def add_to_transaction(
         KafkaError: the coordinator refused, or did not answer in time.
     """
     body = {
-        "v3_and_below_transactional_id": transactional_id,
+        "v3_and_below_transactional_id": identity.transactional_id,
         "v3_and_below_producer_id": identity.producer_id,
         "v3_and_below_producer_epoch": identity.epoch,
         "v3_and_below_topics": [{"name": partition.topic, "partitions": [partition.partition]}],
     }
     request = SchemaRequest.of(ADD_PARTITIONS_TO_TXN, body)
-    client.run(ask_until_answered(CoordinatorOf(transactional_id), request, _add_error), timeout)
+    client.run(ask_until_answered(CoordinatorOf(identity.transactional_id), request, _add_error), timeout)
 
 
 def end_transaction_once(
     client: ControlClient,
-    transactional_id: str,
-    identity: Initialized,
+    identity: TransactionalIdentity,
     *,
     commit: bool,
     timeout: float | None = DEFAULT_TIMEOUT,
@@ -125,13 +116,13 @@ def end_transaction_once(
         KafkaError: the answer is something else, which says nothing of how the transaction ended.
     """
     body = {
-        "transactional_id": transactional_id,
+        "transactional_id": identity.transactional_id,
         "producer_id": identity.producer_id,
         "producer_epoch": identity.epoch,
         "committed": commit,
     }
     request = SchemaRequest.of(END_TXN, body, identity.end_txn_version, identity.end_txn_version)
-    client.run(ask_until_answered(CoordinatorOf(transactional_id), request), timeout)
+    client.run(ask_until_answered(CoordinatorOf(identity.transactional_id), request), timeout)
 
 
 def write_batch(
@@ -161,10 +152,10 @@ def write_batch(
 
 def _write(partition: TopicPartition, batch: memoryview, within: TransactionalWrite | None) -> Steps[int]:
     highest = None
-    if within is not None and within.identity.end_txn_version < FIRST_VERSION_THAT_BUMPS:
+    if within is not None and not within.identity.joins_by_writing:
         highest = LAST_PRODUCE_OF_V1
     place = PartitionBatch(partition.topic, ZERO_UUID, partition.partition, batch)
-    name = None if within is None else within.transactional_id
+    name = None if within is None else within.identity.transactional_id
     limits = {} if highest is None else {"max_version": highest}
     request = ProduceRequest(ALL_REPLICAS, BROKER_TIMEOUT_MS, [place], name, **limits)
     answer = yield from ask_until_answered(LeaderOf(*partition), request, _produce_error)

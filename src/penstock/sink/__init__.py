@@ -13,10 +13,11 @@ from __future__ import annotations
 import importlib as _importlib
 import typing as _typing
 
+from penstock._identity import TransactionalIdentity as ProducerIdentity  # the name that users know it by
 from penstock.sink.content import Content
 from penstock.sink.driver_identity import DriverIdentity, Life
 from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity, Repair
+from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, Repair
 from penstock.sink.reports import (
     CommitReport,
     DecisionState,

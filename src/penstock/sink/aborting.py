@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock._identity import ProducerIdentity, TransactionalIdentity
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError, SinkError
 from penstock.sink.cleaning import abort_left_over, fence_left_over, find_left_over
@@ -45,7 +46,7 @@ from penstock.sink.effects import (
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import Message, Written, sort_out
 from penstock.sink.names import coordinator_id, parse_task_id
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity
+from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
 from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, is_ours
@@ -123,7 +124,7 @@ def _is_of(sink_key: str, transaction: TransactionHandle) -> bool:
     return parts is not None and parts.sink_key == sink_key
 
 
-def _make_void(identity: ProducerIdentity) -> Effects[ProducerIdentity | None]:
+def _make_void(identity: TransactionalIdentity) -> Effects[TransactionalIdentity | None]:
     """See to it that nothing is ever decided with an identity: the next one of its id; None when something may be."""
     name = identity.transactional_id
     described: Described = yield Describe((name,))
@@ -141,8 +142,8 @@ def _make_void(identity: ProducerIdentity) -> Effects[ProducerIdentity | None]:
     elif not is_ours(found, identity) or found.state != _EMPTY:
         return None
     # Expected, or it would be taken from another driver that has come in since we looked.
-    void: ProducerIdentity = yield InitProducer(
-        name, COORDINATOR_TIMEOUT_MS, (identity.producer_id, expected)
+    void: TransactionalIdentity = yield InitProducer(
+        name, COORDINATOR_TIMEOUT_MS, ProducerIdentity(identity.producer_id, expected)
     )
     return void
 
@@ -158,7 +159,7 @@ def _present_execution(sink_key: str, driver: DriverIdentity) -> Effects[Executi
     if view.owner is None or not view.owner.covers(driver, found.producer_id):
         return None
     version: int = yield EndTxnVersion()
-    identity = ProducerIdentity(name, found.producer_id, found.producer_epoch, version)
+    identity = TransactionalIdentity(name, found.producer_id, found.producer_epoch, version)
     return ExecutionStamp(sink_key, Execution(view.owner.generation, found.producer_epoch), identity)
 
 
@@ -173,7 +174,7 @@ def _end(stamp: ExecutionStamp, left_over: tuple[TransactionHandle, ...]) -> Eff
 
 def _end_left_over(
     stamp: ExecutionStamp,
-    void: ProducerIdentity,
+    void: TransactionalIdentity,
     handles: tuple[TransactionHandle, ...],
     *,
     look_again: bool,

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from penstock._identity import TransactionalIdentity
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.configs import topic_shape
 from penstock.control.pool import Completion, complete_all
 from penstock.control.producing import (
-    Initialized,
     TransactionalWrite,
     add_to_transaction,
     end_transaction_once,
@@ -33,7 +33,6 @@ from penstock.sink.log.topic import ensure_log_topic
 from penstock.sink.log.view import SinkView
 from penstock.sink.names import task_id_pattern
 from penstock.sink.permissions import explain_refusal
-from penstock.sink.plan import ProducerIdentity
 from penstock.sink.seam import Step, current_hook, reached
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import TopicPartition
@@ -193,15 +192,14 @@ class Cluster:
 
     # ---- the coordinator's transactions
 
-    def _init_producer(self, effect: effects.InitProducer) -> ProducerIdentity:
-        given = init_producer_id(
+    def _init_producer(self, effect: effects.InitProducer) -> TransactionalIdentity:
+        return init_producer_id(
             self._client,
             effect.transactional_id,
             effect.timeout_ms,
             expected=effect.expected,
             timeout=self._timeout,
         )
-        return ProducerIdentity(effect.transactional_id, *given)
 
     def _end_txn_version(self, effect: effects.EndTxnVersion) -> int:
         del effect
@@ -215,27 +213,16 @@ class Cluster:
         self._client.run(_rest_for(effect.seconds), None)
 
     def _join_log(self, effect: effects.JoinLog) -> None:
-        identity = effect.identity
         partition = self.log_partition(effect.sink_key)
-        add_to_transaction(
-            self._client, identity.transactional_id, _initialized(identity), partition, timeout=self._timeout
-        )
+        add_to_transaction(self._client, effect.identity, partition, timeout=self._timeout)
 
     def _append_in_transaction(self, effect: effects.AppendInTransaction) -> None:
-        identity = effect.identity
-        within = TransactionalWrite(identity.transactional_id, _initialized(identity), effect.sequence)
+        within = TransactionalWrite(effect.identity, effect.sequence)
         partition = self.log_partition(effect.sink_key)
         write_batch(self._client, partition, effect.records, self._wall_ms(), within, timeout=self._timeout)
 
     def _end_transaction(self, effect: effects.EndTransaction) -> None:
-        identity = effect.identity
-        end_transaction_once(
-            self._client,
-            identity.transactional_id,
-            _initialized(identity),
-            commit=effect.commit,
-            timeout=self._timeout,
-        )
+        end_transaction_once(self._client, effect.identity, commit=effect.commit, timeout=self._timeout)
 
     # ---- the tasks' transactions
 
@@ -286,10 +273,6 @@ class Cluster:
 
     def _note(self, effect: effects.Note) -> None:
         log.warning("%s", effect.text)
-
-
-def _initialized(identity: ProducerIdentity) -> Initialized:
-    return Initialized(identity.producer_id, identity.epoch, identity.end_txn_version)
 
 
 def _rest_for(seconds: float) -> Steps[None]:

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from penstock._identity import TransactionalIdentity
 from penstock.control.pool import Completion
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
 from penstock.sink.effects import Describe, Effects, EndAll, FenceAll, ListOngoing, Note, VerifiesTransactions
 from penstock.sink.names import parse_task_id
-from penstock.sink.plan import ProducerIdentity
 from penstock.sink.writing import is_ours
 from penstock.transaction_handle import TransactionHandle
 
@@ -32,7 +32,7 @@ _ONGOING = "Ongoing"
 
 
 def clean_up(
-    sink_key: str, generation: int, coordinator: ProducerIdentity, *, is_over: bool = False
+    sink_key: str, generation: int, coordinator: TransactionalIdentity, *, is_over: bool = False
 ) -> Effects[None]:
     """Abort what was left over, as far as it can be done now.
 
@@ -49,7 +49,7 @@ def clean_up(
 
 
 def _clean_up(
-    sink_key: str, generation: int, coordinator: ProducerIdentity, *, is_over: bool
+    sink_key: str, generation: int, coordinator: TransactionalIdentity, *, is_over: bool
 ) -> Effects[None]:
     ongoing: list[str] = yield ListOngoing(sink_key)
     older, own = [], []
@@ -66,7 +66,7 @@ def _clean_up(
         yield from _end_own(own, coordinator)
 
 
-def abort_shuts_out(coordinator: ProducerIdentity) -> Effects[bool]:
+def abort_shuts_out(coordinator: TransactionalIdentity) -> Effects[bool]:
     """Whether a task whose transaction somebody else has aborted cannot write to its partitions any more."""
     verified: bool = coordinator.joins_by_writing or (yield VerifiesTransactions())
     return verified
@@ -115,7 +115,7 @@ def find_left_over(
         return ()
 
 
-def _end_own(names: list[str], coordinator: ProducerIdentity) -> Effects[None]:
+def _end_own(names: list[str], coordinator: TransactionalIdentity) -> Effects[None]:
     handles = yield from _open_handles(names, coordinator.end_txn_version)
     described: dict[str, TransactionDescription | None] = yield Describe((coordinator.transactional_id,))
     if is_ours(described[coordinator.transactional_id], coordinator):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock._identity import TransactionalIdentity
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import (
     DecisionInDoubtError,
@@ -43,7 +44,7 @@ from penstock.sink.log.records import (
 )
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import BatchMessages, Message, TaskHandle, sort_out
-from penstock.sink.plan import Execution, ExecutionStamp, ProducerIdentity
+from penstock.sink.plan import Execution, ExecutionStamp
 from penstock.sink.repairing import check_repair, is_repair
 from penstock.sink.replaying import check_skipped, is_written_again
 from penstock.sink.reports import CommitReport
@@ -265,7 +266,7 @@ def _find_left_over(
 
 def _trouble(
     settings: SinkSettings,
-    identity: ProducerIdentity,
+    identity: TransactionalIdentity,
     handles: Iterable[TaskHandle],
     described: Described,
 ) -> str | None:
@@ -301,7 +302,7 @@ def _trouble(
     return None
 
 
-def _give_up(identity: ProducerIdentity, handles: Iterable[TaskHandle]) -> Effects[None]:
+def _give_up(identity: TransactionalIdentity, handles: Iterable[TaskHandle]) -> Effects[None]:
     """Abort a decision that was not to be; the tasks' transactions only when it is certain that it is aborted."""
     try:
         yield EndTransaction(identity, commit=False)

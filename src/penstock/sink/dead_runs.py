@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock._identity import ProducerIdentity, TransactionalIdentity
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
 from penstock.sink.cleaning import fence
@@ -38,7 +39,6 @@ from penstock.sink.effects import (
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import TaskHandle
 from penstock.sink.names import coordinator_id, parse_task_id
-from penstock.sink.plan import ProducerIdentity
 from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, finish_what_lives
 
 _ONGOING = "Ongoing"
@@ -133,12 +133,13 @@ def _take_right_to_decide(found: TransactionDescription | None) -> Effects[None]
     if found is None:
         return
     version: int = yield EndTxnVersion()
-    identity = ProducerIdentity(found.transactional_id, found.producer_id, found.producer_epoch, version)
+    identity = TransactionalIdentity(found.transactional_id, found.producer_id, found.producer_epoch, version)
     expected = found.producer_epoch
     if found.state == _ONGOING:
         yield EndTransaction(identity, commit=False)
         expected += identity.joins_by_writing
-    yield InitProducer(found.transactional_id, COORDINATOR_TIMEOUT_MS, (found.producer_id, expected))
+    wanted = ProducerIdentity(found.producer_id, expected)
+    yield InitProducer(found.transactional_id, COORDINATOR_TIMEOUT_MS, wanted)
 
 
 def _name(view: SinkView) -> str:

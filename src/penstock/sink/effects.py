@@ -10,7 +10,7 @@ request, or (FenceAll, EndAll) independent ones in any order.
 |---|---|
 | EnsureLogTopic | None |
 | ReadLog | SinkView |
-| InitProducer | ProducerIdentity |
+| InitProducer | TransactionalIdentity |
 | JoinLog, AppendInTransaction, EndTransaction, AppendFacts | None |
 | EndTxnVersion | int |
 | VerifiesTransactions | bool |
@@ -29,9 +29,9 @@ from collections.abc import Generator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from penstock._identity import ProducerIdentity, TransactionalIdentity
 from penstock.control.producing import KeyValue
 from penstock.sink.log.records import Owner
-from penstock.sink.plan import ProducerIdentity
 from penstock.sink.seam import Step
 from penstock.transaction_handle import TransactionHandle
 
@@ -81,20 +81,20 @@ class InitProducer(NamedTuple):
 
     transactional_id: str
     timeout_ms: int
-    expected: tuple[int, int] | None = None
+    expected: ProducerIdentity | None = None
 
 
 class JoinLog(NamedTuple):
     """Make the log's partition part of a transaction; only in the older protocol."""
 
-    identity: ProducerIdentity
+    identity: TransactionalIdentity
     sink_key: str
 
 
 class AppendInTransaction(NamedTuple):
     """Write records to the log as one batch of a transaction; `sequence` counts the records before them."""
 
-    identity: ProducerIdentity
+    identity: TransactionalIdentity
     sink_key: str
     sequence: int
     records: tuple[KeyValue, ...]
@@ -103,7 +103,7 @@ class AppendInTransaction(NamedTuple):
 class EndTransaction(NamedTuple):
     """End a transaction of ours; anything but a plain yes fails."""
 
-    identity: ProducerIdentity
+    identity: TransactionalIdentity
     commit: bool
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock._identity import TransactionalIdentity
 from penstock.sink.content import Content
 from penstock.sink.settings import OnRestoredCheckpoint
 
@@ -28,26 +29,6 @@ class Execution(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """A transactional id as its coordinator gave it to us: good for one transaction.
-
-    Attributes:
-        end_txn_version: the version of EndTxn in which that transaction must be ended; from 5 on it is the newer
-            transaction protocol, in which writing makes a partition part of the transaction.
-    """
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    end_txn_version: int
-
-    @property
-    def joins_by_writing(self) -> bool:
-        """Whether a partition needs not be added before it is written to."""
-        return self.end_txn_version >= 5
-
-
-@dataclass(frozen=True, slots=True)
 class ExecutionStamp:
     """What travels back from the tasks to the driver's commit, which runs in another process than its planning.
 
@@ -57,7 +38,7 @@ class ExecutionStamp:
 
     sink_key: str
     execution: Execution
-    coordinator: ProducerIdentity
+    coordinator: TransactionalIdentity
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from penstock._identity import TransactionalIdentity
 from penstock.error_codes import ErrorCode
 from penstock.errors import (
     BrokerError,
@@ -51,7 +52,7 @@ from penstock.sink.log.records import Claim, Decision, Owner, claim_record, firs
 from penstock.sink.log.view import SinkView
 from penstock.sink.names import TaskId, coordinator_id, probe_id
 from penstock.sink.permissions import explain_refusal
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, ProducerIdentity, Repair
+from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, Repair
 from penstock.sink.repairing import plan_repair
 from penstock.sink.seam import Step
 from penstock.sink.settings import SinkSettings
@@ -146,7 +147,7 @@ def _finish_undone(settings: SinkSettings, view: SinkView) -> Effects[Repair | N
     return plan_repair(view.undone, lost) if lost else None
 
 
-def _needs_generation(key: str, view: SinkView, coordinator: ProducerIdentity) -> Effects[bool]:
+def _needs_generation(key: str, view: SinkView, coordinator: TransactionalIdentity) -> Effects[bool]:
     """Whether tasks have something open that can only be ended in a new generation (rule 7)."""
     if (yield from abort_shuts_out(coordinator)) or not (yield from find_own(key, _generation(view))):
         return False
@@ -155,11 +156,11 @@ def _needs_generation(key: str, view: SinkView, coordinator: ProducerIdentity) -
     return is_ours(described[coordinator.transactional_id], coordinator)
 
 
-def _execution(view: SinkView, coordinator: ProducerIdentity) -> Execution:
+def _execution(view: SinkView, coordinator: TransactionalIdentity) -> Execution:
     return Execution(_generation(view), coordinator.epoch)
 
 
-def _follows(execution: Execution, decision: Decision | None, coordinator: ProducerIdentity) -> bool:
+def _follows(execution: Execution, decision: Decision | None, coordinator: TransactionalIdentity) -> bool:
     """Whether the execution before this one was decided; if not it has failed, and has left transactions open."""
     if decision is None or decision.execution.generation != execution.generation:
         return False
@@ -202,7 +203,7 @@ def _describe_own(sink_key: str) -> Effects[bool]:
 
 def _become_owner(
     settings: SinkSettings, driver: DriverIdentity, began_with: int, least: int = 0
-) -> Effects[tuple[ProducerIdentity, SinkView, bool]]:
+) -> Effects[tuple[TransactionalIdentity, SinkView, bool]]:
     """Take the coordinator's id until the log, read after it, names us; identity, log, and whether that is new.
 
     Args:
@@ -273,7 +274,7 @@ def _may_try_again(error: KafkaError) -> bool:
 
 
 def _check_permissions(
-    settings: SinkSettings, coordinator: ProducerIdentity, owner: Owner | None
+    settings: SinkSettings, coordinator: TransactionalIdentity, owner: Owner | None
 ) -> Effects[None]:
     """Make sure that brokers show us our ids: what is not shown could be neither finished nor cleaned up."""
     generation = 1 if owner is None else owner.generation + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from penstock._identity import TransactionalIdentity
 from penstock.control.pool import Completion
 from penstock.control.producing import KeyValue
 from penstock.control.transactions import TransactionDescription
@@ -27,7 +28,6 @@ from penstock.sink.effects import (
 from penstock.sink.log.records import Decision, done_records
 from penstock.sink.messages import PartitionCount, TaskHandle
 from penstock.sink.permissions import explain_refusal
-from penstock.sink.plan import ProducerIdentity
 from penstock.sink.seam import Step
 
 # Of the coordinator's transactions. A driver that stalls between its last look and its decision loses it to this.
@@ -36,20 +36,20 @@ COORDINATOR_TIMEOUT_MS = 30_000
 _MAX_NAMED = 20
 
 
-def init_producer(transactional_id: str, timeout_ms: int) -> Effects[ProducerIdentity]:
+def init_producer(transactional_id: str, timeout_ms: int) -> Effects[TransactionalIdentity]:
     """Take over an id of ours.
 
     Raises:
         SinkAuthorizationError: this client may not.
     """
     try:
-        identity: ProducerIdentity = yield InitProducer(transactional_id, timeout_ms)
+        identity: TransactionalIdentity = yield InitProducer(transactional_id, timeout_ms)
     except BrokerError as error:
         raise explain_refusal(error, f"use the transactional id {transactional_id!r}") from error
     return identity
 
 
-def is_ours(found: TransactionDescription | None, identity: ProducerIdentity) -> bool:
+def is_ours(found: TransactionDescription | None, identity: TransactionalIdentity) -> bool:
     """Whether the coordinator still has the id as it gave it to us."""
     return found is not None and (found.producer_id, found.producer_epoch) == (
         identity.producer_id,
@@ -58,7 +58,7 @@ def is_ours(found: TransactionDescription | None, identity: ProducerIdentity) ->
 
 
 def write_in_transaction(
-    identity: ProducerIdentity, sink_key: str, records: Iterable[KeyValue]
+    identity: TransactionalIdentity, sink_key: str, records: Iterable[KeyValue]
 ) -> Effects[None]:
     """Write records to the log in the coordinator's transaction, each in a batch of its own, and leave it open."""
     if not identity.joins_by_writing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.types import TopicPartition
 
@@ -57,25 +58,23 @@ class Groups:
     def check_member(self, group: str, member: Member) -> ErrorCode:
         """Whether a committer is who it says."""
         if member == Member():
-            return (
-                ErrorCode.NONE
-            )  # a simple group, or a producer that does not know its consumer's generation
+            # A simple group, or a producer that does not know its consumer's generation.
+            return ErrorCode.NONE
         generation, member_ids = self._members.get(group, (-1, set()))
         if not member_ids and member.generation < 0:
-            return (
-                ErrorCode.NONE
-            )  # without a generation, whoever writes to a group without members is believed
+            # Without a generation, whoever writes to a group without members is believed.
+            return ErrorCode.NONE
         if member.member_id not in member_ids:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member.generation == generation else ErrorCode.ILLEGAL_GENERATION
 
-    def check_producer(self, group: str, producer: tuple[int, int]) -> ErrorCode:
+    def check_producer(self, group: str, producer: ProducerIdentity) -> ErrorCode:
         """Whether a producer's epoch is not older than one the group has seen."""
-        stale = producer[1] < self._epochs.get((group, producer[0]), -1)
+        stale = producer.epoch < self._epochs.get((group, producer.producer_id), -1)
         return ErrorCode.INVALID_PRODUCER_EPOCH if stale else ErrorCode.NONE
 
     def add_pending(
-        self, group: str, producer: tuple[int, int], offsets: dict[TopicPartition, CommittedOffset]
+        self, group: str, producer: ProducerIdentity, offsets: dict[TopicPartition, CommittedOffset]
     ) -> None:
         """Keep offsets until the transaction of the producer ends."""
         producer_id, epoch = producer

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from penstock._identity import ProducerIdentity
 from penstock.types import TopicPartition
 
 NO_ID: Final = -1
@@ -80,6 +81,11 @@ class Transaction:
     started_at: float = 0.0
     started_ms: int = -1
     markers_due_at: float = math.inf
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The producer that has the id now."""
+        return ProducerIdentity(self.producer_id, self.epoch)
 
     @property
     def is_exhausted(self) -> bool:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple, Protocol
 
+from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.testing.settings import ClusterSettings
 from penstock.testing.transaction_state import LAST_EPOCH, NO_EPOCH, NO_ID, Transaction, TxnState
@@ -26,12 +27,11 @@ from penstock.types import TopicPartition
 _MARKER_RETRY_SECONDS: Final = 0.1  # when a partition has no leader, or no follower has the marker yet
 
 
-class ProducerIdentity(NamedTuple):
-    """An answer: an error code, or NONE with producer id and epoch."""
+class IdentityAnswer(NamedTuple):
+    """An answer: an error code, or NONE with the identity that a producer goes on with."""
 
     code: ErrorCode
-    producer_id: int = NO_ID
-    epoch: int = NO_EPOCH
+    identity: ProducerIdentity = NO_IDENTITY
 
 
 class MarkerWriter(Protocol):
@@ -75,44 +75,44 @@ class TransactionCoordinator:
     # ------------------------------------------------------------------------------------------ InitProducerId
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, now: float
-    ) -> ProducerIdentity:
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None, now: float
+    ) -> IdentityAnswer:
         """Give a producer its id and epoch, and end what an older one left open.
 
         Args:
             expected: producer id and epoch of a producer that goes on after an error, which keeps its id.
         """
         if not 0 < timeout_ms <= self.settings.transaction_max_timeout_ms:
-            return ProducerIdentity(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            return IdentityAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         txn = self._by_id.get(transactional_id)
         if txn is None:
             txn = self._by_id[transactional_id] = Transaction(transactional_id, self._allocate_id())
         if txn.is_ending:
-            return ProducerIdentity(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return IdentityAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is not None and not _may_go_on(txn, *expected):
-            return ProducerIdentity(ErrorCode.PRODUCER_FENCED)
+            return IdentityAnswer(ErrorCode.PRODUCER_FENCED)
         if txn.state is TxnState.ONGOING:
             self._fence(txn, now)
-            return ProducerIdentity(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return self._next_epoch(txn, timeout_ms, None if expected is None else expected[1])
+            return IdentityAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return self._next_epoch(txn, timeout_ms, None if expected is None else expected.epoch)
 
-    def _next_epoch(self, txn: Transaction, timeout_ms: int, expected: int | None) -> ProducerIdentity:
+    def _next_epoch(self, txn: Transaction, timeout_ms: int, expected: int | None) -> IdentityAnswer:
         keep = expected is not None
         if txn.is_exhausted and expected in (None, txn.epoch):
             txn.rotate(self._allocate_id(), timeout_ms, keep_last_epoch=keep)
         elif expected is None or txn.epoch in (NO_EPOCH, expected):
             txn.initialise(timeout_ms, keep_last_epoch=keep)
         elif expected != txn.last_epoch:
-            return ProducerIdentity(ErrorCode.PRODUCER_FENCED)
+            return IdentityAnswer(ErrorCode.PRODUCER_FENCED)
         # else the call is repeated because its answer was lost: it is given again
-        return ProducerIdentity(ErrorCode.NONE, txn.producer_id, txn.epoch)
+        return IdentityAnswer(ErrorCode.NONE, txn.identity)
 
     # ------------------------------------------------------------------------------------------ partitions
 
     def add_partitions(
         self,
         transactional_id: str,
-        producer: tuple[int, int],
+        producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         now: float,
     ) -> ErrorCode:
@@ -125,7 +125,7 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def verify_partition(
-        self, transactional_id: str, producer: tuple[int, int], partition: TopicPartition
+        self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition
     ) -> ErrorCode:
         """Whether a partition is in the transaction: TRANSACTION_ABORTABLE when it is not."""
         txn = self._by_id.get(transactional_id)
@@ -137,52 +137,52 @@ class TransactionCoordinator:
     # ------------------------------------------------------------------------------------------ EndTxn
 
     def end_v1(
-        self, transactional_id: str, producer: tuple[int, int], *, commit: bool, now: float
-    ) -> ProducerIdentity:
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, now: float
+    ) -> IdentityAnswer:
         """End a transaction by the first protocol (EndTxn up to 4): the epoch stays."""
         txn = self._by_id.get(transactional_id)
-        if txn is None or txn.producer_id != producer[0]:
-            return ProducerIdentity(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if txn.epoch != producer[1]:
-            return ProducerIdentity(ErrorCode.PRODUCER_FENCED)
+        if txn is None or txn.producer_id != producer.producer_id:
+            return IdentityAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if txn.epoch != producer.epoch:
+            return IdentityAnswer(ErrorCode.PRODUCER_FENCED)
         if txn.state is TxnState.ONGOING:
             self._prepare(txn, commit=commit, now=now)
-            return ProducerIdentity(ErrorCode.NONE, *producer)
-        return ProducerIdentity(_repeated(txn.state, commit=commit), *producer)
+            return IdentityAnswer(ErrorCode.NONE, producer)
+        return IdentityAnswer(_repeated(txn.state, commit=commit), producer)
 
     def end_v2(
-        self, transactional_id: str, producer: tuple[int, int], *, commit: bool, now: float
-    ) -> ProducerIdentity:
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, now: float
+    ) -> IdentityAnswer:
         """End a transaction by the second protocol (EndTxn 5): the answer has the producer's next id and epoch."""
         txn = self._by_id.get(transactional_id)
         if txn is None:
-            return ProducerIdentity(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return IdentityAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if txn.is_ending:
-            return ProducerIdentity(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return IdentityAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
         producer_id, epoch = producer
         changed_id = txn.previous_producer_id == producer_id and epoch == LAST_EPOCH and txn.epoch == 0
         if txn.producer_id != producer_id and not changed_id:
-            return ProducerIdentity(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return IdentityAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         is_complete = txn.state in (TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
         if is_complete and (txn.epoch == epoch + 1 or changed_id):  # a repetition
             code = _repeated(txn.state, commit=commit)
-            return ProducerIdentity(code, txn.producer_id, txn.epoch) if code == 0 else ProducerIdentity(code)
+            return IdentityAnswer(code, NO_IDENTITY if code else txn.identity)
         if txn.epoch != epoch:
-            return ProducerIdentity(ErrorCode.PRODUCER_FENCED)
+            return IdentityAnswer(ErrorCode.PRODUCER_FENCED)
         if txn.state is not TxnState.ONGOING and commit:
-            return ProducerIdentity(ErrorCode.INVALID_TXN_STATE)
+            return IdentityAnswer(ErrorCode.INVALID_TXN_STATE)
         return self._end_raising_epoch(txn, commit=commit, now=now)
 
-    def _end_raising_epoch(self, txn: Transaction, *, commit: bool, now: float) -> ProducerIdentity:
+    def _end_raising_epoch(self, txn: Transaction, *, commit: bool, now: float) -> IdentityAnswer:
         if txn.is_exhausted:
             txn.next_producer_id = self._allocate_id()
         txn.last_epoch = txn.epoch
         txn.epoch += 1
         if txn.state is not TxnState.ONGOING:
             txn.started_ms = self._wall_ms()  # the end of nothing counts as a transaction of its own
-        answer = ProducerIdentity(ErrorCode.NONE, txn.producer_id, txn.epoch)
+        answer = IdentityAnswer(ErrorCode.NONE, txn.identity)
         if txn.next_producer_id != NO_ID:
-            answer = ProducerIdentity(ErrorCode.NONE, txn.next_producer_id, 0)
+            answer = IdentityAnswer(ErrorCode.NONE, ProducerIdentity(txn.next_producer_id, 0))
         self._prepare(txn, commit=commit, now=now)
         return answer
 
@@ -249,11 +249,11 @@ def _may_go_on(txn: Transaction, producer_id: int, epoch: int) -> bool:
     return producer_id == txn.previous_producer_id and epoch >= LAST_EPOCH
 
 
-def _mismatch(txn: Transaction | None, producer: tuple[int, int]) -> ErrorCode:
+def _mismatch(txn: Transaction | None, producer: ProducerIdentity) -> ErrorCode:
     """Why a producer may not write in a transaction now; NONE when it may."""
-    if txn is None or txn.producer_id != producer[0]:
+    if txn is None or txn.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if txn.epoch != producer[1]:
+    if txn.epoch != producer.epoch:
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.CONCURRENT_TRANSACTIONS if txn.is_ending else ErrorCode.NONE
 

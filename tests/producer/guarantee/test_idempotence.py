@@ -11,6 +11,7 @@ from network.fakes import Received
 from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of, numbers
 from producer.guarantee.test_response_policy import FAIL, RETRY, RETRY_AND_REFRESH, cases
 
+from penstock._identity import ProducerIdentity
 from penstock.errors import (
     ClusterAuthorizationError,
     DeliveryTimeoutError,
@@ -24,7 +25,6 @@ from penstock.errors import (
     broker_error,
 )
 from penstock.producer.guarantee.idempotence import LAST_EPOCH
-from penstock.producer.guarantee.sequences import ProducerIdentity
 from penstock.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
 from penstock.protocol.schema import ApiSchema
 from penstock.testing import Fault

@@ -8,13 +8,12 @@ import itertools
 import pytest
 from producer.fakes_core import TIME
 
+from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch.batch import Batch, comes_before
 from penstock.producer.guarantee.numbering import Numbering
 from penstock.producer.guarantee.response_policy import Action, BatchSituation
 from penstock.producer.guarantee.sequences import (
-    NO_IDENTITY,
-    ProducerIdentity,
     SequenceBook,
     identity_of,
     last_sequence_of,

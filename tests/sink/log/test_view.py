@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 from sink.log.test_records import decided, handle
 
-from penstock.control.producing import Initialized, KeyValue, TransactionalWrite, encode_batch
+from penstock._identity import TransactionalIdentity
+from penstock.control.producing import KeyValue, TransactionalWrite, encode_batch
 from penstock.errors import SinkLogLostError
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import GZIP, codec
@@ -38,7 +39,7 @@ class Log:
         self.contents = LogContents()
 
     def write(self, *written: KeyValue, pid: int = -1, epoch: int = 0) -> Log:
-        within = None if pid < 0 else TransactionalWrite("x", Initialized(pid, epoch, 5), 0)
+        within = None if pid < 0 else TransactionalWrite(TransactionalIdentity("x", pid, epoch, 5), 0)
         self._take(encode_batch(written, 1, within))
         return self
 

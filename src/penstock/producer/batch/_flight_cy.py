@@ -15,7 +15,8 @@ from typing import Any
 from penstock.errors import IllegalStateError
 from penstock.producer.batch.batch_states import TRANSITIONS, BatchState
 from penstock.producer.batch.delivery import BatchResult
-from penstock.producer.batch.identity import ANONYMOUS, NO_IDENTITY, BatchIdentity, ProducerIdentity
+from penstock._identity import NO_IDENTITY, ProducerIdentity
+from penstock.producer.batch.identity import ANONYMOUS, BatchIdentity
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.

@@ -1,26 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a producer is to the brokers, and what a batch's header says of that; -1 where there is nothing to say."""
+"""What the header of a batch says of its producer; -1 where there is nothing to say."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 _NONE = -1
-
-
-class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch."""
-
-    producer_id: int = _NONE
-    epoch: int = _NONE
-
-    @property
-    def valid(self) -> bool:
-        """Whether a coordinator gave it."""
-        return self.producer_id >= 0
-
-
-NO_IDENTITY = ProducerIdentity()
 
 
 class BatchIdentity(NamedTuple):

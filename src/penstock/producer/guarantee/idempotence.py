@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
+from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network import InFlightRequest
@@ -23,7 +24,6 @@ from penstock.producer.batch.batch import Batch
 from penstock.producer.guarantee.gate import NOTHING_REFUSED, GateRequest
 from penstock.producer.guarantee.numbering import Numbering
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
-from penstock.producer.guarantee.sequences import NO_IDENTITY, ProducerIdentity
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.protocol.requests import SchemaRequest
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock._identity import ProducerIdentity
 from penstock.producer.batch._flight_cy import (
     NumberedBook,
     PartitionNumbers,
@@ -35,12 +36,9 @@ from penstock.producer.batch._flight_cy import (
 )
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch.batch import Batch
-from penstock.producer.batch.identity import NO_IDENTITY, ProducerIdentity
 
 __all__ = [
-    "NO_IDENTITY",
     "PartitionNumbers",
-    "ProducerIdentity",
     "SequenceBook",
     "identity_of",
     "last_sequence_of",

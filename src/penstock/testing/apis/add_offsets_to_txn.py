@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.topics import OFFSETS_TOPIC
@@ -44,5 +45,5 @@ def _add(request: ApiRequest) -> ErrorCode:
     if not request.coordinates_transaction(transactional_id):
         return ErrorCode.NOT_COORDINATOR
     partition = TopicPartition(OFFSETS_TOPIC, cluster.group_slots.slot_of(group_id))
-    producer = (body["producer_id"], body["producer_epoch"])
+    producer = ProducerIdentity(body["producer_id"], body["producer_epoch"])
     return cluster.transactions.add_partitions(transactional_id, producer, [partition], request.now)

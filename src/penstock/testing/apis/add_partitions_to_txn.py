@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.types import TopicPartition
@@ -34,7 +35,7 @@ def handle(request: ApiRequest) -> Body:
     problems = {key: problem for key in wanted if (problem := _problem(request, key))}
     if problems:
         return _answer(request, dict.fromkeys(wanted, ErrorCode.OPERATION_NOT_ATTEMPTED) | problems)
-    producer = (body["v3_and_below_producer_id"], body["v3_and_below_producer_epoch"])
+    producer = ProducerIdentity(body["v3_and_below_producer_id"], body["v3_and_below_producer_epoch"])
     code = request.cluster.transactions.add_partitions(transactional_id, producer, wanted, request.now)
     return _answer(request, dict.fromkeys(wanted, request.fenced_code(code, _FENCED_SINCE)))
 

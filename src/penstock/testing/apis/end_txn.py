@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.transactions import ProducerIdentity
+from penstock.testing.transactions import IdentityAnswer
 
 _FENCED_SINCE: Final = 2
 _SECOND_PROTOCOL_SINCE: Final = 5
@@ -31,7 +32,7 @@ def handle(request: ApiRequest) -> Body:
     answer = _end(request)
     body: Body = {"error_code": request.fenced_code(answer.code, _FENCED_SINCE)}
     if request.version >= _SECOND_PROTOCOL_SINCE and answer.code is ErrorCode.NONE:
-        body |= {"producer_id": answer.producer_id, "producer_epoch": answer.epoch}
+        body |= {"producer_id": answer.identity.producer_id, "producer_epoch": answer.identity.epoch}
     return body
 
 
@@ -40,15 +41,15 @@ def refuse(request: ApiRequest, code: int) -> Body:
     return {"error_code": code}
 
 
-def _end(request: ApiRequest) -> ProducerIdentity:
+def _end(request: ApiRequest) -> IdentityAnswer:
     body, transactions = request.body, request.cluster.transactions
     transactional_id = body["transactional_id"]
     if transactional_id in request.cluster.denied_transactional_ids:
-        return ProducerIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return IdentityAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
-        return ProducerIdentity(ErrorCode.INVALID_REQUEST)
+        return IdentityAnswer(ErrorCode.INVALID_REQUEST)
     if not request.coordinates_transaction(transactional_id):
-        return ProducerIdentity(ErrorCode.NOT_COORDINATOR)
+        return IdentityAnswer(ErrorCode.NOT_COORDINATOR)
     end = transactions.end_v2 if request.version >= _SECOND_PROTOCOL_SINCE else transactions.end_v1
-    producer = (body["producer_id"], body["producer_epoch"])
+    producer = ProducerIdentity(body["producer_id"], body["producer_epoch"])
     return end(transactional_id, producer, commit=body["committed"], now=request.now)

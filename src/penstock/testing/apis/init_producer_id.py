@@ -16,20 +16,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.transactions import ProducerIdentity
+from penstock.testing.transactions import IdentityAnswer
 
 _FENCED_SINCE: Final = 4
 
 
 def handle(request: ApiRequest) -> Body:
     """Give a producer its identity."""
-    identity = _identity(request)
+    answer = _answer(request)
     return {
-        "error_code": request.fenced_code(identity.code, _FENCED_SINCE),
-        "producer_id": identity.producer_id,
-        "producer_epoch": identity.epoch,
+        "error_code": request.fenced_code(answer.code, _FENCED_SINCE),
+        "producer_id": answer.identity.producer_id,
+        "producer_epoch": answer.identity.epoch,
     }
 
 
@@ -38,23 +39,23 @@ def refuse(request: ApiRequest, code: int) -> Body:
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
 
 
-def _identity(request: ApiRequest) -> ProducerIdentity:
+def _answer(request: ApiRequest) -> IdentityAnswer:
     body, cluster = request.body, request.cluster
     transactional_id = body["transactional_id"]
-    expected = (body["producer_id"], body["producer_epoch"])
-    if (expected[0] < 0) != (expected[1] < 0):
-        return ProducerIdentity(ErrorCode.INVALID_REQUEST)
+    expected = ProducerIdentity(body["producer_id"], body["producer_epoch"])
+    if (expected.producer_id < 0) != (expected.epoch < 0):
+        return IdentityAnswer(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
-        return ProducerIdentity(ErrorCode.NONE, cluster.allocate_producer_id(), 0)
+        return IdentityAnswer(ErrorCode.NONE, ProducerIdentity(cluster.allocate_producer_id(), 0))
     if transactional_id in cluster.denied_transactional_ids:
-        return ProducerIdentity(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return IdentityAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
-        return ProducerIdentity(ErrorCode.INVALID_REQUEST)
+        return IdentityAnswer(ErrorCode.INVALID_REQUEST)
     if not request.coordinates_transaction(transactional_id):
-        return ProducerIdentity(ErrorCode.NOT_COORDINATOR)
+        return IdentityAnswer(ErrorCode.NOT_COORDINATOR)
     return cluster.transactions.init_producer_id(
         transactional_id,
         body["transaction_timeout_ms"],
-        None if expected[0] < 0 else expected,
+        expected if expected.valid else None,
         request.now,
     )

@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.records.format import Buffer
 from penstock.records.reader import RecordBatch
@@ -207,7 +208,7 @@ def _rules(request: ApiRequest, batch: RecordBatch) -> SequenceRules:
 
 def _check_transaction(request: ApiRequest, partition: Partition, batch: RecordBatch) -> None:
     cluster, transactional_id = request.cluster, request.body["transactional_id"]
-    producer = (batch.producer_id, batch.producer_epoch)
+    producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
     if partition.log.producers.in_transaction(*producer):
         return
     if request.version >= _SECOND_PROTOCOL_SINCE:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.groups import CommittedOffset, Member
@@ -51,8 +52,8 @@ def refuse(request: ApiRequest, code: int) -> Body:
     return _answer(request, {key: code for key, _ in _rows(request)})
 
 
-def _producer(request: ApiRequest) -> tuple[int, int]:
-    return request.body["producer_id"], request.body["producer_epoch"]
+def _producer(request: ApiRequest) -> ProducerIdentity:
+    return ProducerIdentity(request.body["producer_id"], request.body["producer_epoch"])
 
 
 def _rows(request: ApiRequest) -> list[tuple[TopicPartition, Body]]:

@@ -16,6 +16,7 @@ from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of
 from producer.guarantee.test_idempotence import some_fault
 from producer.guarantee.test_response_policy import FAIL, RETRY, RETRY_AND_REFRESH, cases
 
+from penstock._identity import ProducerIdentity
 from penstock.consumer_groups import as_group
 from penstock.errors import (
     BrokerError,
@@ -32,7 +33,6 @@ from penstock.errors import (
     TransactionAbortedError,
     UnknownProducerIdError,
 )
-from penstock.producer.guarantee.sequences import ProducerIdentity
 from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,

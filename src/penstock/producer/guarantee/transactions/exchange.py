@@ -16,6 +16,7 @@ import logging
 import random
 from collections.abc import Collection, Mapping, Sequence
 
+from penstock._identity import ProducerIdentity
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import (
@@ -30,7 +31,6 @@ from penstock.network import InFlightRequest
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.guarantee.gate import GateRequest
 from penstock.producer.guarantee.numbering import Numbering
-from penstock.producer.guarantee.sequences import ProducerIdentity
 from penstock.producer.guarantee.transactions.parts import (
     Surroundings,
     TransactionSettings,

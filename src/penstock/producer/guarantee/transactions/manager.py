@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
+from penstock._identity import NO_IDENTITY
 from penstock._locks import inside
 from penstock._refusals import Refusals
 from penstock._ticket import Ticket
@@ -33,7 +34,6 @@ from penstock.errors import (
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch.batch import Batch, BatchIdentity
 from penstock.producer.guarantee.response_policy import BatchSituation, Decision
-from penstock.producer.guarantee.sequences import NO_IDENTITY
 from penstock.producer.guarantee.transactions.exchange import SEND_OFFSETS, TransactionExchange
 from penstock.producer.guarantee.transactions.parts import FirstWrite, Surroundings, TransactionSettings
 from penstock.producer.guarantee.transactions.requests import (

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, TransactionAbortableError
-from penstock.producer.batch.identity import ProducerIdentity
 from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 
 

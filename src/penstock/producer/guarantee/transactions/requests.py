@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, broker_error
-from penstock.producer.guarantee.sequences import ProducerIdentity
 from penstock.producer.guarantee.transactions.cluster_facts import FIRST_OFFSETS_BY_TOPIC_ID
 from penstock.producer.guarantee.transactions.policy import Verdict, judge
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
