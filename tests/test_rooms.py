@@ -47,14 +47,12 @@ STILL_IN_TWO = {
     "producer.io._sender_stats_cy.RequestStats",
     "producer.send._send_cy.SendFace",
     "producer.transaction_face.TransactionFace",
-    "protocol._produce_cy.ProduceFields",
     "testing.mock.bulk.MockBulkFace",
 }
 
 # folder -> prefixes that more than two of its modules share
 STILL_A_PREFIX: dict[str, set[str]] = {
     "penstock/producer/io": {"sender"},
-    "penstock/protocol": {"produce"},
 }
 
 # uses of names that begin with an underscore and belong to another module of the package

@@ -17,7 +17,7 @@ from bench.model import BenchError
 from bench.worker import Answer, PythonContender, Task, clock_stopped, work
 
 if TYPE_CHECKING:
-    from penstock.protocol.produce import ProduceRequest
+    from penstock.protocol._produce_cy import ProduceRequest
 
 PARTITIONS_PER_REQUEST = 6
 IN_FLIGHT = 5
@@ -81,8 +81,8 @@ def _encode(
 
 def _request(topic: str, batches: list[memoryview]) -> tuple[ProduceRequest, bytes]:
     from penstock.protocol._framing_cy import frame_request
+    from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
     from penstock.protocol.messages import PRODUCE
-    from penstock.protocol.produce import PartitionBatch, ProduceRequest
 
     unknown_id = bytes(16)
     rows = [PartitionBatch(topic, unknown_id, number, batch) for number, batch in enumerate(batches)]

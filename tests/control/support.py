@@ -8,8 +8,8 @@ from typing import Any
 from penstock.control.client import ControlClient
 from penstock.control.steps import CoordinatorOf, LeaderOf, ask_until_answered
 from penstock.errors import KafkaError, broker_error
+from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID
-from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.protocol.requests import SchemaRequest
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import TRANSACTIONAL_BIT

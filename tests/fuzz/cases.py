@@ -9,9 +9,9 @@ from typing import NamedTuple
 from network.harness import batch
 from protocol.random_bodies import random_body
 
+from penstock.protocol._produce_cy import FIRST_VERSION_WITH_TOPIC_IDS, PartitionBatch, ProduceRequest
 from penstock.protocol.codec import encode_response_body
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, PRODUCE
-from penstock.protocol.produce import FIRST_VERSION_WITH_TOPIC_IDS, PartitionBatch, ProduceRequest
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.protocol.schema import ApiSchema
 

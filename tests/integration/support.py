@@ -14,7 +14,7 @@ from fix_broker import LoggedBatch, parse_dump
 from penstock.devbroker import DevCluster
 from penstock.devbroker.settings import QUICK_JVM
 from penstock.producer.io import sender
-from penstock.protocol.produce import PartitionBatch, ProduceRequest
+from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"

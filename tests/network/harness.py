@@ -11,8 +11,8 @@ from network.fakes import FakeBroker, FakeNetwork, FakeUpdater
 
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient, NetworkSettings
 from penstock.network.bootstrap import DeferredBootstrap
+from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 from penstock.protocol.messages import FIND_COORDINATOR
-from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node
 

@@ -237,8 +237,9 @@ def test_decoded_records_are_not_copied() -> None:
 # Encoding
 
 
-def test_large_records_are_not_copied() -> None:
-    records = bytearray(100_000)
+@pytest.mark.parametrize("size", [0, 1, 100_000])
+def test_records_are_not_copied(size: int) -> None:
+    records = bytearray(size)
     body = {"topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]}
     assert any(buffer is records for buffer in encode_request_body(PRODUCE, 9, body))
 

@@ -9,13 +9,12 @@ import textwrap
 
 import pytest
 
-from penstock.protocol import _produce_answer_cy
+from penstock.protocol import _produce_cy
 
 # In a process of its own: who reads on is stopped by the system.
 GUARDED = """
 import ctypes, random, struct
-from penstock.protocol._produce_answer_cy import read_plain_answer
-from penstock.protocol._produce_cy import TopicBatches
+from penstock.protocol._produce_cy import TopicBatches, read_plain_answer
 
 PAGE = 4096
 libc = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +48,7 @@ print("within bounds")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="guards a page of memory as Linux does")
-@pytest.mark.skipif(not _produce_answer_cy.is_compiled(), reason="plain Python cannot read beyond the end")
+@pytest.mark.skipif(not _produce_cy.is_compiled(), reason="plain Python cannot read beyond the end")
 def test_an_answer_is_not_read_beyond_its_end() -> None:
     run = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(GUARDED)],

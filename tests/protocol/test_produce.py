@@ -9,10 +9,14 @@ from protocol.golden_cases import GoldenCase, golden_requests, golden_responses
 
 from penstock.errors import ProtocolError
 from penstock.protocol._framing_cy import parse_response_header
+from penstock.protocol._produce_cy import (
+    PartitionBatch,
+    PartitionResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 from penstock.protocol.codec import encode_request_body, encode_response_body
 from penstock.protocol.messages import PRODUCE
-from penstock.protocol.produce import PartitionBatch, PartitionResponse, ProduceRequest
-from penstock.protocol.produce_answer import ProduceResponse
 from penstock.types import Node
 
 NO_ID = bytes(16)
@@ -219,6 +223,24 @@ def test_no_response_is_expected_with_acks_0(acks: int, expected: bool) -> None:
 
 # The response
 
+FIELDS = (
+    "topic",
+    "partition",
+    "error_code",
+    "base_offset",
+    "log_append_time_ms",
+    "log_start_offset",
+    "record_errors",
+    "error_message",
+    "leader_id",
+    "leader_epoch",
+)
+
+
+def values(response: PartitionResponse) -> dict[str, Any]:
+    found = {name: getattr(response, name) for name in FIELDS}
+    return found | {"record_errors": list(response.record_errors)}
+
 
 def answer(request: ProduceRequest, version: int, body: dict[str, Any]):
     return request.decode_response(
@@ -248,10 +270,19 @@ def test_a_response_is_read_with_everything_in_it() -> None:
     response = answer(ProduceRequest(1, 1, BATCHES), 13, body)
     assert response.throttle_ms == 99
     assert response.node_endpoints == [Node(4, "b4", 9094, "r")]
-    errors: list[tuple[int, str | None]] = [(2, "no key"), (3, None)]
-    assert response.partitions == [
-        PartitionResponse("orders", 7, 87, -1, 1_700_000_000_123, 5, errors, "refused", 4, 12)
-    ]
+    (read,) = response.partitions
+    assert values(read) == {
+        "topic": "orders",
+        "partition": 7,
+        "error_code": 87,
+        "base_offset": -1,
+        "log_append_time_ms": 1_700_000_000_123,
+        "log_start_offset": 5,
+        "record_errors": [(2, "no key"), (3, None)],
+        "error_message": "refused",
+        "leader_id": 4,
+        "leader_epoch": 12,
+    }
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -259,7 +290,8 @@ def test_what_an_old_version_does_not_say_has_a_neutral_value(version: int) -> N
     named = {"name": "orders"} if version < 13 else {"topic_id": ORDERS_ID}
     body = {"responses": [{**named, "partition_responses": [{"index": 0, "base_offset": 42}]}]}
     (partition,) = answer(ProduceRequest(1, 1, BATCHES), version, body).partitions
-    assert partition == PartitionResponse("orders", 0, 0, 42, -1, -1, [], None, -1, -1)
+    assert values(partition) == values(PartitionResponse("orders", 0, base_offset=42))
+    assert list(values(partition).values()) == ["orders", 0, 0, 42, -1, -1, [], None, -1, -1]
 
 
 def test_a_topic_id_that_was_not_sent_is_a_protocol_error() -> None:
@@ -280,20 +312,36 @@ def test_golden_responses_are_read(case: GoldenCase) -> None:
         for topic in case.body["responses"]
         for each in topic["partition_responses"]
     ]
-    assert [each[:5] for each in response.partitions] == expected
+    assert [tuple(values(each).values())[:5] for each in response.partitions] == expected
 
 
-def test_an_ordinary_answer_is_made_of_named_tuples() -> None:
+@pytest.mark.parametrize("count", [0, 1, 126, 127, 300])
+def test_an_ordinary_answer_is_read_number_by_number(count: int) -> None:
+    """126 partitions of a topic are the most that the short way of compiled code takes."""
+    expected = [
+        PartitionResponse("orders", number, 6 * (number % 2), 2**40 + number, -1 - number, 2**62)
+        for number in range(count)
+    ]
+    rows = [
+        {
+            "index": each.partition,
+            "error_code": each.error_code,
+            "base_offset": each.base_offset,
+            "log_append_time_ms": each.log_append_time_ms,
+            "log_start_offset": each.log_start_offset,
+        }
+        for each in expected
+    ]
     body = {
-        "responses": [{"topic_id": ORDERS_ID, "partition_responses": [{"index": 7, "base_offset": 2**40}]}]
+        "responses": [{"topic_id": ORDERS_ID, "partition_responses": rows}],
+        "throttle_time_ms": 2**31 - 1,
     }
     response = answer(ProduceRequest(1, 1, BATCHES), 13, body)
     gc.collect()
-    (partition,) = response.partitions
     assert type(response) is ProduceResponse
-    assert type(partition) is PartitionResponse
-    assert partition == PartitionResponse("orders", 7, 0, 2**40, -1, -1, [], None, -1, -1)
-    assert partition._replace(error_code=3).error_code == 3
+    assert (response.throttle_ms, response.node_endpoints) == (2**31 - 1, [])
+    assert all(type(each) is PartitionResponse for each in response.partitions)
+    assert [values(each) for each in response.partitions] == [values(each) for each in expected]
 
 
 def test_what_is_no_batch_at_all_is_refused() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 from penstock.protocol.codec import encode_request_body, encode_response_body
 from penstock.protocol.messages import END_TXN, SASL_AUTHENTICATE
-from penstock.protocol.produce import PartitionBatch, ProduceRequest
 from penstock.protocol.requests import Request, SchemaRequest
 
 

@@ -13,8 +13,8 @@ from penstock._identity import ProducerIdentity, TransactionalIdentity
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.steps import CoordinatorOf, LeaderOf, Steps, ask_until_answered
 from penstock.errors import KafkaError, ProtocolError, broker_error
+from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest, ProduceResponse
 from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
-from penstock.protocol.produce import PartitionBatch, ProduceRequest, ProduceResponse
 from penstock.protocol.requests import SchemaRequest
 from penstock.protocol.schema import ZERO_UUID
 from penstock.records._batch_cy import BatchWriter

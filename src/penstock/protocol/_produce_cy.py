@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False
-"""The batches of a Produce request: checked, sorted by topic, and the few bytes between them. Compiled if possible.
+"""The Produce request, which carries the data, and its answer. Compiled if possible.
 
-The request as a whole is in `produce`, the answer in `_produce_answer_cy`.
+The table in `messages.produce` says what the bytes are, and `codec` can write and read all of it. Compiled code has a
+short way for what brokers of today are sent and nearly always answer: the flexible versions of the request, and the
+answer of version 13 that has nothing special about it. Everything else, and everything in pure runs, is left to the
+codec. Either way the batches are never copied: `encode` puts the buffers themselves between small pieces of its own.
+
+What a broker would refuse, or worse, misread, is refused here first: each partition gets exactly one batch, of magic 2,
+and zstd is not used below version 7.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
+from penstock.errors import ProtocolError
+from penstock.protocol.codec import decode_response_body, encode_request_body
 from penstock.protocol.messages.produce import PRODUCE
-from penstock.protocol.schema import ZERO_UUID
+from penstock.protocol.schema import ZERO_UUID, ApiSchema
+from penstock.types import Node
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -23,7 +33,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-    from cython.cimports.libc.string import memcpy
+    from cython.cimports.libc.string import memcmp, memcpy
     from cython.cimports.penstock._primitives_cy import big_endian_at, put_big_endian, put_uvarint
 
 FIRST_VERSION_WITH_ZSTD = 7
@@ -50,8 +60,13 @@ _LENGTH_MAGIC_ATTRIBUTES = struct.Struct(">8xi4xb4xh")
 _IN_REQUEST = cython.declare(cython.Py_ssize_t, 32)
 _IN_TOPIC = cython.declare(cython.Py_ssize_t, 32)
 _IN_PARTITION = cython.declare(cython.Py_ssize_t, 16)
-_ACKS_AND_TIMEOUT = struct.Struct(">hi")
-_INDEX = struct.Struct(">i")
+
+# The ordinary answer of version 13. Of a partition: index, error code, base offset, log append time, log start offset,
+# then no record errors, no message and no tagged fields; at the end: throttle time and no tagged fields.
+_PLAIN_VERSION = cython.declare(cython.int, 13)
+_ANSWER_SIZE = cython.declare(cython.Py_ssize_t, 33)
+_END_SIZE = cython.declare(cython.Py_ssize_t, 5)
+_MANY = cython.declare(cython.int, 0x80)  # from here on an unsigned varint takes more than one byte
 
 
 def is_compiled() -> bool:
@@ -59,63 +74,19 @@ def is_compiled() -> bool:
     return bool(cython.compiled)
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_bytes(memory: cython.p_uchar, at: cython.Py_ssize_t, raw: bytes) -> cython.Py_ssize_t:
-    """Write bytes as they are; the position behind them. Compiled code only."""
-    memcpy(memory + at, PyBytes_AS_STRING(raw), len(raw))
-    return at + len(raw)
+# --------------------------------------------------------------------------------------------- the request
 
 
-def where(batch: Any) -> str:
-    """A batch's place, for people."""
-    return f"partition {batch.partition} of topic {batch.topic!r}"
+@cython.final
+@cython.cclass
+class PartitionBatch:
+    """One sealed batch and where it goes; `topic_id` is 16 zero bytes while it is not known."""
 
-
-@cython.cfunc
-def _utf8(text: str) -> bytes:
-    raw: bytes = text.encode()
-    if len(raw) > _MAX_STRING_BYTES:
-        raise ValueError(f"too long for the protocol: {len(raw)} bytes")
-    return raw
-
-
-@cython.cfunc
-@cython.exceptval(-1)
-def _size_and_codec(batch: Any, records: Any) -> cython.longlong:
-    """The size of a batch times 8, plus its codec, once it is sure that its records are one batch, and only one.
-
-    Raises:
-        ValueError: they are not.
-    """
-    size: cython.Py_ssize_t
-    length: cython.Py_ssize_t = 0
-    magic: cython.int = 0
-    attributes: cython.int = 0
-    if cython.compiled:
-        view = cython.declare(cython.Py_buffer)
-        PyObject_GetBuffer(records, cython.address(view), PyBUF_SIMPLE)
-        size = view.len
-        if size >= _HEADER_SIZE:
-            data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
-            length = big_endian_at(data, 8, 4)
-            magic = big_endian_at(data, 16, 1)
-            attributes = big_endian_at(data, 21, 2)
-        PyBuffer_Release(cython.address(view))
-    else:
-        size = records.nbytes if isinstance(records, memoryview) else len(records)
-        if size >= _HEADER_SIZE:
-            length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES.unpack_from(records)
-    if size < _HEADER_SIZE:
-        raise ValueError(f"no record batch for {where(batch)}: {size} bytes")
-    if magic != _MAGIC:
-        raise ValueError(f"the batch for {where(batch)} has magic {magic}, not {_MAGIC}")
-    if length + _LENGTH_END < size:
-        raise ValueError(f"more than one record batch for {where(batch)}")
-    if length + _LENGTH_END > size:
-        raise ValueError(f"the batch for {where(batch)} is cut off: {size} of {length + _LENGTH_END} bytes")
-    return size << _CODEC_BITS | attributes & _CODEC_MASK
+    def __init__(self, topic: str, topic_id: bytes, partition: cython.int, records: Any) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.records = records
 
 
 @cython.final
@@ -127,7 +98,7 @@ class TopicBatches:
         batches: (records, size) by partition, in the order given.
 
     Raises:
-        ValueError: the name is too long, or the id is none.
+        ValueError: the name is too long, or the id is not 16 bytes long.
     """
 
     def __init__(self, name: str, topic_id: bytes) -> None:
@@ -140,18 +111,27 @@ class TopicBatches:
 
 
 @cython.cclass
-class ProduceFields:
-    """What a Produce request consists of, and how it is said; older versions are left to `_encode_plain`.
+class ProduceRequest:
+    """Batches for the partitions that one broker leads.
+
+    Args:
+        acks: -1, 0 or 1.
+        timeout_ms: how long the broker may wait for other replicas.
+        batches: PartitionBatches, in a sequence.
+        transactional_id: whose they are, None outside of transactions.
+        max_version: the highest version to use.
 
     Raises:
-        ValueError: see `ProduceRequest`.
+        TypeError: something else than a PartitionBatch is among the batches.
+        ValueError: there is no batch, a partition has none or more than one, a batch is not of magic 2, acks is none of
+            -1, 0 and 1, or the topic ids contradict each other.
     """
 
     def __init__(
         self,
         acks: Any,
         timeout_ms: cython.int,
-        batches: Any,
+        batches: Sequence[PartitionBatch],
         transactional_id: Any = None,
         *,
         max_version: cython.int = PRODUCE.max_version,
@@ -164,7 +144,7 @@ class ProduceFields:
         self._timeout_ms = timeout_ms
         self._transactional_id = None if transactional_id is None else _utf8(transactional_id)
         self._topics: list[TopicBatches] = []
-        self.min_version = _WITH_ZSTD if _sort(batches, self._topics) >> _ZSTD & 1 else _FIRST
+        self.min_version = _WITH_ZSTD if _group(batches, self._topics) >> _ZSTD & 1 else _FIRST
         highest: cython.int = _LAST
         topic: TopicBatches
         for topic in self._topics:
@@ -173,6 +153,11 @@ class ProduceFields:
         self.max_version = max_version if max_version < highest else highest
         if self.max_version < self.min_version:
             raise ValueError(f"no Produce version between {self.min_version} and {self.max_version}")
+
+    @property
+    def api(self) -> ApiSchema:
+        """Produce."""
+        return PRODUCE
 
     @property
     def expects_response(self) -> bool:
@@ -190,18 +175,28 @@ class ProduceFields:
                 f"this produce request can be sent in versions {self.min_version} to {self.max_version}, "
                 f"not in {version}"
             )
-        if version >= _FLEXIBLE:
+        if cython.compiled and version >= _FLEXIBLE:
             return self._encode_flexible(version >= _WITH_TOPIC_IDS)
-        return self._encode_plain()
+        return encode_request_body(PRODUCE, version, self._body())
+
+    def decode_response(self, version: cython.int, body: Any) -> ProduceResponse:
+        """Read the answer; topics are named even where the wire has only their ids.
+
+        Raises:
+            ProtocolError: the bytes are not an answer in that version, or tell of a topic that was not sent.
+        """
+        if cython.compiled and version == _PLAIN_VERSION:
+            plain: ProduceResponse | None = read_plain_answer(body, self._topics)
+            if plain is not None:
+                return plain
+        return self._decode_by_table(version, body)
 
     def _encode_flexible(self, by_id: cython.bint) -> list:  # type: ignore[type-arg]
-        """The buffers of the request in the flexible versions.
+        """The buffers of the request in the flexible versions. Compiled code only.
 
         Args:
             by_id: whether topics are named by their ids.
         """
-        if not cython.compiled:
-            return _flexible_parts(self, by_id)
         buffers: list = []  # type: ignore[type-arg]
         topic: TopicBatches
         index: cython.int
@@ -241,10 +236,52 @@ class ProduceFields:
         buffers.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, piece), at))
         return buffers
 
+    def _body(self) -> dict:  # type: ignore[type-arg]
+        """The request as the table has it; of a topic's name and its id, the codec takes what the version has."""
+        transactional_id = self._transactional_id
+        return {
+            "transactional_id": None if transactional_id is None else transactional_id.decode(),
+            "acks": self.acks,
+            "timeout_ms": self._timeout_ms,
+            "topic_data": [
+                {
+                    "name": topic.name,
+                    "topic_id": topic.topic_id,
+                    "partition_data": [
+                        {"index": partition, "records": batch[0]}
+                        for partition, batch in topic.batches.items()
+                    ],
+                }
+                for topic in self._topics
+            ],
+        }
+
+    def _decode_by_table(self, version: cython.int, body: Any) -> ProduceResponse:
+        answer = decode_response_body(PRODUCE, version, body)
+        by_id: cython.bint = version >= _WITH_TOPIC_IDS
+        names = {topic.topic_id: topic.name for topic in self._topics}
+        partitions: list = []
+        for topic in answer["responses"]:
+            name = names.get(topic["topic_id"]) if by_id else topic["name"]
+            if name is None:
+                raise ProtocolError(
+                    f"Produce response v{version}: topic id {topic['topic_id'].hex()} was not in the request"
+                )
+            partitions += [_partition_response(name, each) for each in topic["partition_responses"]]
+        endpoints: list = [
+            Node(each["node_id"], each["host"], each["port"], each["rack"])
+            for each in answer["node_endpoints"]
+        ]
+        return ProduceResponse(answer["throttle_time_ms"], partitions, endpoints)
+
+    def __repr__(self) -> str:
+        count = sum(len(topic.batches) for topic in self._topics)
+        return f"<ProduceRequest acks={self.acks}, {count} batches, versions {self.min_version}-{self.max_version}>"
+
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _sort(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
+def _group(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
     """Put together what goes to the same topic, in the order given.
 
     Args:
@@ -256,28 +293,64 @@ def _sort(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
     """
     codecs: cython.int = 0
     checked: cython.longlong
+    batch: PartitionBatch
     known: dict = {}  # type: ignore[type-arg]
     topic: TopicBatches | None = None
-    for batch in batches:
-        if not isinstance(batch, tuple) or len(batch) != 4:
-            raise TypeError(f"not a PartitionBatch: {batch!r}")
-        row = cython.cast(tuple, batch)  # which C code reads without asking its class
-        checked = _size_and_codec(batch, row[3])
+    for each in batches:
+        if not isinstance(each, PartitionBatch):
+            raise TypeError(f"not a PartitionBatch: {each!r}")
+        batch = each
+        checked = _size_and_codec(batch)
         codecs |= 1 << (checked & _CODEC_MASK)
-        name: str = row[0]
-        topic_id: bytes = row[1]
-        if topic is None or topic.name is not name or topic.topic_id is not topic_id:
-            topic = known.get((name, topic_id))
+        if topic is None or topic.name is not batch.topic or topic.topic_id is not batch.topic_id:
+            topic = known.get((batch.topic, batch.topic_id))
             if topic is None:
-                topic = known[name, topic_id] = TopicBatches(name, topic_id)
+                topic = known[batch.topic, batch.topic_id] = TopicBatches(batch.topic, batch.topic_id)
                 topics.append(topic)
-        partition: Any = row[2]
-        if partition in topic.batches:
-            raise ValueError(f"two batches for {where(batch)}")
-        topic.batches[partition] = (row[3], checked >> _CODEC_BITS)
+        if batch.partition in topic.batches:
+            raise ValueError(f"two batches for {_where(batch)}")
+        topic.batches[batch.partition] = (batch.records, checked >> _CODEC_BITS)
     if len(topics) > 1:
         _check_ids(topics)
     return codecs
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _size_and_codec(batch: PartitionBatch) -> cython.longlong:
+    """The size of a batch times 8, plus its codec, once it is sure that its records are one batch, and only one.
+
+    Raises:
+        ValueError: they are not.
+    """
+    size: cython.Py_ssize_t
+    length: cython.Py_ssize_t = 0
+    magic: cython.int = 0
+    attributes: cython.int = 0
+    records: Any = batch.records
+    if cython.compiled:
+        view = cython.declare(cython.Py_buffer)
+        PyObject_GetBuffer(records, cython.address(view), PyBUF_SIMPLE)
+        size = view.len
+        if size >= _HEADER_SIZE:
+            data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
+            length = big_endian_at(data, 8, 4)
+            magic = big_endian_at(data, 16, 1)
+            attributes = big_endian_at(data, 21, 2)
+        PyBuffer_Release(cython.address(view))
+    else:
+        size = records.nbytes if isinstance(records, memoryview) else len(records)
+        if size >= _HEADER_SIZE:
+            length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES.unpack_from(records)
+    if size < _HEADER_SIZE:
+        raise ValueError(f"no record batch for {_where(batch)}: {size} bytes")
+    if magic != _MAGIC:
+        raise ValueError(f"the batch for {_where(batch)} has magic {magic}, not {_MAGIC}")
+    if length + _LENGTH_END < size:
+        raise ValueError(f"more than one record batch for {_where(batch)}")
+    if length + _LENGTH_END > size:
+        raise ValueError(f"the batch for {_where(batch)} is cut off: {size} of {length + _LENGTH_END} bytes")
+    return size << _CODEC_BITS | attributes & _CODEC_MASK
 
 
 def _check_ids(topics: list) -> None:  # type: ignore[type-arg]
@@ -291,33 +364,161 @@ def _check_ids(topics: list) -> None:  # type: ignore[type-arg]
         raise ValueError("two topics with the same id")
 
 
-def _flexible_parts(request: Any, by_id: bool) -> list:  # type: ignore[type-arg]
-    """The same as `ProduceFields._encode_flexible`, where it is not compiled."""
-    buffers: list[Any] = []
-    piece = bytearray()
-    if request._transactional_id is None:
-        piece.append(0)
-    else:
-        piece += _uvarint(len(request._transactional_id) + 1) + request._transactional_id
-    piece += _ACKS_AND_TIMEOUT.pack(request.acks, request._timeout_ms)
-    piece += _uvarint(len(request._topics) + 1)
-    for topic in request._topics:
-        piece += topic.topic_id if by_id else _uvarint(len(topic.utf8_name) + 1) + topic.utf8_name
-        piece += _uvarint(len(topic.batches) + 1)
-        for partition, (records, size) in topic.batches.items():
-            piece += _INDEX.pack(partition) + _uvarint(size + 1)
-            buffers += (piece, records)
-            piece = bytearray(1)  # no tagged fields in the partition
-        piece.append(0)  # nor in the topic
-    piece.append(0)  # nor in the request
-    buffers.append(piece)
-    return buffers
+def _where(batch: Any) -> str:
+    """A batch's place, for people."""
+    return f"partition {batch.partition} of topic {batch.topic!r}"
 
 
-def _uvarint(value: int) -> bytes:
-    number = bytearray()
-    while value > 0x7F:
-        number.append((value & 0x7F) | 0x80)
-        value >>= 7
-    number.append(value)
-    return bytes(number)
+@cython.cfunc
+def _utf8(text: str) -> bytes:
+    raw: bytes = text.encode()
+    if len(raw) > _MAX_STRING_BYTES:
+        raise ValueError(f"too long for the protocol: {len(raw)} bytes")
+    return raw
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_bytes(memory: cython.p_uchar, at: cython.Py_ssize_t, raw: bytes) -> cython.Py_ssize_t:
+    """Write bytes as they are; the position behind them. Compiled code only."""
+    memcpy(memory + at, PyBytes_AS_STRING(raw), len(raw))
+    return at + len(raw)
+
+
+# ---------------------------------------------------------------------------------------------- the answer
+
+
+@cython.final
+@cython.cclass
+class PartitionResponse:
+    """What the broker said of one partition; without arguments, what a version that does not say it leaves open.
+
+    Attributes:
+        record_errors: (index in the batch, message) of the records that made it refuse the batch.
+        leader_id: the leader that the broker knows of, -1 when it does not say; `leader_epoch` likewise.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: cython.int,
+        error_code: cython.int = 0,
+        base_offset: cython.longlong = -1,
+        log_append_time_ms: cython.longlong = -1,
+        log_start_offset: cython.longlong = -1,
+        record_errors: Sequence[tuple[int, str | None]] = (),
+        error_message: str | None = None,
+        leader_id: cython.int = -1,
+        leader_epoch: cython.int = -1,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.record_errors = record_errors
+        self.error_message = error_message
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+
+
+@cython.final
+@cython.cclass
+class ProduceResponse:
+    """The answer to a ProduceRequest; `node_endpoints` are the addresses of leaders named in it."""
+
+    def __init__(
+        self,
+        throttle_ms: cython.int,
+        partitions: list,  # type: ignore[type-arg]
+        node_endpoints: list,  # type: ignore[type-arg]
+    ) -> None:
+        self.throttle_ms = throttle_ms
+        self.partitions: list[PartitionResponse] = partitions
+        self.node_endpoints: list[Node] = node_endpoints
+
+
+def _partition_response(topic: str, body: Any) -> PartitionResponse:
+    leader = body["current_leader"]
+    return PartitionResponse(
+        topic,
+        body["index"],
+        body["error_code"],
+        body["base_offset"],
+        body["log_append_time_ms"],
+        body["log_start_offset"],
+        [(each["batch_index"], each["batch_index_error_message"]) for each in body["record_errors"]],
+        body["error_message"],
+        leader["leader_id"],
+        leader["leader_epoch"],
+    )
+
+
+def read_plain_answer(body: Any, topics: list) -> ProduceResponse | None:  # type: ignore[type-arg]
+    """Read an answer of version 13 that has nothing special about it; None: it has, or is not an answer at all.
+
+    Compiled code only. What is malformed is left to the codec, which names what is wrong.
+
+    Args:
+        body: the answer.
+        topics: the TopicBatches of the request.
+    """
+    view = cython.declare(cython.Py_buffer)
+    PyObject_GetBuffer(body, cython.address(view), PyBUF_SIMPLE)
+    try:
+        return _read_memory(cython.cast(cython.p_const_uchar, view.buf), view.len, topics)
+    finally:
+        PyBuffer_Release(cython.address(view))
+
+
+@cython.cfunc
+def _read_memory(data: cython.p_const_uchar, size: cython.Py_ssize_t, topics: list) -> ProduceResponse:  # type: ignore[type-arg]
+    partitions: list = []  # type: ignore[type-arg]
+    at: cython.Py_ssize_t = 1
+    if size < 1 or not 0 < data[0] < _MANY:
+        return None  # type: ignore[return-value]
+    count: cython.int
+    one: PartitionResponse
+    for _ in range(cython.cast(cython.int, data[0]) - 1):
+        if at + _UUID_SIZE + 1 > size:
+            return None  # type: ignore[return-value]
+        name: str = _name_of(topics, data + at)
+        count = data[at + _UUID_SIZE]
+        at += _UUID_SIZE + 1
+        if name is None or not 0 < count < _MANY:
+            return None  # type: ignore[return-value]
+        for _ in range(count - 1):
+            if at + _ANSWER_SIZE > size or data[at + 30] != 1 or data[at + 31] or data[at + 32]:
+                return None  # type: ignore[return-value]
+            one = PartitionResponse.__new__(
+                PartitionResponse
+            )  # its constructor would ask for Python's numbers
+            one.topic = name
+            one.partition = big_endian_at(data, at, 4)
+            one.error_code = big_endian_at(data, at + 4, 2)
+            one.base_offset = big_endian_at(data, at + 6, 8)
+            one.log_append_time_ms = big_endian_at(data, at + 14, 8)
+            one.log_start_offset = big_endian_at(data, at + 22, 8)
+            one.record_errors = ()
+            one.leader_id = -1
+            one.leader_epoch = -1
+            partitions.append(one)
+            at += _ANSWER_SIZE
+        if at >= size or data[at]:
+            return None  # type: ignore[return-value]
+        at += 1
+    if at + _END_SIZE != size or data[at + 4]:
+        return None  # type: ignore[return-value]
+    return ProduceResponse(big_endian_at(data, at, 4), partitions, [])
+
+
+@cython.cfunc
+def _name_of(topics: list, topic_id: cython.p_const_uchar) -> str:  # type: ignore[type-arg]
+    """The name of the topic with that id; None: there is none. Compiled code only."""
+    topic: TopicBatches
+    for topic in topics:
+        if not memcmp(PyBytes_AS_STRING(topic.topic_id), topic_id, _UUID_SIZE):
+            return topic.name
+    return None  # type: ignore[return-value]

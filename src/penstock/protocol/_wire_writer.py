@@ -13,8 +13,6 @@ from typing import Any
 
 from penstock.protocol.schema import RECORDS, STRING, Array, Buffer, Field, Primitive, Struct
 
-_COPY_BELOW = 1024  # smaller record fields are cheaper to copy than to send as a buffer of their own
-
 _INT16 = _struct.Struct(">h")
 _INT32 = _struct.Struct(">i")
 
@@ -34,7 +32,7 @@ class Unencodable(Exception):
 
 
 class Output:
-    """Bytes written so far; large ones stay where they are and are listed in their place."""
+    """Bytes written so far; records stay where they are and are listed in their place."""
 
     __slots__ = ("_finished", "tail")
 
@@ -203,7 +201,7 @@ def _string_writer(nullable: bool, flexible: bool) -> Writer:
 
 def _bytes_writer(kind: Primitive, nullable: bool, flexible: bool) -> Writer:
     write_length = _length_writer(kind, nullable, flexible)
-    copy_below = _COPY_BELOW if kind is RECORDS else 1 << 62
+    is_referred: bool = kind is RECORDS
 
     def write(out: Output, value: Any) -> None:
         if value is None:
@@ -213,10 +211,10 @@ def _bytes_writer(kind: Primitive, nullable: bool, flexible: bool) -> Writer:
             raise Unencodable(f"bytes expected, not {type(value).__name__}")
         size = byte_length(value)
         write_length(out, size)
-        if size < copy_below:
-            out.tail += value
-        else:
+        if is_referred:
             out.refer(value)
+        else:
+            out.tail += value
 
     return write
 

@@ -22,7 +22,7 @@ _API_VERSIONS_KEY = 18
 
 
 def encode_request_body(api: ApiSchema, version: int, body: Mapping[str, Any]) -> list[Buffer]:
-    """The bytes of a request, as buffers to be sent one after the other; large records are not copied.
+    """The bytes of a request, as buffers to be sent one after the other; records are not copied.
 
     Raises:
         ValueError: the body has an unknown field, a value that does not fit, or one that the version cannot say.

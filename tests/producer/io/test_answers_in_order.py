@@ -14,7 +14,7 @@ from penstock.errors import ProducerClosedError
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch._requests_cy import tell_apart
 from penstock.producer.batch.batch import Batch, BatchState
-from penstock.protocol.produce import PartitionResponse
+from penstock.protocol._produce_cy import PartitionResponse
 from penstock.records._batch_cy import BatchWriter
 from penstock.types import Node
 
@@ -28,11 +28,11 @@ def in_flight(topic: str, partition: int) -> Batch:
 
 
 def answer(topic: str, partition: int, code: int = 0) -> PartitionResponse:
-    return PartitionResponse("".join(topic), partition, code, 7, -1, -1, [], None, -1, -1)
+    return PartitionResponse("".join(topic), partition, code, base_offset=7)
 
 
 def by_place(batches: list[Batch], answers: list[PartitionResponse]) -> tuple[list[Any], list[Any]]:
-    known = {each[:2]: each for each in answers}
+    known = {(each.topic, each.partition): each for each in answers}
     written, others = [], []
     for batch in batches:
         found = known.get(batch.queue.place)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.producer.batch.batch_states import TRANSITIONS, BatchState
-from penstock.protocol.produce import PartitionBatch, PartitionResponse
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -23,16 +22,14 @@ if cython.compiled:
     from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
     from cython.cimports.penstock.producer.batch._result_cy import ResultFields
+    from cython.cimports.penstock.protocol._produce_cy import PartitionBatch, PartitionResponse
 else:
     from penstock.producer.batch._flight_cy import BatchFields
     from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.producer.batch._result_cy import ResultFields
+    from penstock.protocol._produce_cy import PartitionBatch, PartitionResponse
 
 _IN_FLIGHT, _SUCCEEDED = BatchState.IN_FLIGHT, BatchState.SUCCEEDED
-# Places in a PartitionResponse, which is a tuple.
-_ERROR_CODE = cython.declare(cython.Py_ssize_t, PartitionResponse._fields.index("error_code"))
-_BASE_OFFSET = cython.declare(cython.Py_ssize_t, PartitionResponse._fields.index("base_offset"))
-_APPEND_TIME = cython.declare(cython.Py_ssize_t, PartitionResponse._fields.index("log_append_time_ms"))
 
 
 def is_compiled() -> bool:
@@ -83,8 +80,7 @@ def addressed(batches: list, topic_id: Callable[[str], bytes]) -> list[Partition
             topic = queue.topic
             known = topic_id(topic)
         if batch.wire is not None:
-            fields = (queue.topic, known, queue.partition, batch.wire)
-            found.append(tuple.__new__(PartitionBatch, fields))  # without its constructor, which is Python
+            found.append(PartitionBatch(queue.topic, known, queue.partition, batch.wire))
     return found
 
 
@@ -142,19 +138,20 @@ def tell_apart(batches: list, answers: list) -> tuple[list[Any], list[Any]]:  # 
     """Those that were simply written, and the others; each with its answer, or None.
 
     Args:
-        answers: what the broker says of each partition.
+        answers: PartitionResponses.
     """
     written: list = []
     others: list = []
     batch: BatchFields
+    answer: PartitionResponse | None
     at: cython.Py_ssize_t
     by_place: dict | None = None  # type: ignore[type-arg]
     if not _in_order(batches, answers):
-        by_place = {answer[:2]: answer for answer in answers}
+        by_place = {(answer.topic, answer.partition): answer for answer in answers}
     for at in range(len(batches)):
         batch = batches[at]
         answer = answers[at] if by_place is None else by_place.get(batch.queue.place)
-        if answer is not None and answer[_ERROR_CODE] == 0 and batch.state is _IN_FLIGHT:
+        if answer is not None and answer.error_code == 0 and batch.state is _IN_FLIGHT:
             written.append((batch, answer))
         else:
             others.append((batch, answer))
@@ -165,17 +162,16 @@ def tell_apart(batches: list, answers: list) -> tuple[list[Any], list[Any]]:  # 
 def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type-arg]
     """Whether each answer is for the batch at its place, as a broker answers that takes a request as it is."""
     at: cython.Py_ssize_t
-    partition: cython.int
     batch: BatchFields
+    answer: PartitionResponse
     if len(answers) != len(batches):
         return False
     for at in range(len(batches)):
         batch = batches[at]
         answer = answers[at]
-        partition = answer[1]
-        if partition != batch.queue.partition:
+        if answer.partition != batch.queue.partition:
             return False
-        if answer[0] is not batch.queue.topic and answer[0] != batch.queue.topic:
+        if answer.topic is not batch.queue.topic and answer.topic != batch.queue.topic:
             return False
     return True
 
@@ -185,10 +181,12 @@ def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # ty
     done: list = []
     failed: list = []
     batch: BatchFields
+    answer: PartitionResponse
     for pair in written:
         batch = pair[0]
+        answer = pair[1]
         try:
-            gate.on_success(batch, pair[1][_BASE_OFFSET])
+            gate.on_success(batch, answer.base_offset)
             batch.move_to(_SUCCEEDED)
         except Exception as error:  # noqa: BLE001 - told by the caller, and the others get their turn
             failed.append((batch, error))
@@ -200,13 +198,15 @@ def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # ty
 def tell_written(done: list, on_trouble: Callable[[Any, Exception], None]) -> None:  # type: ignore[type-arg]
     """Settle the results of batches that were written; `on_trouble(batch, error)` where that fails."""
     batch: BatchFields
+    answer: PartitionResponse
     result: ResultFields
     for pair in done:
         batch = pair[0]
+        answer = pair[1]
         result = batch.result
         try:
-            if not result.settle_unwatched(pair[1][_BASE_OFFSET], pair[1][_APPEND_TIME]):
-                batch.result.settle(pair[1][_BASE_OFFSET], pair[1][_APPEND_TIME])
+            if not result.settle_unwatched(answer.base_offset, answer.log_append_time_ms):
+                batch.result.settle(answer.base_offset, answer.log_append_time_ms)
         except Exception as error:  # noqa: BLE001 - likewise
             on_trouble(batch, error)
 

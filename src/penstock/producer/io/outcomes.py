@@ -24,7 +24,7 @@ from penstock.producer.guarantee.response_policy import Action, BatchSituation, 
 from penstock.producer.io.sender_metrics import SenderMetrics
 from penstock.producer.metadata.cluster import LeaderHint
 from penstock.producer.metadata.metadata import ProducerMetadata
-from penstock.protocol.produce import PartitionResponse, ProduceResponse
+from penstock.protocol._produce_cy import PartitionResponse, ProduceResponse
 from penstock.types import Node, TopicPartition
 
 log = logging.getLogger("penstock.producer")
@@ -127,13 +127,13 @@ class Outcomes:
         # Of a broker's error only its message: name and code are added again.
         text = error.message if isinstance(error, BrokerError) else str(error)
         for batch in batches:
-            answer = PartitionResponse(*batch.topic_partition, code, -1, -1, -1, [], text, -1, -1)
+            answer = PartitionResponse(*batch.topic_partition, code, error_message=text)
             self._complete(batch, answer, now, error)
 
     def _on_written(self, batches: Sequence[Batch], now: float) -> None:
         """With acks=0 there is no answer: that they were written to the socket is all that will ever be known."""
         for batch in batches:
-            answer = PartitionResponse(*batch.topic_partition, ErrorCode.NONE, -1, -1, -1, [], None, -1, -1)
+            answer = PartitionResponse(*batch.topic_partition, ErrorCode.NONE)
             self._complete(batch, answer, now)
 
     def on_unsent(self, error: KafkaError, batches: Sequence[Batch], now: float) -> None:
@@ -330,9 +330,7 @@ class Outcomes:
 
 def _silence(node: Node, batch: Batch) -> PartitionResponse:
     message = f"{node} did not say what became of the batch for {batch.topic_partition}"
-    return PartitionResponse(
-        *batch.topic_partition, ErrorCode.NETWORK_EXCEPTION, -1, -1, -1, [], message, -1, -1
-    )
+    return PartitionResponse(*batch.topic_partition, ErrorCode.NETWORK_EXCEPTION, error_message=message)
 
 
 def _not_told(batch: Batch, error: Exception) -> None:

@@ -25,7 +25,7 @@ from penstock.producer.io.gate_requests import GateRequests
 from penstock.producer.io.outcomes import Outcomes, Retries
 from penstock.producer.io.sender_metrics import SenderMetrics
 from penstock.producer.metadata.metadata import ProducerMetadata
-from penstock.protocol.produce import ProduceRequest
+from penstock.protocol._produce_cy import ProduceRequest
 from penstock.types import Node
 
 log = logging.getLogger("penstock.producer")
