@@ -141,6 +141,10 @@ def test_a_build_is_needed_after_an_edit_of_any_module(
     os.utime(tmp_path / "a_cy.py", (270, 270))  # older than its own extension, newer than the other's
     assert not _compiled.up_to_date()
     os.utime(tmp_path / "a_cy.py", (100, 100))
+    (tmp_path / "inline_cy.pxd").touch()  # which has no module of its own
+    assert not _compiled.up_to_date()
+    os.utime(tmp_path / "inline_cy.pxd", (100, 100))
+    assert _compiled.up_to_date()
     monkeypatch.setattr(
         _compiled, "extension_path", lambda name: tmp_path / "a_cy.so" if name == "a_cy" else None
     )

@@ -34,7 +34,7 @@ def main() -> None:
         "# Exact versions for development, tests and benchmarks. Made by tools/pin.py; not read by users' installs."
     )
     for name, version in sorted(resolve().items()):
-        if name != "penstock":
+        if name != "penstock-kafka":
             print(f"{name}=={version}")
 
 

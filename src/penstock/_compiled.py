@@ -124,7 +124,9 @@ def up_to_date() -> bool:
     """Whether all hot modules were compiled after the last edit of any: they know each other's C layout."""
     extensions = [extension_path(module) for module in hot_modules()]
     sources = [source_path(module) for module in hot_modules()]
-    inputs = [path for source in sources for path in (source, source.with_suffix(".pxd")) if path.exists()]
+    # Some signatures have no module of their own: what is in them is written where it is used.
+    signatures = {path for source in sources for path in source.parent.glob(f"*{_SUFFIX}.pxd")}
+    inputs = [*sources, *signatures]
     built = [path.stat().st_mtime for path in extensions if path is not None]
     return len(built) == len(hot_modules()) and min(built) > max(path.stat().st_mtime for path in inputs)
 
