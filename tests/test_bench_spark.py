@@ -311,5 +311,5 @@ def test_no_variable_points_to_another_spark(matrix: Any, monkeypatch: pytest.Mo
 def test_alone_has_what_the_extra_asks_for_and_the_spark_that_was_named(matrix: Any) -> None:
     packages = matrix.spark_env.wanted("4.0.5", alone=True)["packages"]
     assert "4.0.5" in [package.split("==")[1] for package in packages if package.startswith("pyspark")]
-    assert {"pyarrow", "crc32c", "cramjam"} <= {package.split("==")[0] for package in packages}
+    assert {"pyarrow", "cramjam", "google-crc32c"} <= {package.split("==")[0] for package in packages}
     assert "pytest" not in str(packages)

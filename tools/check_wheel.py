@@ -38,6 +38,11 @@ for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
 from penstock._primitives_cy import murmur2
 if murmur2(b"foobar") != -790332482:  # as Java's clients have it
     sys.exit(f"murmur2 gives {murmur2(b'foobar')}")
+from penstock.records._crc_cy import crc32c, method
+if crc32c(b"123456789") != 0xE3069283:
+    sys.exit(f"the checksum by {method()} is wrong: {crc32c(b'123456789'):#x}")
+if method() not in {"compiled": ("instruction", "table"), "pure": ("google-crc32c",)}[wanted]:
+    sys.exit(f"{wanted}, and the checksum is computed by {method()}")
 print(f"{wanted}: all {len(penstock.__all__)} public names and all modules import")
 """
 

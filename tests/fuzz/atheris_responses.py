@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import crc32c
+import google_crc32c
 
 try:
     import atheris
@@ -83,7 +83,7 @@ def read_records_with_checksum(data: bytes) -> None:
     if len(spoiled) > HEADER_SIZE:
         struct.pack_into(">i", spoiled, 8, len(spoiled) - 12)
         spoiled[16] = 2
-        struct.pack_into(">I", spoiled, 17, crc32c.crc32c(bytes(spoiled[21:])))
+        struct.pack_into(">I", spoiled, 17, google_crc32c.value(bytes(spoiled[21:])))
     read_records(bytes(spoiled))
 
 

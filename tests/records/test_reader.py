@@ -8,9 +8,9 @@ import hashlib
 import itertools
 
 import pytest
-from crc32c import crc32c
 from fix_impl import golden, load
 from fix_records import fill, golden_records, record_lists, seal
+from google_crc32c import value as crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,7 +71,7 @@ def make_batch(section: bytes, **fields: int) -> bytes:
     )._replace(**fields)
     batch = bytearray(BATCH_HEADER.pack(*header) + section)
     if "crc" not in fields:
-        batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+        batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
     return bytes(batch)
 
 

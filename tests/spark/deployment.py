@@ -82,7 +82,7 @@ def wheel(place: Path) -> Path:
 @pytest.fixture(scope="module")
 def libraries(place: Path) -> Path:
     """An environment with what the package needs, and without the package."""
-    return new_environment(place / "libraries", "crc32c", "cramjam", "pyarrow")
+    return new_environment(place / "libraries", "cramjam", "google-crc32c", "pyarrow")
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,6 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.records.crc import crc32c
-
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
     import cython
@@ -29,18 +27,18 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import (
-        PyBUF_READ,
         PyBUF_WRITABLE,
         PyBuffer_Release,
         PyObject_GetBuffer,
     )
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
-    from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock._primitives_cy import put_big_endian, put_varint, size_of_varint
+    from cython.cimports.penstock.records._crc_cy import crc32c_at
 else:
     from penstock._primitives_cy import put_varint, size_of_varint
+    from penstock.records._crc_cy import crc32c
 
 if TYPE_CHECKING:
     from penstock.types import Header
@@ -287,7 +285,7 @@ class BatchWriter:
                 base_sequence,
                 self.count,
             )
-            _CRC.pack_into(batch, _CRC_AT, crc32c(batch[_CRC_FROM:], gil_release_mode=0))
+            _CRC.pack_into(batch, _CRC_AT, crc32c(batch[_CRC_FROM:]))
             return
         view = cython.declare(cython.Py_buffer)
         PyObject_GetBuffer(batch, cython.address(view), PyBUF_WRITABLE)
@@ -310,14 +308,9 @@ class BatchWriter:
         put_big_endian(memory, 51, producer_epoch, 2)
         put_big_endian(memory, 53, base_sequence, 4)
         put_big_endian(memory, 57, self.count, 4)
-        try:
-            checked: Any = PyMemoryView_FromMemory(
-                cython.cast(cython.p_char, memory + 21), view.len - 21, PyBUF_READ
-            )
-            # The checksum of a batch takes microseconds; to get the interpreter lock back may take milliseconds.
-            put_big_endian(memory, 17, crc32c(checked, gil_release_mode=0), 4)
-        finally:
-            PyBuffer_Release(cython.address(view))
+        # With the interpreter lock held: this takes microseconds, and to get the lock back may take milliseconds.
+        put_big_endian(memory, 17, crc32c_at(memory + 21, view.len - 21, 0), 4)
+        PyBuffer_Release(cython.address(view))
 
 
 @cython.cfunc

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from penstock._primitives_cy import read_varint
 from penstock.errors import ProtocolError
 from penstock.records import format as layout
+from penstock.records._crc_cy import crc32c
 from penstock.records.compression import CODECS, decompress
-from penstock.records.crc import crc32c
 from penstock.records.format import BATCH_HEADER, BatchHeader, Buffer
 from penstock.types import Header
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
 from penstock.error_codes import ErrorCode
 from penstock.errors import ProtocolError
 from penstock.records import format as layout
+from penstock.records._crc_cy import crc32c
 from penstock.records.compression import CODECS
 from penstock.records.format import BATCH_HEADER, BatchHeader, Buffer
 from penstock.records.reader import Record, RecordBatch, read_batches

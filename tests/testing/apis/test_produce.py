@@ -4,7 +4,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from crc32c import crc32c
+from google_crc32c import value as crc32c
 from testing.wire import NOW_MS, Producer, Wire, batch, make_cluster, produce_body
 
 from penstock.protocol.messages import PRODUCE
