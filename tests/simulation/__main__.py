@@ -5,6 +5,8 @@ python -m simulation --seeds 10000          from a start chosen at random, and p
 python -m simulation --seeds 100 --start 7  from a known start
 python -m simulation --seed 7               one seed, with everything that happened
 python -m simulation --bugs --starts 5      how soon each planted bug is found, from five starts
+python -m simulation --bugs --note          the same from one start; the seeds are written into seeds.py
+python -m simulation --noted                each planted bug at the seed that is noted for it
 python -m simulation --sink ...             the exactly-once sink in place of the producer, see sink/command.py
 """
 
@@ -16,16 +18,20 @@ import gc
 import os
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import NoReturn
 
 from penstock import _compiled
-from simulation import coverage
+from simulation import coverage, seeds
 from simulation.bugs import BUGS, planted
 from simulation.plan import RECORDS_WANTED
+from simulation.planting import Misfit
 from simulation.run import Report, simulate
 from simulation.sink import command
 
@@ -36,6 +42,7 @@ _LIMIT = 2000  # seeds within which a planted bug must be found
 # A leader must move while it owes five answers, and more must follow: one seed in a thousand.
 _RARE = {"too-many-numbered": 5000}
 _FAULTS_WANTED = 3
+_NOTE_FROM = 1000
 
 
 def say(text: str) -> None:
@@ -53,12 +60,12 @@ def main() -> int:
     if "--sink" in sys.argv:
         return command.main()
     arguments = _arguments()
+    if arguments.bug is not None and BUGS[arguments.bug].needs_sources:
+        _go_on_with_sources()
     if arguments.seed is not None:
         return _replay(arguments.seed, arguments.bug)
-    if arguments.bugs:
-        return _find_bugs(
-            [_start(arguments.start, index) for index in range(arguments.starts)], arguments.jobs
-        )
+    if arguments.bugs or arguments.noted:
+        return _look_for_bugs(arguments)
     return _run_many(_start(arguments.start), arguments.seeds, arguments.jobs, arguments.bug)
 
 
@@ -74,8 +81,24 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     parser.add_argument("--bug", choices=BUGS, help="with this bug planted")
     parser.add_argument("--bugs", action="store_true", help=f"find every planted bug within {_LIMIT} seeds")
+    parser.add_argument("--noted", action="store_true", help="replay every planted bug at the seed noted for it")
+    parser.add_argument("--note", action="store_true", help="with --bugs: write the seeds into seeds.py")
+    parser.add_argument(
+        "--only", type=lambda names: names.split(","), help="of the planted bugs these: a,b,..."
+    )
     parser.add_argument("--starts", type=int, default=1, help="from so many starts, for a median (1)")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if unknown := set(arguments.only or ()) - set(BUGS):
+        parser.error(f"no such planted bug: {', '.join(sorted(unknown))}")
+    if arguments.note and arguments.start is None:
+        arguments.start = _NOTE_FROM
+    return arguments
+
+
+def _go_on_with_sources() -> NoReturn:
+    """Begin again in this process with the Python sources: what is compiled cannot be changed."""
+    os.environ[_compiled.PURE_SWITCH] = "1"
+    os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])
 
 
 def _replay(seed: int, bug: str | None) -> int:
@@ -205,6 +228,50 @@ class _Totals:
 # ------------------------------------------------------------------------------------------------ planted bugs
 
 
+def _look_for_bugs(arguments: argparse.Namespace) -> int:
+    """Look for planted bugs, for those in compiled classes in a process that runs the Python sources."""
+    names = arguments.only or list(BUGS)
+    elsewhere = [name for name in names if BUGS[name].needs_sources]
+    here = [name for name in names if name not in elsewhere]
+    failed = False
+    if here and arguments.noted:
+        failed = _replay_noted(here)
+    elif here:
+        starts = [_start(arguments.start, index) for index in range(arguments.starts)]
+        failed = _find_bugs(here, starts, arguments.jobs, note=arguments.note)
+    if elsewhere:
+        command = [sys.executable, "-m", "simulation", *sys.argv[1:], "--only", ",".join(elsewhere)]
+        failed |= subprocess.run(command, env=os.environ | {_compiled.PURE_SWITCH: "1"}, check=False).returncode != 0
+    return 1 if failed else 0
+
+
+def _replay_noted(names: Iterable[str]) -> bool:
+    """Replay each bug at its seed, and the seed without it; whether one was not found."""
+    sound: dict[int, list[str]] = {}  # problems without a bug
+    lost = False
+    for name in names:
+        seed = seeds.SEEDS.get(name)
+        if seed is None:
+            why = "no seed is noted for it"
+        else:
+            if seed not in sound:
+                sound[seed] = simulate(seed).problems
+            try:
+                with planted(name):
+                    problems = simulate(seed).problems
+                if problems and not sound[seed]:
+                    say(f"  found {name} at {seed}: {problems[0]}")
+                    continue
+                why = f"seed {seed} fails without it: {sound[seed][0]}" if sound[seed] else f"seed {seed} holds with it"
+            except Misfit as misfit:
+                why = str(misfit)
+        lost = True
+        say(f"  LOST {name}: {why}")
+    if lost:
+        say(f"find other seeds with: python -m simulation --bugs --note --start {_NOTE_FROM} --only name,name")
+    return lost
+
+
 def find_bug(name: str, start: int, limit: int = _LIMIT) -> Report | None:
     """The first seed in which a planted bug shows itself; None when it stays hidden."""
     limit = _RARE.get(name, limit)
@@ -216,11 +283,12 @@ def find_bug(name: str, start: int, limit: int = _LIMIT) -> Report | None:
     return None
 
 
-def _find_bugs(starts: list[int], jobs: int) -> int:
+def _find_bugs(names: list[str], starts: list[int], jobs: int, *, note: bool) -> bool:
+    """Look for each bug from each start; whether one was not found."""
     say(f"planted bugs, from seed {', '.join(map(str, starts))}")
-    hidden = 0
+    hidden = False
     with ProcessPoolExecutor(jobs) as pool:
-        work = [(name, [pool.submit(find_bug, name, start) for start in starts]) for name in BUGS]
+        work = [(name, [pool.submit(find_bug, name, start) for start in starts]) for name in names]
         for name, futures in work:
             reports = [future.result() for future in futures]
             found = [
@@ -229,14 +297,25 @@ def _find_bugs(starts: list[int], jobs: int) -> int:
                 if report is not None
             ]
             if len(found) < len(starts):
-                hidden += 1
+                hidden = True
                 say(
                     f"  {name}: NOT FOUND in {_RARE.get(name, _LIMIT)} seeds from {len(starts) - len(found)} start(s)"
                 )
-            else:
-                last = next(report for report in reports if report is not None)
-                say(f"  {name}: after {_spread(found)} seed(s); {last.seed}: {last.problems[0]}")
-    return 1 if hidden else 0
+                continue
+            last = next(report for report in reports if report is not None)
+            say(f"  {name}: after {_spread(found)} seed(s); {last.seed}: {last.problems[0]}")
+            if note:
+                seeds.SEEDS[name] = last.seed
+    if note:
+        _write_seeds()
+    return hidden
+
+
+def _write_seeds() -> None:
+    path = Path(seeds.__file__)
+    head = path.read_text().partition("SEEDS")[0]
+    rows = "".join(f'    "{name}": {seeds.SEEDS[name]},\n' for name in BUGS if name in seeds.SEEDS)
+    path.write_text(f"{head}SEEDS: dict[str, int] = {{\n{rows}}}\n")
 
 
 def _spread(counts: list[int]) -> str:

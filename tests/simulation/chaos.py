@@ -8,8 +8,10 @@ and what the high watermark covers is never lost.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
@@ -23,9 +25,11 @@ from penstock.protocol.messages import (
     TXN_OFFSET_COMMIT,
 )
 from penstock.protocol.schema import ApiSchema
+from penstock.testing.apis import HANDLERS
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.faults import Fault
 from penstock.testing.topics import Partition
+from penstock.types import TopicPartition
 from simulation.plan import IDEMPOTENT, PLAIN, TRANSACTIONAL
 
 if TYPE_CHECKING:
@@ -66,6 +70,9 @@ _FATAL_ERRORS: dict[ApiSchema, tuple[int, ...]] = {
 }
 
 
+_BEHIND = 0.4  # how often another broker hears late of a new leader
+
+
 class Chaos:
     """Makes faults.
 
@@ -80,6 +87,8 @@ class Chaos:
         self.world = sim.world
         self.cluster = sim.cluster
         self.happened = 0
+        self._views: dict[tuple[int, TopicPartition], tuple[int, int]] = {}  # of brokers that are behind
+        self._behind_rng = random.Random(f"{sim.seed} behind")
         self.loses = False
         self.kinds: list[Callable[[], str | None]] = [
             self.cut, self.cut_busy, self.cut_busy, self.request_fault, self.request_fault, self.produce_error,
@@ -228,9 +237,8 @@ class Chaos:
         ]
         if not others:
             return None
-        self._note_loss(partition)
         to = self.rng.choice(others)
-        self.cluster.move_leader(*partition.key, to)
+        self._move(partition, to)
         return f"{partition.key} is led by broker {to}"
 
     def isolate_leader(self) -> str | None:
@@ -271,10 +279,41 @@ class Chaos:
     def _depose(self, partition: Partition, leader: int) -> None:
         others = [broker for broker in partition.isr if broker != leader and broker in self.cluster.live]
         if partition.leader == leader and others:
-            self._note_loss(partition)
-            self.cluster.move_leader(*partition.key, others[0])
+            self._move(partition, others[0])
             self.sim.note("%s is led by broker %s", partition.key, others[0])
             self.world.pump()
+
+    def _move(self, partition: Partition, to: int) -> None:
+        """Elect a leader; another broker may hear of it later than clients do."""
+        self._note_loss(partition)
+        former = (partition.leader, partition.leader_epoch)
+        self.cluster.move_leader(*partition.key, to)
+        others = [broker for broker in self.cluster.live if broker != to]
+        if others and self._behind_rng.random() < _BEHIND:
+            broker = self._behind_rng.choice(sorted(others))
+            seconds = self._behind_rng.choice((0.05, 0.2, 0.6))
+            self._views[broker, partition.key] = former
+            self._later(seconds, self._views.pop, (broker, partition.key), None)
+            self.sim.note("broker %s does not know of the new leader of %s for %s s", broker, partition.key, seconds)
+
+    @contextmanager
+    def brokers_behind(self) -> Iterator[None]:
+        """Let brokers that are behind say in their metadata what was before, while the block runs."""
+        handler = HANDLERS[METADATA.key]
+
+        def handle(request: ApiRequest) -> Any:
+            answer = handler.handle(request)
+            for topic in answer["topics"] if self._views else ():
+                for row in topic["partitions"]:
+                    place = TopicPartition(topic["name"], row["partition_index"])
+                    former = self._views.get((request.broker_id, place))
+                    if former is not None and former[0] in self.cluster.live:
+                        row["leader_id"], row["leader_epoch"] = former
+                        row["error_code"] = 0
+            return answer
+
+        with mock.patch.dict(HANDLERS, {METADATA.key: handler._replace(handle=handle)}):
+            yield
 
     def stop_broker(self) -> str | None:
         if len(self.cluster.live) < len(self.cluster.nodes):

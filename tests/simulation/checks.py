@@ -112,11 +112,17 @@ def find_records(cluster: FakeCluster, ledger: Ledger, problems: list[str]) -> F
         for batch in partition.log.batches:
             if batch.is_control:
                 continue
-            for record in batch.records():
+            records = list(batch.records())
+            if batch.max_timestamp != max(record.timestamp for record in records):
+                problems.append(f"{partition.key} has a batch at {batch.base_offset} with a wrong largest timestamp")
+            for record in records:
                 number = number_of(record.value or b"-1:")
                 if not 0 <= number < len(ledger.entries) or ledger.entries[number].value != record.value:
                     problems.append(f"{partition.key} has a record at {record.offset} that nobody sent")
                     continue
+                entry = ledger.entries[number]
+                if (record.key, record.headers) != (entry.key, entry.headers):
+                    problems.append(f"{entry} is in the log with key {record.key!r} and headers {record.headers}")
                 found[number].append((partition.key, record.offset))
     return found
 
@@ -140,6 +146,19 @@ def check_log(plan: Plan, ledger: Ledger, found: Found, loses: bool) -> Iterator
         where = (TopicPartition(entry.topic, entry.partition), entry.offset)
         if places and entry.offset >= 0 and where not in places and not may_lose:
             yield f"{entry} was acknowledged at {where}, and is at {places}"
+
+
+def check_places(ledger: Ledger, found: Found) -> Iterator[str]:
+    """A record is where it was sent to, and those with the same key are in the same partition."""
+    by_key: dict[tuple[str, bytes], tuple[int, Entry]] = {}
+    for entry in ledger.entries:
+        for place, _ in found.get(entry.number, []):
+            if place.topic != entry.topic or entry.wanted not in (None, place.partition):
+                yield f"{entry} was sent to {entry.topic}-{entry.wanted}, and is in {place}"
+            elif entry.key is not None and entry.wanted is None:
+                partition, first = by_key.setdefault((entry.topic, entry.key), (place.partition, entry))
+                if partition != place.partition:
+                    yield f"{entry} is in {place}, and {first}, with the same key, in partition {partition}"
 
 
 def check_order(plan: Plan, ledger: Ledger, found: Found, late: bool) -> Iterator[str]:

@@ -36,11 +36,14 @@ Call = Generator[Any, Any, Any]
 class Face:
     """One producer, as an application thread of the simulator sees it."""
 
-    def __init__(self, producer: Producer, clock: SimClock, max_block: float) -> None:
+    def __init__(
+        self, producer: Producer, clock: SimClock, max_block: float, on_appended: Callable[[Entry], None]
+    ) -> None:
         self.producer = producer
         self.parts = producer._parts
         self.clock = clock
         self.max_block = max_block
+        self._on_appended = on_appended
         for part in (self.parts.accumulator, self.parts.metadata):
             # Others may run in between, as on real threads.
             part.close = _after_a_pause(part.close)  # type: ignore[method-assign]
@@ -63,6 +66,7 @@ class Face:
         if delivery is None:
             record = ProducerRecord(entry.topic, entry.value, key, as_headers(headers), partition, None)
             delivery = yield from self._drive(parts.send_path.steps(record, entry.on_delivery))
+        self._on_appended(entry)
         yield "sent"  # a step is one record at most
         return delivery
 
@@ -81,6 +85,7 @@ class Face:
                     item = steps.throw(KafkaTimeoutError("send() would wait on the I/O thread"))
         except StopIteration as stop:
             delivery: Delivery = stop.value
+            self._on_appended(entry)
             return delivery
 
     def _drive(self, steps: Generator[Any, Any, Delivery]) -> Call:

@@ -43,8 +43,8 @@ class Entry:
     """One record that was sent, or that was refused."""
 
     __slots__ = (
-        "accepted", "calls", "delivery", "error", "ledger", "number", "offset", "partition", "refused", "sender",
-        "started", "topic", "txn", "value",
+        "accepted", "appended", "calls", "delivery", "error", "headers", "key", "ledger", "number", "offset",
+        "partition", "refused", "sender", "started", "topic", "txn", "value", "wanted",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, number: int, sender: int, size: int) -> None:
@@ -53,6 +53,9 @@ class Entry:
         self.sender = sender
         self.value = value_of(number, size)
         self.topic = ""
+        self.key: bytes | None = None
+        self.headers: tuple[tuple[str, bytes], ...] = ()
+        self.wanted: int | None = None  # the partition that it was sent to, if not left to the producer
         self.txn: Txn | None = None
         self.accepted = False
         self.refused: BaseException | None = None
@@ -62,6 +65,7 @@ class Entry:
         self.partition = -1
         self.offset = -1
         self.started = 0.0  # when send() was called
+        self.appended = 0.0  # when the record was in a batch
 
     def on_delivery(self, metadata: RecordMetadata, error: Any) -> None:
         self.calls += 1

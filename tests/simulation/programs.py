@@ -78,6 +78,7 @@ class Application:
         key = b"k%d" % rng.randrange(5) if rng.random() < 0.4 else None
         partition = rng.randrange(self.plan.topics[entry.topic]) if rng.random() < 0.3 else None
         headers = [("h", b"1")] if rng.random() < 0.1 else None
+        entry.key, entry.wanted, entry.headers = key, partition, tuple(headers or ())
         try:
             delivery = yield from self.face.send(entry, key, partition, headers)
         except (KafkaError, IllegalStateError, Interrupted) as error:
@@ -187,11 +188,13 @@ class Application:
 
     def _insist(self, call: str, *args: object) -> Call:
         """Make a transaction call, and make it again when its time was up."""
+        since = self.sim.clock.time
         for _ in range(_PATIENCE):
             try:
                 yield from getattr(self.face, call)(*args)
                 return
-            except (KafkaTimeoutError, Interrupted):
+            except (KafkaTimeoutError, Interrupted) as error:
+                self.sim.watch.on_call_repeated(call, error, since, self.sim.clock.time)
                 yield "again"
             except KafkaError as error:
                 if call == "init_transactions":

@@ -21,6 +21,7 @@ from penstock.producer import lifecycle
 from penstock.producer import producer as producer_module
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.batch import delivery as delivery_module
+from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.producer.producer import Producer
 from penstock.testing.apis.context import ApiRequest
 from penstock.testing.cluster import FakeCluster
@@ -38,6 +39,7 @@ from simulation.programs import Application
 from simulation.scheduler import AppThread, Scheduler
 from simulation.tracing import broker_side
 from simulation.watch import Watch, watched_order
+from simulation.watch_network import LeaderWatch, watched_network
 from simulation.wire import EPOCH, SimClock, World
 
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
@@ -87,12 +89,16 @@ class Simulation:
         self.late = LateRequests(self.cluster)
         self.world = World(self.cluster, self.clock, _stream(seed, "network"), self.late)
         self.world.slowest = self.plan.slowest
-        self.world.partial_writes = self.plan.partial_writes
+        self.world.partial_writes = self.world.partial_reads = self.plan.partial_writes
+        self.world.reads = _stream(seed, "reads")
+        if "compression_type" not in self.plan.options:  # else sizes are estimates
+            self.world.max_request_size = self.plan.options["max_request_size"]
         self.world.poll_with = self._poll
         self.world.on_write = self._interleave
         self.world.violate = self.violate
         self.world.on_trouble = self.note_trouble
         self.trouble_until = 0.0  # when something went wrong last
+        self.nonsense = 0  # answers of random bytes, so far as the client has not told of them
         self.told: list[Entry] = []  # in the order of their callbacks
         self.ledger = Ledger()
         self.ledger.on_outcome = self._on_outcome
@@ -133,6 +139,7 @@ class Simulation:
             fault = take(request)
             if fault is not NO_FAULT:
                 self.note_trouble(fault.delay + fault.throttle_ms / 1000)
+                self.nonsense += fault.garbage
             return fault
 
         faults.take = taken  # type: ignore[method-assign]
@@ -182,7 +189,7 @@ class Simulation:
 
     def _run_lives(self) -> None:
         report = self.report
-        with watched_order(self):
+        with watched_order(self), watched_network(self), self.chaos.brokers_behind():
             while (
                 not report.problems and report.lives < _MOST_LIVES and self.ledger.accepted < RECORDS_WANTED
             ):
@@ -198,6 +205,7 @@ class Simulation:
         producer = self._make_producer()
         self.parts = producer._parts
         self.watch = Watch(self, self.parts)
+        self._leaders = LeaderWatch(self, self.parts)
         if self.seed % _FORGETFUL == 0:
             _forget_at_every_update(self.parts)
         self._open_batches = checks.OpenBatches(self.parts.accumulator)
@@ -205,7 +213,7 @@ class Simulation:
             self.late.watch(self.parts.sender._gate)  # type: ignore[arg-type]
         if plan.mode == TRANSACTIONAL:
             self.late.watch_gaps(self.parts.sender._gate)  # type: ignore[arg-type]
-        self.face = Face(producer, self.clock, plan.max_block)
+        self.face = Face(producer, self.clock, plan.max_block, self._on_appended)
         app = Application(self, self.face, _stream(self.seed, f"application {self.report.lives}"))
         self._ends_at = self.clock.time + _LONGEST
         if plan.mode == TRANSACTIONAL:
@@ -259,6 +267,7 @@ class Simulation:
         found = checks.find_records(self.cluster, ledger, problems)
         problems += checks.check_outcomes(ledger)
         problems += checks.check_log(plan, ledger, found, self.chaos.loses)
+        problems += checks.check_places(ledger, found)
         problems += checks.check_order(plan, ledger, found, self.world.late_arrivals > 0)
         problems += checks.check_transactions(plan, self.cluster, ledger, found)
         if self.traced:
@@ -307,6 +316,7 @@ class Simulation:
 
     def _step(self) -> None:
         self.scheduler.step()
+        self._leaders.look()
         problem = self._open_batches.look()
         if problem is not None:
             self.violate(problem)
@@ -350,6 +360,13 @@ class Simulation:
         entry = self.ledger.new_entry(sender, size)
         entry.started = self.clock.time
         return entry
+
+    def _on_appended(self, entry: Entry) -> None:
+        """The record is in a batch, at this moment."""
+        entry.appended = self.clock.time
+        manager = self.parts.transactions
+        if manager is not None and manager.state is not TxnState.IN_TRANSACTION:
+            self.violate(f"{entry} was accepted although the producer is {manager.state.value}")
 
     def on_accepted(self, entry: Entry, delivery: Any) -> None:
         self.ledger.accept(entry, delivery)

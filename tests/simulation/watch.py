@@ -4,12 +4,15 @@
 Rules that are checked here:
 1. A batch is not failed with an error that can be retried while retries and time are left.
 2. No batch expires before its time, nor at all when nothing has gone wrong for PATIENCE seconds of its life; no send()
-   is refused for want of metadata or memory after as long a wait.
+   is refused for want of metadata or memory after as long a wait, and no transaction call is still without an answer.
 3. A batch is sent again after its backoff, or when its partition has a new leader, not before.
 4. After n failures in a row the next question for metadata comes after the n-th wait of the backoff, not later.
 5. The callbacks of a batch come in the order of its records; with one request in flight, and no transaction, all those
    of a partition do.
 6. Memory is granted in the order in which it was asked for.
+7. A record has its outcome when its delivery time-out is over.
+
+What concerns the network and the metadata is in `watch_network`.
 
 That a node is not sent anything while it throttles is seen by the network, in `wire`.
 """
@@ -38,6 +41,7 @@ PATIENCE = 10.0  # virtual seconds: far more than any queue needs to get empty
 _LEAST, _MOST = 0.8, 1.2  # of a wait, by its jitter
 _UNLIMITED = 2**31 - 1
 _TICKS = 1e-3  # looks at the clock in between
+_TURNS = 0.01  # seconds that others may take before it is a batch's turn
 _ROUNDING = 1e-6
 
 
@@ -114,6 +118,11 @@ class Watch:
         if isinstance(error, (KafkaTimeoutError, BufferExhaustedError)):
             self._check_patience(f"{entry} was refused with {error!r}", entry.started, now)
 
+    def on_call_repeated(self, call: str, error: BaseException, since: float, now: float) -> None:
+        """A transaction call had no answer in time, and is made again."""
+        if isinstance(error, KafkaTimeoutError):
+            self._check_patience(f"{call}() has no answer", since, now)
+
     # ---- timing
 
     def _hook_flight(self, parts: ProducerParts) -> None:
@@ -157,6 +166,9 @@ class Watch:
 
     def on_outcome(self, entry: Entry) -> None:
         """A callback was called."""
+        late = self._sim.clock.time - max(entry.appended + self._timeout, self._sim.trouble_until)
+        if late > _TURNS:
+            self._sim.violate(f"{entry} has its outcome {late:.3f} s after its delivery time-out")
         if not self._in_order:
             return
         key = (entry.sender, entry.topic, entry.partition)

@@ -20,12 +20,15 @@ from typing import Any
 from penstock.network.backend import NetworkBackend
 from penstock.network.selector import Wakeup
 from penstock.network.transport import NOTHING, READ, WRITE, Address
+from penstock.protocol.messages import PRODUCE
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
 from simulation.late import LateRequest, LateRequests
 
 EPOCH = 1_700_000_000.0  # what the wall clocks show when virtual time is 0
 _ARRIVE_LATE = 0.7  # how many of the requests of a cut connection arrive
+_PRODUCE = PRODUCE.key.to_bytes(2, "big")
+_UNREADABLE = ("not a Kafka request", "a request that cannot be read", "API ")  # why a session is closed
 _TICK = 1e-6  # no two looks at the clock see the same time, as on a real machine
 
 
@@ -124,8 +127,8 @@ class Link:
 
     def recv_some(self, max_bytes: int) -> bytes | None:
         if self.inbound:
-            data = bytes(self.inbound[:max_bytes])
-            del self.inbound[:max_bytes]
+            data = bytes(self.inbound[: self.world.there_of(min(len(self.inbound), max_bytes))])
+            del self.inbound[: len(data)]
             self._note_throttles(len(data))
             return data
         if self.broken is not None:
@@ -169,6 +172,8 @@ class Link:
                 f"API {int.from_bytes(frame[4:6], 'big')} is sent to broker {self.broker_id}, which throttles for "
                 f"another {self.throttled_until - world.clock.time:.3f} s"
             )
+        if len(frame) > world.max_request_size and frame[4:6] == _PRODUCE:
+            self._check_size(frame)
         self.in_transit.append(frame)
         self._up_at = max(self._up_at, world.clock.time + world.latency())
         world.at(self._up_at, self._arrive)
@@ -176,11 +181,25 @@ class Link:
             world.cut_when_under_way = math.inf
             world.after(0.0, world.cut, self)
 
+    def _check_size(self, frame: bytes) -> None:
+        sizes = [
+            len(part["records"])
+            for topic in self.world.late.read(frame).body["topic_data"]
+            for part in topic["partition_data"]
+        ]
+        if len(sizes) > 1 and sum(sizes) > self.world.max_request_size:
+            self.world.violate(
+                f"a request to broker {self.broker_id} has {len(sizes)} batches of {sum(sizes)} bytes, and "
+                f"{self.world.max_request_size} are allowed"
+            )
+
     def _arrive(self) -> None:
         if self.severed or self.session is None:
             return
         frame = self.in_transit.pop(0)
         self.session.feed(frame, self.world.clock.time)
+        if self.session.closed and self.session.close_reason.startswith(_UNREADABLE):
+            self.world.violate(f"broker {self.broker_id} closes the connection: {self.session.close_reason}")
         self.world.pump()
 
     def collect(self) -> None:
@@ -243,6 +262,9 @@ class World:
         self.slowest = 0.02  # the longest latency, in seconds
         self.latest = 3.0  # how much later than the one before a request of a cut connection may arrive
         self.partial_writes = 0.0  # how many of the writes find too little room
+        self.partial_reads = 0.0  # how many of the reads find a part of what will be there
+        self.reads = random.Random(0)  # which, and how much
+        self.max_request_size = math.inf  # bytes of batches that a Produce request may have
         self.cut_when_under_way = math.inf  # the next connection with so many requests on their way is cut
         self.silent: set[int] = set()  # brokers that do not answer attempts to connect
         self.links: list[Link] = []
@@ -310,6 +332,12 @@ class World:
     def room_for(self, size: int) -> int:
         if self.partial_writes and self.rng.random() < self.partial_writes:
             return int(self.rng.random() * size)
+        return size
+
+    def there_of(self, size: int) -> int:
+        """How many of the bytes that were sent have come so far."""
+        if self.partial_reads and self.reads.random() < self.partial_reads:
+            return 1 + int(self.reads.random() * (size - 1))
         return size
 
     # ---- cuts

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import time
 from typing import Any
@@ -200,6 +201,29 @@ def test_batches_that_come_back_go_to_the_head():
     q.queue.take(second)
     q.queue.put_back([first, second])
     assert list(q.queue.batches) == [first, second, third]
+
+
+def test_batches_that_come_back_one_by_one_are_in_the_order_of_their_age():
+    """Requirement 27: the oldest is at the head, where it is found when its time is over."""
+    for order in itertools.permutations(range(3)):
+        q, batches = filled(4)
+        for batch in batches[:3]:
+            q.queue.take(batch)
+        for index in order:
+            q.queue.put_back([batches[index]])
+        assert list(q.queue.batches) == batches
+
+
+def test_pieces_of_a_batch_come_back_in_their_order_behind_older_ones():
+    q, (first, second, third) = filled(3)
+    q.queue.take(first)
+    q.queue.take(second)
+    pieces = [q.batch() for _ in range(3)]
+    for piece in pieces:
+        piece.created = second.created
+    q.queue.put_back([first])
+    q.queue.put_back(pieces)
+    assert list(q.queue.batches) == [first, *pieces, third]
 
 
 def test_old_batches_are_taken_from_the_head_alone():

@@ -442,9 +442,19 @@ class PartitionQueue:
         return taken
 
     def put_back(self, batches: list[Batch]) -> None:
-        """Queue batches again at the head, in their order: they are older than what waits."""
+        """Queue batches again, in their order, behind those at the head that are older.
+
+        Such are there when several requests were in flight. The oldest is at the head: only there is it found when its
+        time is over.
+        """
+        at: cython.Py_ssize_t = 0
         with self._lock:
-            self.batches.extendleft(reversed(batches))
+            for queued in self.batches:
+                if queued.created >= batches[0].created:
+                    break
+                at += 1
+            for batch in reversed(batches):
+                self.batches.insert(at, batch)
             self.active.add(self)
 
     def put_back_in_order(self, batch: Batch, comes_before: Callable[[Batch, Batch], bool]) -> None:

@@ -220,7 +220,7 @@ class RecordAccumulator(Appender):
         return pending or bool(self._given_up)
 
     def requeue(self, batches: Sequence[Batch]) -> None:
-        """Put batches back at the head of their queue: in order, and numbered ones in the order of their numbers."""
+        """Put batches back into their queue: in the order of their age, and numbered ones in that of their numbers."""
         if batches[0].identity is ANONYMOUS:
             batches[0].queue.put_back(list(batches))
             return
