@@ -154,6 +154,7 @@ def test_lists_may_have_to_be_distinct():
         ("[fe80::1%eth0]:9092", ("fe80::1%eth0", 9092)),
         ("my_host-1.example.org:65535", ("my_host-1.example.org", 65535)),
         ("PLAINTEXT://broker:9092", ("broker", 9092)),
+        ("SASL_SSL://[::1]:9", ("::1", 9)),
     ],
 )
 def test_addresses(address, expected):
@@ -161,26 +162,46 @@ def test_addresses(address, expected):
     assert key(Kind.LIST, Addresses()).parse(address) == (address,)
 
 
+def test_addresses_may_be_a_list_or_a_text_with_commas():
+    servers = key(Kind.LIST, Addresses())
+    assert servers.parse(["a:1", "a:2"]) == ("a:1", "a:2")
+    assert servers.parse(" a:1 , b.example-c_d.org:65535") == ("a:1", "b.example-c_d.org:65535")
+
+
 @pytest.mark.parametrize(
-    "value",
+    ("value", "reason"),
     [
-        "",
-        "localhost",
-        "localhost:",
-        ":9092",
-        "a:0",
-        "a:65536",
-        "a:x",
-        "::1:9092",
-        "a b:1",
-        "a:1,a:1",
-        [],
-        "http://a/b:1",
+        ("", None),
+        ([], None),
+        ("localhost", "'localhost' is not host:port; the port is missing"),
+        ("localhost:", "'localhost:' is not host:port"),
+        ("a:1,b", "'b' is not host:port"),
+        ("::1:9092", "stands in brackets"),
+        (":9092", "no host"),
+        ("[]:9092", "no host"),
+        ("[not-v6]:9092", "malformed host"),
+        ("a b:1", "not host:port"),
+        ("h\u00e4st:9092", "malformed host"),
+        ("a:0", "from 1 to 65535"),
+        ("a:65536", "from 1 to 65535"),
+        (f"a:{'1' * 5000}", "from 1 to 65535"),
+        ("a:x", "not host:port"),
+        ("a:-1", "not host:port"),
+        ("http://a/b:1", "not host:port"),
+        ("a:1,b:2,a:1", "'a:1' is there twice"),
+        ("[::1]:5,PLAINTEXT://[::1]:5", "'PLAINTEXT://[::1]:5' is there twice"),
     ],
 )
-def test_what_is_no_list_of_addresses(value):
-    with pytest.raises(ConfigError, match=r"some\.option.*host:port"):
+def test_what_is_no_list_of_addresses(value, reason):
+    with pytest.raises(ConfigError, match=r"some\.option.*host:port") as caught:
         key(Kind.LIST, Addresses()).parse(value)
+    assert str(caught.value).endswith("[address]:port" if reason is None else ")")
+    assert reason is None or reason in str(caught.value)
+
+
+def test_an_empty_entry_is_no_address():
+    with pytest.raises(ConfigError, match="has an empty entry"):
+        key(Kind.LIST, Addresses()).parse(" , ")
 
 
 def test_a_secret_is_never_shown():

@@ -3,18 +3,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import Any
 
 from network.fakes import FakeBroker, FakeNetwork, FakeUpdater
 
+from penstock.config.keys import KEYS
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient, NetworkSettings
 from penstock.network.bootstrap import DeferredBootstrap
 from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 from penstock.protocol.messages import FIND_COORDINATOR
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node
+
+
+def network_settings(**changes: Any) -> NetworkSettings:
+    """What a client has whose user sets nothing, with these changes."""
+    defaults = {key.name: key.default for key in KEYS.values()}
+    settings = NetworkSettings.from_options(
+        defaults, client_id="penstock", max_in_flight=5, cluster_check=True
+    )
+    return dataclasses.replace(settings, **changes)
 
 
 class Harness:
@@ -27,7 +38,7 @@ class Harness:
         self.brokers = [FakeBroker(self.network, node) for node in self.nodes]
         self.updater = FakeUpdater(list(self.nodes))
         self.client = NetworkClient(
-            NetworkSettings(**settings),
+            network_settings(**settings),
             self.network.backend(),
             self.updater,
             self.clock,

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 
 import pytest
 from network.fakes import FakeUpdater, Received, api_versions_body, parse_request, response_frame
-from network.harness import ANSWER, batch, produce, question
+from network.harness import ANSWER, batch, network_settings, produce, question
 
 from penstock._time import SystemClock
 from penstock.errors import NetworkError, NotKafkaError
-from penstock.network import ClientRequest, InFlightRequest, NetworkBackend, NetworkClient, NetworkSettings
+from penstock.network import ClientRequest, InFlightRequest, NetworkBackend, NetworkClient
 from penstock.network.transport import IOV_LIMIT, READ, WRITE, Address, TcpTransport
 from penstock.protocol.messages import API_VERSIONS
 from penstock.types import Node
@@ -80,7 +80,7 @@ class Caller:
         self.node = node
         self.clock = SystemClock()
         self.updater = FakeUpdater([node])
-        configured = NetworkSettings(**settings)
+        configured = network_settings(**settings)
         backend = NetworkBackend.tcp(configured)
         self.client = NetworkClient(configured, backend, self.updater, self.clock, random.Random(1))
         self.ended: list[InFlightRequest] = []
@@ -225,7 +225,7 @@ def test_socket_options():
     def serve(connection: socket.socket) -> None:
         connection.recv(1)
 
-    settings = NetworkSettings(send_buffer_bytes=50_000, receive_buffer_bytes=40_000)
+    settings = network_settings(send_buffer_bytes=50_000, receive_buffer_bytes=40_000)
     with server(serve) as node:
         transport = TcpTransport.connect(Address(socket.AF_INET, (node.host, node.port)), settings)
         sock = transport._socket
@@ -241,14 +241,14 @@ def test_socket_options():
 def test_transport_says_what_it_waits_for():
     listener = socket.create_server(("127.0.0.1", 0))
     address = Address(socket.AF_INET, listener.getsockname())
-    transport = TcpTransport.connect(address, NetworkSettings())
+    transport = TcpTransport.connect(address, network_settings())
     while (interest := transport.finish_connect()) == WRITE:
         pass
     assert interest == 0
     accepted, _ = listener.accept()
     assert transport.recv_some(10) is None
     accepted.sendall(b"hello")
-    backend = NetworkBackend.tcp(NetworkSettings())
+    backend = NetworkBackend.tcp(network_settings())
     backend.selector.watch(transport, "owner", READ)
     assert backend.selector.poll(20) == [("owner", READ)]
     assert transport.recv_some(10) == b"hello"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, addresses and the option bootstrap.servers."""
+"""Names and addresses."""
 
 from __future__ import annotations
 
@@ -15,55 +15,10 @@ from penstock.network.resolver import (
     Endpoint,
     HostAddresses,
     bootstrap_nodes,
-    parse_bootstrap,
     system_resolve,
     system_reverse_resolve,
 )
 from penstock.network.transport import Address
-
-
-@pytest.mark.parametrize(
-    ("servers", "expected"),
-    [
-        ("a:1", [("a", 1)]),
-        (" a:1 , b.example-c_d.org:65535,", [("a", 1), ("b.example-c_d.org", 65535)]),
-        (["a:1", "a:2"], [("a", 1), ("a", 2)]),
-        ("[::1]:9092", [("::1", 9092)]),
-        ("[fe80::1%eth0]:9092", [("fe80::1%eth0", 9092)]),
-        ("PLAINTEXT://a:1", [("a", 1)]),
-        ("SASL_SSL://[::1]:9", [("::1", 9)]),
-    ],
-)
-def test_bootstrap_servers(servers, expected):
-    assert parse_bootstrap(servers) == expected
-
-
-@pytest.mark.parametrize(
-    ("servers", "text"),
-    [
-        ("", "empty"),
-        (" , ", "empty"),
-        ([], "empty"),
-        ("localhost", "'localhost' is not host:port .the port is missing"),
-        ("a:1,b", "'b' is not host:port"),
-        ("::1:9092", "stands in brackets"),
-        (":9092", "no host"),
-        ("[]:9092", "no host"),
-        ("[not-v6]:9092", "malformed host"),
-        ("ho st:9092", "not host:port"),
-        ("h\u00e4st:9092", "malformed host"),
-        ("a:0", "from 1 to 65535"),
-        ("a:65536", "from 1 to 65535"),
-        ("a:port", "not host:port"),
-        ("a:-1", "not host:port"),
-        ("a:1,b:2,a:1", "a:1 twice"),
-        ("[::1]:5,[::1]:5", r"\[::1\]:5 twice"),
-    ],
-)
-def test_bad_bootstrap_servers(servers, text):
-    with pytest.raises(ConfigError, match=text) as caught:
-        parse_bootstrap(servers)
-    assert str(caught.value).startswith("bootstrap.servers")
 
 
 def resolve(host, port):

@@ -7,9 +7,9 @@ import itertools
 import random
 
 import pytest
+from network.harness import network_settings
 
 from penstock.errors import IllegalStateError
-from penstock.network.settings import NetworkSettings
 from penstock.network.states import (
     AUTHENTICATION_FAILED,
     CONNECTING,
@@ -53,14 +53,14 @@ def test_every_connection_can_end_and_every_end_can_be_followed_by_a_new_attempt
 
 
 def test_a_node_that_was_never_tried_may_be_tried():
-    states = ConnectionStates(NetworkSettings(), random.Random(1))
+    states = ConnectionStates(network_settings(), random.Random(1))
     assert states.state_of(1) is DISCONNECTED
     assert states.can_connect(NODE, 0.0)
     assert states.backoff_left(NODE, 0.0) == 0
 
 
 def test_a_node_being_connected_may_not_be_tried_again():
-    states = ConnectionStates(NetworkSettings(), random.Random(1))
+    states = ConnectionStates(network_settings(), random.Random(1))
     states.connecting(NODE, 5.0)
     assert not states.can_connect(NODE, 500.0)
     with pytest.raises(IllegalStateError):
@@ -68,7 +68,7 @@ def test_a_node_being_connected_may_not_be_tried_again():
 
 
 def test_after_refused_authentication_the_backoff_counts():
-    states = ConnectionStates(NetworkSettings(), random.Random(1))
+    states = ConnectionStates(network_settings(), random.Random(1))
     known = states.connecting(NODE, 5.0)
     states.authentication_failed(known, 6.0)
     assert known.state is AUTHENTICATION_FAILED

@@ -24,15 +24,16 @@ def test_the_default_is_exactly_once_and_to_fail() -> None:
     options = parse(topic="orders")
     assert options.exactly_once
     assert (options.topic, options.on_bad_row, options.ignore_extra_columns) == ("orders", "fail", False)
-    assert (options.recovery_time_ms, options.transaction_timeout_ms) == (300_000, 900_000)
-    assert options.decision_topic == "penstock-sink-log"
+    settings = options.sink_settings()
+    assert (settings.recovery_time_ms, settings.transaction_timeout_ms) == (300_000, 900_000)
+    assert settings.log_topic == "penstock-sink-log"
 
 
 def test_names_come_lower_cased_from_spark_and_in_any_case_from_others() -> None:
     lower = parse(sinkid="a", onbadrow="dead-letter", deadlettertopic="bad", ignoreextracolumns="true")
     mixed = parse(sinkId="a", onBadRow="dead-letter", deadLetterTopic="bad", ignoreExtraColumns="TRUE")
     assert lower == mixed
-    assert (lower.sink_id, lower.on_bad_row, lower.dead_letter_topic) == ("a", "dead-letter", "bad")
+    assert (lower.sink["sink_id"], lower.on_bad_row, lower.dead_letter_topic) == ("a", "dead-letter", "bad")
     assert lower.ignore_extra_columns
 
 
@@ -48,8 +49,8 @@ def test_names_come_lower_cased_from_spark_and_in_any_case_from_others() -> None
     ],
 )
 def test_times_have_a_unit(written: str, milliseconds: int) -> None:
-    assert parse(recoveryTime=written).recovery_time_ms == milliseconds
-    assert parse(transactionTimeout=written).transaction_timeout_ms == milliseconds
+    assert parse(recoveryTime=written).sink == {"recovery_time_ms": milliseconds}
+    assert parse(transactionTimeout=written).sink == {"transaction_timeout_ms": milliseconds}
 
 
 @pytest.mark.parametrize("written", ["90", "soon", "-1 s", "5 parsecs", "0 ms", "99999 hours"])
@@ -144,7 +145,10 @@ def test_a_batch_job_has_no_checkpoint_to_restore() -> None:
     with pytest.raises(ConfigError, match="onRestoredCheckpoint is for streaming queries"):
         parse(onRestoredCheckpoint="rewrite", runId="7")
     assert (
-        parse(onRestoredCheckpoint="rewrite", sinkId="a", streaming=True).on_restored_checkpoint == "rewrite"
+        parse(onRestoredCheckpoint="rewrite", sinkId="a", streaming=True)
+        .sink_settings()
+        .on_restored_checkpoint
+        == "rewrite"
     )
 
 
@@ -153,9 +157,9 @@ def test_only_a_run_with_a_name_can_repair_what_it_lost() -> None:
         parse(onLost="repair")
     with pytest.raises(ConfigError, match="onChangedRows says what a repeated run does"):
         parse(onChangedRows="skip")
-    assert parse(onChangedRows="skip", runId="7").on_changed_rows == "skip"
-    assert parse(onLost="repair", runId="7").on_lost == "repair"
-    assert parse(onLost="repair", sinkId="a", streaming=True).on_lost == "repair"
+    assert parse(onChangedRows="skip", runId="7").sink_settings().on_changed_rows == "skip"
+    assert parse(onLost="repair", runId="7").sink_settings().on_lost == "repair"
+    assert parse(onLost="repair", sinkId="a", streaming=True).sink_settings().on_lost == "repair"
 
 
 def test_the_servers_are_required() -> None:
@@ -181,12 +185,12 @@ def test_a_streaming_query_needs_a_name_that_outlives_it() -> None:
         parse(topic="orders", streaming=True)
     assert "sinkId" in str(caught.value)
     assert parse(checkpointLocation="/tmp/c", streaming=True).checkpoint_location == "/tmp/c"
-    assert parse(sinkId="orders", streaming=True).sink_id == "orders"
+    assert parse(sinkId="orders", streaming=True).sink_settings().sink_id == "orders"
     assert not parse(delivery="at-least-once", streaming=True).exactly_once
 
 
 def test_a_run_id_is_for_batch_jobs() -> None:
-    assert parse(runId="2026-11-15").run_id == "2026-11-15"
+    assert parse(runId="2026-11-15").sink_settings().run_id == "2026-11-15"
     with pytest.raises(ConfigError, match="runId is for batch jobs"):
         parse(runId="1", sinkId="a", streaming=True)
 

@@ -28,7 +28,6 @@ from penstock.spark import cluster_check, producer_cache, task_write
 from penstock.spark.commit_message import TaskMessage
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.sink_settings import sink_settings
 from penstock.spark.spark_task import SparkTask
 from penstock.spark.task_write import write_at_least_once, write_exactly_once
 from penstock.spark.writers import BatchWriter, Write
@@ -71,12 +70,12 @@ def visible(kafka: FakeKafka, topic: str = "orders", isolation: Any = "read_comm
 
 
 def plan(settings: SinkOptions) -> BatchPlan:
-    return prepare(sink_settings(settings))
+    return prepare(settings.sink_settings())
 
 
 def end(settings: SinkOptions, *messages: TaskMessage, batch_id: int = 0) -> None:
     sent = pickle.loads(pickle.dumps(messages))  # as between two processes
-    commit(sink_settings(settings), [message.outcome for message in sent], batch_id)
+    commit(settings.sink_settings(), [message.outcome for message in sent], batch_id)
 
 
 def test_rows_are_visible_when_the_driver_commits_and_not_before(kafka: FakeKafka) -> None:
@@ -308,7 +307,7 @@ def test_a_source_that_fails_in_the_middle_leaves_nothing(kafka: FakeKafka) -> N
 def test_an_aborted_batch_is_never_visible_and_can_be_written_again(kafka: FakeKafka) -> None:
     settings = options(kafka)
     lost = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")])
-    abort(sink_settings(settings), [lost.outcome, None], 0)
+    abort(settings.sink_settings(), [lost.outcome, None], 0)
     assert visible(kafka) == []
     end(settings, write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch("a")]))
     assert visible(kafka) == [b"a"]
@@ -373,7 +372,7 @@ def test_a_local_checkpoint_has_one_name_however_it_is_spelt(location: str, name
     given = SinkOptions(
         streaming=True, topic="orders", checkpoint_location=location, producer={"bootstrap.servers": "a:1"}
     )
-    assert sink_settings(given).sink_id == name
+    assert given.sink_settings().sink_id == name
 
 
 def test_a_writer_is_planned_once_however_often_it_is_pickled(kafka: FakeKafka) -> None:
@@ -415,7 +414,7 @@ def test_a_task_that_spark_has_given_up_aborts_its_own_transaction(
     before = plan(settings)
 
     def slow_rows() -> Iterator[pa.RecordBatch]:
-        assert abort(sink_settings(settings), [None], 0)  # on the driver, by a writer that has no plan
+        assert abort(settings.sink_settings(), [None], 0)  # on the driver, by a writer that has no plan
         yield batch("a", "b")
 
     with pytest.raises(SinkSupersededError, match="it was stopped"):

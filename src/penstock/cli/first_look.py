@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from penstock.cli.options import CommandError, ProducerLike
 from penstock.control import ControlClient, topic_look
 from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
 from penstock.errors import BootstrapError, KafkaTimeoutError
 
-if TYPE_CHECKING:
-    from penstock.config.config import ProducerConfig
-
 _NETWORK_LOG = "penstock.network"
-_OPTIONS_LOG = "penstock.config.input"
+_OPTIONS_LOG = "penstock.config"
 _MAX_BLOCK = "max.block.ms"
 _LONG_WAIT_MS = 60_000
 
@@ -37,8 +34,10 @@ def open_producer(config: Mapping[str, str], topic: str, partition: int | None =
         options = ProducerConfig.from_user(config)
     options.close_plugins()
     try:
-        with quiet_network(), ControlClient(config) as client:
-            found = look(client, config["bootstrap.servers"], _patience(options), topic)
+        with quiet_network(), _quiet(_OPTIONS_LOG), ControlClient(config) as client:
+            found = look(
+                client, config["bootstrap.servers"], _patience(options.max_block_ms, options.explicit), topic
+            )
         if partition is not None:
             _check_partition(topic, partition, found.partitions[topic])
     except BootstrapError:
@@ -111,18 +110,15 @@ def patience_of(config: Mapping[str, str]) -> float:
     Raises:
         ConfigError: it is no number of milliseconds.
     """
-    from penstock.config.config import ProducerConfig
-    from penstock.config.names import ALIASES
+    from penstock.config.input import read_some
 
-    names = ("bootstrap.servers", _MAX_BLOCK)
-    told = {name: value for name, value in config.items() if ALIASES.get(name, name) in names}
-    return _patience(ProducerConfig.from_user(told))
+    values, explicit = read_some(config, {_MAX_BLOCK})
+    return _patience(values[_MAX_BLOCK], explicit)
 
 
-def _patience(options: ProducerConfig) -> float:
+def _patience(max_block_ms: int, explicit: AbstractSet[str]) -> float:
     # The default of the option is meant for a producer, which has records to keep; somebody waits for a command.
-    given = _MAX_BLOCK in options.explicit
-    return options.max_block_ms / 1000 if given else topic_look.PATIENCE_SECONDS
+    return max_block_ms / 1000 if _MAX_BLOCK in explicit else topic_look.PATIENCE_SECONDS
 
 
 @contextmanager

@@ -14,15 +14,12 @@ from typing import Any
 
 from penstock.config.input import ConfigSource, read_values
 from penstock.config.keys import KEYS
-from penstock.config.kinds import Kind
-from penstock.config.plugins import Plugins, load_plugins
+from penstock.config.plugins import Plugins, load_plugins, without_plugins
 from penstock.config.rules import apply_rules
 from penstock.serializers import Serializer
 
 # For names only: nothing but the generated client.id depends on how many producers a process has made.
 _producer_numbers = itertools.count(1)
-
-_PLUGIN_KINDS = (Kind.CLASS, Kind.CLASSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -113,9 +110,8 @@ class ProducerConfig:
         apply_rules(values, explicit)
         if values["client.id"] is None:
             values["client.id"] = _generated_client_id(values["transactional.id"])
-        settings = {name: value for name, value in values.items() if KEYS[name].kind not in _PLUGIN_KINDS}
-        plugins = load_plugins(values, settings)
-        fields = {KEYS[name].field_name: value for name, value in settings.items()}
+        plugins = load_plugins(values)
+        fields = {KEYS[name].field_name: value for name, value in without_plugins(values).items()}
         return cls(explicit=explicit, **fields, **plugins._asdict())
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the user gave (a mapping, a properties file, keywords) to checked values under dotted names."""
+"""From what the user gave (a mapping, a properties file, keywords) to checked values under dotted names.
+
+`read_values` is for a producer, which knows every option and refuses all others. `read_some` is for a client that needs
+a few of them, and is usually given a producer's configuration. Both read one table by the same rules. This module does
+not import the objects of a producer, so that such a client does without them.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from penstock.config.keys import KEYS
@@ -17,8 +23,8 @@ from penstock.config.names import (
     SECURITY_NAMES,
     canonical_name,
     refuse_partitioner,
+    try_name_among,
 )
-from penstock.config.properties import parse_properties
 from penstock.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
@@ -35,8 +41,15 @@ class _Given(NamedTuple):
     where: str  # for errors: the line of a file, else nothing
 
 
-def read_values(config: ConfigSource, options: Mapping[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
+def read_values(
+    config: ConfigSource, options: Mapping[str, Any], may_lack: AbstractSet[str] = frozenset()
+) -> tuple[dict[str, Any], frozenset[str]]:
     """Collect, check and complete the options.
+
+    Args:
+        config: a mapping, or the path of a properties file.
+        options: more options, usually keywords.
+        may_lack: options without a default that need not be given; they have no value then.
 
     Returns:
         The value of every option by its dotted name, and the names of those that the user set.
@@ -46,14 +59,40 @@ def read_values(config: ConfigSource, options: Mapping[str, Any]) -> tuple[dict[
         TypeError: `config` is not something to read options from.
     """
     given = [*_from_source(config), *_from_mapping(options, keyword=True)]
-    values = _resolve(given)
+    return _complete(_resolve(given), (name for name in KEYS if name not in may_lack))
+
+
+def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Read a few options; None is the same as not given, and all others are passed over, known or not.
+
+    Args:
+        config: options by their dotted names or in snake case.
+        names: the dotted names of those that matter.
+
+    Returns:
+        The value of each of `names`, and the names of those that the user set.
+
+    Raises:
+        ConfigError: one of them is malformed, missing, given twice, or of a feature still to come.
+    """
+    given = []
+    for name, value in config.items():
+        canonical = try_name_among(name, names)
+        if canonical is not None and value is not None:
+            given.append(_Given(name, canonical, value, ""))
+    return _complete(_resolve(given), names)
+
+
+def _complete(values: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Add the defaults of the options that were not set."""
     explicit = frozenset(values)
-    for key in KEYS.values():
-        if key.name in values:
+    for name in names:
+        if name in values:
             continue
+        key = KEYS[name]
         if key.default is REQUIRED:
             raise ConfigError(f"{key.name} is required; allowed: {key.check.allowed}", key.name)
-        values[key.name] = key.default
+        values[name] = key.default
     return values, explicit
 
 
@@ -89,6 +128,8 @@ def _from_mapping(options: Mapping[str, Any], *, keyword: bool) -> Iterator[_Giv
 
 
 def _from_file(path: str) -> Iterator[_Given]:
+    from penstock.config.properties import parse_properties  # clients without a file need none of it
+
     try:
         with open(
             path, encoding="utf-8-sig", newline=""

@@ -9,8 +9,8 @@ stand with dots there; how the other client writes them does not matter.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -227,12 +227,38 @@ def canonical_name(name: object, *, keyword: bool) -> str:
     Raises:
         ConfigError: there is no such option; names the one to use.
     """
-    if not isinstance(name, str):
-        raise ConfigError(f"the name of an option must be a string, not {name!r}")
-    canonical = _CANONICAL.get(name)
+    text = _as_text(name)
+    canonical = _CANONICAL.get(text)
     if canonical is not None:
         return canonical
-    raise unknown_option(name, _keyword if keyword else str)
+    raise unknown_option(text, _keyword if keyword else str)
+
+
+def try_name_among(name: object, wanted: AbstractSet[str]) -> str | None:
+    """Give the dotted name of an option that is one of `wanted`, or an old name of one; None for all others.
+
+    Args:
+        name: as the user wrote it.
+        wanted: dotted names.
+
+    Raises:
+        ConfigError: it means one of `wanted`, but is another client's name or another spelling; names the one to use.
+    """
+    text = _as_text(name)
+    canonical = _CANONICAL.get(text)
+    if canonical is not None:
+        return canonical if ALIASES.get(canonical, canonical) in wanted else None
+    other = OTHER_NAMES.get(_dotted(text))
+    meant = (_squeezed_names().get(_squeeze(text)),) if other is None else other.here
+    if wanted.isdisjoint(meant):
+        return None
+    raise unknown_option(text, str)
+
+
+def _as_text(name: object) -> str:
+    if not isinstance(name, str):
+        raise ConfigError(f"the name of an option must be a string, not {name!r}")
+    return name
 
 
 def unknown_option(name: str, spell: Callable[[str], str], shown: str | None = None) -> ConfigError:
@@ -263,11 +289,17 @@ def _keyword(name: str) -> str:
 def try_nearest_name(name: str) -> str | None:
     """The known name that looks most like this one, never a deprecated one; None when none does."""
     squeezed = _squeeze(name)
-    names = {_squeeze(known): ALIASES.get(canonical, canonical) for known, canonical in _CANONICAL.items()}
+    names = _squeezed_names()
     if squeezed in names:  # only case or separators differ
         return names[squeezed]
+    import difflib  # only a mistake needs it, and every process of a Spark job imports this module
+
     matches = difflib.get_close_matches(squeezed, names, n=1, cutoff=0.7)
     return names[matches[0]] if matches else None
+
+
+def _squeezed_names() -> dict[str, str]:
+    return {_squeeze(known): ALIASES.get(canonical, canonical) for known, canonical in _CANONICAL.items()}
 
 
 def _squeeze(name: str) -> str:

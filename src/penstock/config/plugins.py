@@ -15,11 +15,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from penstock.config.keys import KEYS
+from penstock.config.kinds import Kind
 from penstock.errors import ConfigError
 from penstock.serializers import BytesSerializer, Serializer, as_serializer
 
 _logger = logging.getLogger(__name__)
 
+_KINDS = (Kind.CLASS, Kind.CLASSES)
 _JAVA_PREFIX = "org.apache.kafka."
 _JAVA_SERIALIZERS = "org.apache.kafka.common.serialization."
 # What configurations carried over from the Java client name, and what does the same here.
@@ -58,18 +61,22 @@ class Plugins(NamedTuple):
             close_quietly(plugin)
 
 
-def load_plugins(values: Mapping[str, Any], settings: dict[str, Any]) -> Plugins:
-    """Make the objects that the configuration names.
+def without_plugins(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that neither name nor hold such an object."""
+    return {name: value for name, value in values.items() if KEYS[name].kind not in _KINDS}
+
+
+def load_plugins(values: Mapping[str, Any]) -> Plugins:
+    """Make the objects that the configuration names; `configure` is told all other options.
 
     Args:
-        values: the options that name or hold them, by dotted name.
-        settings: what `configure` is told; each object gets a copy.
+        values: the options by their dotted names, in their final form.
 
     Raises:
         ConfigError: one cannot be found or made, or is not of the right sort; all made before are closed.
     """
     with contextlib.ExitStack() as made:
-        loader = _Loader(settings, made)
+        loader = _Loader(without_plugins(values), made)
         plugins = Plugins(
             key_serializer=loader.load_serializer("key.serializer", values["key.serializer"]),
             value_serializer=loader.load_serializer("value.serializer", values["value.serializer"]),

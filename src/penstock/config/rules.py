@@ -107,7 +107,7 @@ def apply_rules(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
     values["linger.ms"] = min(values["linger.ms"], INT_MAX)
     _apply_delivery_timeout(values, explicit)
     _apply_idempotence(values, explicit)
-    _apply_backoffs(values, explicit)
+    apply_backoffs(values, explicit)
     _apply_partitioner(values, explicit)
     if values["batch.size"] > values["buffer.memory"]:
         _logger.warning(
@@ -151,7 +151,8 @@ _BACKOFFS = (
 )
 
 
-def _apply_backoffs(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
+def apply_backoffs(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
+    """Bring the waits that every client has into their final form; a part of `apply_rules`."""
     if "reconnect.backoff.ms" in explicit and "reconnect.backoff.max.ms" not in explicit:
         # Older clients had a constant wait; who sets only this option still expects one.
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]

@@ -12,7 +12,7 @@ from penstock.network._client_cy import NetworkClient
 from penstock.network._connection_cy import ClientRequest, InFlightRequest
 from penstock.network._metrics_cy import NetworkMetrics, NodeMetrics
 from penstock.network.backend import MetadataUpdater, NetworkBackend
-from penstock.network.resolver import bootstrap_nodes, parse_bootstrap
+from penstock.network.resolver import bootstrap_nodes
 from penstock.network.settings import NetworkSettings
 
 __all__ = [
@@ -25,5 +25,4 @@ __all__ = [
     "NetworkSettings",
     "NodeMetrics",
     "bootstrap_nodes",
-    "parse_bootstrap",
 ]

@@ -2,7 +2,7 @@
 """From names to addresses.
 
 Two jobs: the addresses of one node, tried one after the other (`HostAddresses`), and the bootstrap servers of the
-configuration (`parse_bootstrap`, `bootstrap_nodes`). Asking the name service is a function that is handed in.
+configuration (`bootstrap_nodes`). Asking the name service is a function that is handed in.
 
 Where names are resolved: a connection attempt resolves the name of its node on the I/O thread, as the Java client does,
 so a name service that hangs holds up all connections of the producer for as long as the operating system waits for it
@@ -13,12 +13,11 @@ be had elsewhere: in the constructor, or on a thread of its own (`bootstrap`).
 from __future__ import annotations
 
 import random
-import re
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from penstock.errors import BootstrapError, ConfigError
+from penstock.errors import BootstrapError
 from penstock.network.transport import Address
 from penstock.types import Node
 
@@ -31,13 +30,6 @@ _AddressInfo = tuple[Any, Any, int, str, Any]
 
 USE_ALL_DNS_IPS = "use_all_dns_ips"
 RESOLVE_CANONICAL = "resolve_canonical_bootstrap_servers_only"
-
-_OPTION = "bootstrap.servers"
-_ENDPOINT = re.compile(
-    r"(?:[A-Za-z][A-Za-z0-9_+.]*://)?(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]+)"
-)
-_HOST = re.compile(r"[0-9A-Za-z_.%\-]+")
-_V6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.\-]+)?")
 
 
 def system_resolve(host: str, port: int) -> list[Address]:
@@ -128,52 +120,6 @@ class Endpoint(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_bootstrap(servers: str | Iterable[str]) -> list[Endpoint]:
-    """Check the option bootstrap.servers.
-
-    Args:
-        servers: "host:port" texts, or one text with commas. IPv6 addresses stand in brackets; a leading
-            "PROTOCOL://" is ignored.
-
-    Raises:
-        ConfigError: there is none, one is malformed, or one is there twice.
-    """
-    texts = servers.split(",") if isinstance(servers, str) else list(servers)
-    endpoints = [_parse_endpoint(text.strip()) for text in texts if text.strip()]
-    if not endpoints:
-        raise ConfigError("bootstrap.servers is empty: give at least one host:port", _OPTION)
-    seen: set[Endpoint] = set()
-    for endpoint in endpoints:
-        if endpoint in seen:
-            raise ConfigError(f"bootstrap.servers has {endpoint} twice", _OPTION)
-        seen.add(endpoint)
-    return endpoints
-
-
-def _parse_endpoint(text: str) -> Endpoint:
-    match = _ENDPOINT.fullmatch(text)
-    if match is None:
-        raise ConfigError(f"bootstrap.servers: {text!r} is not host:port{_hint(text)}", _OPTION)
-    bracketed = match["v6"]
-    host = match["host"] if bracketed is None else bracketed
-    if not (_HOST if bracketed is None else _V6).fullmatch(host):
-        raise ConfigError(
-            f"bootstrap.servers: {text!r} has {'no' if not host else 'a malformed'} host", _OPTION
-        )
-    port = int(match["port"])
-    if not 1 <= port <= 65535:
-        raise ConfigError(f"bootstrap.servers: the port of {text!r} must be from 1 to 65535", _OPTION)
-    return Endpoint(host, port)
-
-
-def _hint(text: str) -> str:
-    if text.count(":") > 1 and "://" not in text and "[" not in text:
-        return " (an IPv6 address stands in brackets: [::1]:9092)"
-    if ":" not in text:
-        return " (the port is missing; Kafka's usual one is 9092)"
-    return ""
 
 
 class BootstrapFailure(NamedTuple):

@@ -1,14 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the network layer needs to know of the configuration.
 
-The layers above hand over these few values; the network never sees the producer's whole configuration. The defaults are
-those of the options with the same names.
+The layers above hand over these few values; the network never sees the producer's whole configuration. The default of
+an option is in the table of options, and not here.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from penstock._version import __version__
+
+# The options that every client has for its connections, each with the field that it becomes.
+CONNECTION_OPTIONS: Final = MappingProxyType(
+    {
+        "reconnect.backoff.ms": "reconnect_backoff_ms",
+        "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+        "socket.connection.setup.timeout.ms": "connection_setup_timeout_ms",
+        "socket.connection.setup.timeout.max.ms": "connection_setup_timeout_max_ms",
+        "request.timeout.ms": "request_timeout_ms",
+        "connections.max.idle.ms": "connections_max_idle_ms",
+        "send.buffer.bytes": "send_buffer_bytes",
+        "receive.buffer.bytes": "receive_buffer_bytes",
+        "client.dns.lookup": "client_dns_lookup",
+    }
+)
 
 # What brokers accept as client software name and version (KIP-511); anything else is answered with INVALID_REQUEST.
 _SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -30,8 +50,8 @@ class NetworkSettings:
         send_buffer_bytes: SO_SNDBUF, -1 leaves the system's value.
         receive_buffer_bytes: SO_RCVBUF, -1 leaves the system's value.
         client_dns_lookup: how bootstrap names become addresses.
-        max_response_bytes: a larger size prefix is taken for garbage.
         cluster_check: tell a broker which cluster and node is meant, so that it can refuse what was not for it.
+        max_response_bytes: a larger size prefix is taken for garbage.
         client_software_name: told to the brokers, for their metrics.
         client_software_version: likewise.
 
@@ -39,21 +59,29 @@ class NetworkSettings:
         ValueError: a value that a broker or the operating system would refuse later, with an obscure error.
     """
 
-    client_id: str | None = "penstock"
-    max_in_flight: int = 5
-    reconnect_backoff_ms: float = 50
-    reconnect_backoff_max_ms: float = 1000
-    connection_setup_timeout_ms: float = 10_000
-    connection_setup_timeout_max_ms: float = 30_000
-    request_timeout_ms: float = 30_000
-    connections_max_idle_ms: float = 540_000
-    send_buffer_bytes: int = -1
-    receive_buffer_bytes: int = 32_768
-    client_dns_lookup: str = "use_all_dns_ips"
+    client_id: str | None
+    max_in_flight: int
+    reconnect_backoff_ms: float
+    reconnect_backoff_max_ms: float
+    connection_setup_timeout_ms: float
+    connection_setup_timeout_max_ms: float
+    request_timeout_ms: float
+    connections_max_idle_ms: float
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    client_dns_lookup: str
+    cluster_check: bool
     max_response_bytes: int = 100 * 1024 * 1024
-    cluster_check: bool = True
     client_software_name: str = "penstock"
-    client_software_version: str = "unknown"
+    client_software_version: str = __version__
+
+    @classmethod
+    def from_options(
+        cls, values: Mapping[str, Any], *, client_id: str | None, max_in_flight: int, cluster_check: bool
+    ) -> Self:
+        """Take what concerns connections from the checked values of options, which stand under their dotted names."""
+        fields = {field: values[option] for option, field in CONNECTION_OPTIONS.items()}
+        return cls(client_id=client_id, max_in_flight=max_in_flight, cluster_check=cluster_check, **fields)
 
     def __post_init__(self) -> None:
         if self.max_in_flight < 1:

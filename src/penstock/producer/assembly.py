@@ -11,10 +11,11 @@ from penstock._metrics import MetricsRegistry
 from penstock._time import Clock, ExponentialBackoff, SystemClock
 from penstock._version import __version__
 from penstock.config.config import ProducerConfig
+from penstock.config.kinds import parse_address
 from penstock.network import NetworkClient, NetworkMetrics
 from penstock.network.backend import NetworkBackend
 from penstock.network.bootstrap import BootstrapSettings, DeferredBootstrap
-from penstock.network.resolver import bootstrap_nodes, parse_bootstrap, resolve_bootstrap
+from penstock.network.resolver import Endpoint, bootstrap_nodes, resolve_bootstrap
 from penstock.network.settings import NetworkSettings
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch.buffer_pool import BufferPool
@@ -205,7 +206,7 @@ def _bootstrap(
     config: ProducerConfig, backend: NetworkBackend, rng: random.Random
 ) -> tuple[list[Node], DeferredBootstrap | None]:
     """The servers to start from; where they may be found out later, none yet, and who does it."""
-    endpoints = parse_bootstrap(config.bootstrap_servers)
+    endpoints = [Endpoint(*parse_address(server)) for server in config.bootstrap_servers]
     if not config.bootstrap_resolve_timeout_ms:
         return bootstrap_nodes(endpoints, config.client_dns_lookup, backend.resolve, rng)[0], None
     settings = BootstrapSettings(config.bootstrap_resolve_timeout_ms, config.retry_backoff_ms)
@@ -219,20 +220,11 @@ def _bootstrap(
 
 
 def _network_settings(config: ProducerConfig) -> NetworkSettings:
-    return NetworkSettings(
+    return NetworkSettings.from_options(
+        config.as_dict(),
         client_id=config.client_id,
         max_in_flight=config.max_in_flight_requests_per_connection,
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-        connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-        connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-        request_timeout_ms=config.request_timeout_ms,
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        send_buffer_bytes=config.send_buffer_bytes,
-        receive_buffer_bytes=config.receive_buffer_bytes,
-        client_dns_lookup=config.client_dns_lookup,
         cluster_check=config.metadata_cluster_check_enable,
-        client_software_version=__version__,
     )
 
 

@@ -7,13 +7,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from penstock.errors import ConfigError
 
 DEFAULT_LOG_TOPIC: Final = "penstock-sink-log"
-DEFAULT_RECOVERY_TIME_MS: Final = 300_000
-DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
 BATCH_QUERY_ID: Final = "batch"  # a batch job is one query with one batch, number 0
 
 OnRestoredCheckpoint = Literal["fail", "rewrite"]
@@ -52,8 +50,8 @@ class SinkSettings:
     run_id: str | None = None
     one_off: bool = False
     topic: str | None = None
-    recovery_time_ms: int = DEFAULT_RECOVERY_TIME_MS
-    transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+    recovery_time_ms: int = 300_000
+    transaction_timeout_ms: int = 900_000
     on_restored_checkpoint: OnRestoredCheckpoint = "fail"
     on_lost: OnLost = "fail"
     on_changed_rows: OnChangedRows = "fail"
@@ -71,17 +69,9 @@ class SinkSettings:
             )
         if self.one_off and self.run_id is None:
             raise ConfigError("only a run of a batch job can be one-off: it needs a run id")
-        if self.on_restored_checkpoint not in ("fail", "rewrite"):
-            raise ConfigError(
-                f"onRestoredCheckpoint must be fail or rewrite, not {self.on_restored_checkpoint!r}",
-                "onRestoredCheckpoint",
-            )
-        if self.on_lost not in ("fail", "repair"):
-            raise ConfigError(f"onLost must be fail or repair, not {self.on_lost!r}", "onLost")
-        if self.on_changed_rows not in ("fail", "skip"):
-            raise ConfigError(
-                f"onChangedRows must be fail or skip, not {self.on_changed_rows!r}", "onChangedRows"
-            )
+        _check_choice("onRestoredCheckpoint", self.on_restored_checkpoint, OnRestoredCheckpoint)
+        _check_choice("onLost", self.on_lost, OnLost)
+        _check_choice("onChangedRows", self.on_changed_rows, OnChangedRows)
         if self.recovery_time_ms < 0:
             raise ConfigError(
                 f"recoveryTime must not be negative: {self.recovery_time_ms} ms", "recoveryTime"
@@ -120,6 +110,12 @@ class SinkSettings:
         """The sink in words, for messages."""
         run = "" if self.run_id is None or self.one_off else f", run {self.run_id!r}"
         return f"sink {self.sink_id!r}{run}"
+
+
+def _check_choice(option: str, value: str, words: object) -> None:
+    allowed = get_args(words)
+    if value not in allowed:
+        raise ConfigError(f"{option} must be {' or '.join(allowed)}, not {value!r}", option)
 
 
 def sink_key(sink_id: str, run_id: str | None = None) -> str:

@@ -9,60 +9,25 @@ The producer's options are imported where they are looked at: the process that c
 
 from __future__ import annotations
 
-import difflib
+import posixpath
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
-from typing import Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from penstock.errors import ConfigError
+from penstock.sink.settings import OnChangedRows, OnLost, OnRestoredCheckpoint, SinkSettings
 from penstock.topic_names import is_topic_name
 
 Delivery = Literal["exactly-once", "at-least-once"]
 OnBadRow = Literal["fail", "dead-letter"]
-OnRestoredCheckpoint = Literal["fail", "rewrite"]
-OnLost = Literal["fail", "repair"]
-OnChangedRows = Literal["fail", "skip"]
-T = TypeVar("T", bound=str)
 
+DEFAULT_DELIVERY: Final = "exactly-once"
 KAFKA_PREFIX: Final = "kafka."
 
-# As the documentation spells them.
-NAMES: Final = (
-    "topic",
-    "delivery",
-    "sinkId",
-    "runId",
-    "onBadRow",
-    "deadLetterTopic",
-    "ignoreExtraColumns",
-    "includeHeaders",
-    "onRestoredCheckpoint",
-    "onChangedRows",
-    "onLost",
-    "recoveryTime",
-    "transactionTimeout",
-    "decisionTopic",
-    "progressFile",
-    # Spark's own, which it hands on.
-    "checkpointLocation",
-    "queryName",
-    "asyncProgressTrackingEnabled",
-)
-_SPELLING: Final = MappingProxyType({name.lower(): name for name in NAMES})
-
-# Those that say how decisions are made and kept. Not sinkId: a name does no harm where nobody asks for it.
-_EXACTLY_ONCE_ONLY: Final = (
-    "onRestoredCheckpoint",
-    "onChangedRows",
-    "onLost",
-    "recoveryTime",
-    "transactionTimeout",
-    "decisionTopic",
-)
-
-_TRANSACTIONAL_ID: Final = "transactional.id"
 # Options of the producer that the sink sets by itself, with what to use instead.
 _OWN_BUSINESS: Final = MappingProxyType(
     {
@@ -72,6 +37,9 @@ _OWN_BUSINESS: Final = MappingProxyType(
         "transaction.timeout.ms": "use the option transactionTimeout, for example '15 min'",
     }
 )
+
+# The name of all batch jobs that were given none; each run of them has an id of its own.
+_UNNAMED_SINK: Final = "batch"
 
 _UNITS_MS: Final = MappingProxyType(
     {
@@ -90,28 +58,21 @@ class SinkOptions:
 
     Attributes:
         topic: where all rows go; None: the column `topic` says it.
-        run_id: the name of this batch job's run; None in streaming queries, and where no name was given.
         checkpoint_location: of the streaming query, if Spark tells.
         progress_file: where `commit` writes down what it did, or None.
+        sink: what was given of the exactly-once sink's settings, by the fields of SinkSettings, which has the defaults.
         producer: options of the producer, by their dotted names, as the user gave them.
     """
 
     streaming: bool
     topic: str | None = None
-    delivery: Delivery = "exactly-once"
-    sink_id: str | None = None
-    run_id: str | None = None
+    delivery: Delivery = DEFAULT_DELIVERY
     on_bad_row: OnBadRow = "fail"
     dead_letter_topic: str | None = None
     ignore_extra_columns: bool = False
-    on_restored_checkpoint: OnRestoredCheckpoint = "fail"
-    on_changed_rows: OnChangedRows = "fail"
-    on_lost: OnLost = "fail"
-    recovery_time_ms: int = 300_000
-    transaction_timeout_ms: int = 900_000
-    decision_topic: str = "penstock-sink-log"
     checkpoint_location: str | None = None
     progress_file: str | None = None
+    sink: Mapping[str, Any] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
     @property
@@ -123,6 +84,128 @@ class SinkOptions:
     def servers(self) -> str:
         """The servers to start from, as the user gave them."""
         return self.producer["bootstrap.servers"]
+
+    def sink_settings(self) -> SinkSettings:
+        """The settings of the exactly-once sink. A run of a batch job that was given no name gets a new one each time.
+
+        Raises:
+            ConfigError: a time is too short.
+        """
+        given = dict(self.sink)
+        if "sink_id" not in given:
+            named = self.streaming and self.checkpoint_location
+            given["sink_id"] = checkpoint_name(named) if named else _UNNAMED_SINK
+        if not self.streaming and "run_id" not in given:
+            given |= {"run_id": secrets.token_hex(16), "one_off": True}
+        return SinkSettings(config=self.producer, topic=self.topic, **given)
+
+
+def checkpoint_name(location: str) -> str:
+    """The name of a sink that has none but its checkpoint's: one for all spellings of a local path.
+
+    A relative path stays as it is, because the folder it starts from is the driver's, and this may be another process.
+    """
+    local = re.fullmatch(r"file:(?://(?=/)|(?!//))(/.*)", location, re.IGNORECASE)
+    path = local.group(1) if local else location
+    if not path.startswith("/"):
+        return path.rstrip("/")
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+# ---- single values
+
+
+def _as_topic(name: str, value: str) -> str:
+    if not is_topic_name(value):
+        raise ConfigError(
+            f"{name}={value!r} is no name for a topic: letters, digits, '.', '_' and '-', at most 249 of them",
+            name,
+        )
+    return value
+
+
+def _as_choice(allowed: tuple[str, ...], name: str, value: str) -> str:
+    for choice in allowed:
+        if value.lower().replace("_", "-") == choice:
+            return choice
+    raise ConfigError(f"{name} must be {' or '.join(allowed)}, not {value!r}", name)
+
+
+def _as_switch(name: str, value: str) -> bool:
+    word = value.lower()
+    if word not in ("true", "false"):
+        raise ConfigError(f"{name} must be true or false, not {word!r}", name)
+    return word == "true"
+
+
+def _as_milliseconds(name: str, value: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", value.lower())
+    unit = _UNITS_MS.get(found.group(2)) if found else None
+    if found is None or unit is None:
+        raise ConfigError(
+            f"{name} must be a time with its unit, like '90 s' or '15 min', not {value!r}", name
+        )
+    duration = round(float(found.group(1)) * unit)
+    if not 1 <= duration <= _LONGEST_MS:
+        raise ConfigError(f"{name} must be between 1 ms and 24 days, not {value!r}", name)
+    return duration
+
+
+def _as_it_is(_: str, value: str) -> str:
+    return value
+
+
+def _one_of(words: object) -> Callable[[str, str], str]:
+    return partial(_as_choice, get_args(words))
+
+
+# ---- the table
+
+
+class _Option(NamedTuple):
+    """An option.
+
+    Attributes:
+        name: as the documentation spells it.
+        parse: turns name and text into the value.
+        option: the field of SinkOptions that it becomes, if any.
+        setting: the field of SinkSettings that it becomes, if any.
+    """
+
+    name: str
+    parse: Callable[[str, str], Any]
+    option: str | None = None
+    setting: str | None = None
+
+
+_OPTIONS: Final = (
+    _Option("topic", _as_topic, option="topic"),
+    _Option("delivery", _one_of(Delivery), option="delivery"),
+    _Option("sinkId", _as_it_is, setting="sink_id"),
+    _Option("runId", _as_it_is, setting="run_id"),
+    _Option("onBadRow", _one_of(OnBadRow), option="on_bad_row"),
+    _Option("deadLetterTopic", _as_topic, option="dead_letter_topic"),
+    _Option("ignoreExtraColumns", _as_switch, option="ignore_extra_columns"),
+    _Option("includeHeaders", _as_switch),  # headers are written wherever there is a column of them
+    _Option("onRestoredCheckpoint", _one_of(OnRestoredCheckpoint), setting="on_restored_checkpoint"),
+    _Option("onChangedRows", _one_of(OnChangedRows), setting="on_changed_rows"),
+    _Option("onLost", _one_of(OnLost), setting="on_lost"),
+    _Option("recoveryTime", _as_milliseconds, setting="recovery_time_ms"),
+    _Option("transactionTimeout", _as_milliseconds, setting="transaction_timeout_ms"),
+    _Option("decisionTopic", _as_topic, setting="log_topic"),
+    _Option("progressFile", _as_it_is, option="progress_file"),
+)
+# Spark's own, which it hands on. The name of a query is not looked at, and the last one only where it matters.
+_CHECKPOINT: Final = _Option("checkpointLocation", _as_it_is, option="checkpoint_location")
+_ASYNC_PROGRESS: Final = "asyncProgressTrackingEnabled"
+
+NAMES: Final = (*(option.name for option in _OPTIONS), _CHECKPOINT.name, "queryName", _ASYNC_PROGRESS)
+_SPELLING: Final = MappingProxyType({name.lower(): name for name in NAMES})
+
+# Those that say how decisions are made and kept. Not the names: they do no harm where nobody asks for them.
+_EXACTLY_ONCE_ONLY: Final = tuple(
+    option.name for option in _OPTIONS if option.setting not in (None, "sink_id", "run_id")
+)
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -146,32 +229,31 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         if name not in _SPELLING:
             raise _unknown(name, streaming)
     text = {_SPELLING[name]: value for name, value in own.items()}
-    options = SinkOptions(
-        streaming=streaming,
-        topic=_topic(text, "topic"),
-        delivery=_choice(text, "delivery", get_args(Delivery), "exactly-once"),
-        sink_id=_try_text(text, "sinkId"),
-        run_id=_try_text(text, "runId"),
-        on_bad_row=_choice(text, "onBadRow", get_args(OnBadRow), "fail"),
-        dead_letter_topic=_topic(text, "deadLetterTopic"),
-        ignore_extra_columns=_switch(text, "ignoreExtraColumns"),
-        on_restored_checkpoint=_choice(text, "onRestoredCheckpoint", get_args(OnRestoredCheckpoint), "fail"),
-        on_changed_rows=_choice(text, "onChangedRows", get_args(OnChangedRows), "fail"),
-        on_lost=_choice(text, "onLost", get_args(OnLost), "fail"),
-        recovery_time_ms=_duration_ms(text, "recoveryTime", 300_000),
-        transaction_timeout_ms=_duration_ms(text, "transactionTimeout", 900_000),
-        decision_topic=_topic(text, "decisionTopic") or "penstock-sink-log",
-        checkpoint_location=_try_text(text, "checkpointLocation"),
-        progress_file=_try_text(text, "progressFile"),
-        producer=producer,
-    )
-    _switch(text, "includeHeaders")  # headers are written wherever there is a column of them
-    _check_together(options, text)
-    _check_producer(options)
-    return options
+    options: dict[str, Any] = {}
+    sink: dict[str, Any] = {}
+    for option in (*_OPTIONS, _CHECKPOINT):
+        if option.name in text:
+            value = option.parse(option.name, _not_empty(text, option.name))
+            if option.option is not None:
+                options[option.option] = value
+            if option.setting is not None:
+                sink[option.setting] = value
+    parsed = SinkOptions(streaming=streaming, sink=sink, producer=producer, **options)
+    _check_together(parsed, text)
+    _check_producer(parsed)
+    return parsed
+
+
+def _not_empty(text: Mapping[str, str], name: str) -> str:
+    value = text[name].strip()
+    if not value:
+        raise ConfigError(f"the option {name} is empty; leave it out, or give it a value", name)
+    return value
 
 
 def _unknown(name: str, streaming: bool) -> ConfigError:
+    import difflib
+
     from penstock.config.names import try_nearest_name
 
     call = "start" if streaming else "save"
@@ -188,10 +270,8 @@ def _unknown(name: str, streaming: bool) -> ConfigError:
     nearest = difflib.get_close_matches(name, _SPELLING, n=1, cutoff=0.6)
     if nearest:
         return ConfigError(f"unknown option {name!r}; did you mean {_SPELLING[nearest[0]]!r}?", name)
-    return ConfigError(
-        f"unknown option {name!r}; there are {', '.join(NAMES[:15])}, and kafka.<option of the producer>",
-        name,
-    )
+    ours = ", ".join(option.name for option in _OPTIONS)
+    return ConfigError(f"unknown option {name!r}; there are {ours}, and kafka.<option of the producer>", name)
 
 
 def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
@@ -208,13 +288,13 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
             "deadLetterTopic is of no use without onBadRow=dead-letter; set that, too, or leave it out",
             "deadLetterTopic",
         )
-    if options.run_id is not None and options.streaming:
+    if "run_id" in options.sink and options.streaming:
         raise ConfigError(
             "runId is for batch jobs that may be run twice; a streaming query is known by its checkpointLocation, or "
             "by the option sinkId",
             "runId",
         )
-    if options.run_id is not None and not options.exactly_once:
+    if "run_id" in options.sink and not options.exactly_once:
         raise ConfigError(
             "runId keeps a run from being written twice, which needs delivery=exactly-once; leave one of them out",
             options=("runId", "delivery"),
@@ -222,13 +302,13 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
     _refuse_without_effect(options, text)
     if not (options.streaming and options.exactly_once):
         return
-    if _switch(text, "asyncProgressTrackingEnabled"):
+    if _ASYNC_PROGRESS in text and _as_switch(_ASYNC_PROGRESS, _not_empty(text, _ASYNC_PROGRESS)):
         raise ConfigError(
             "asyncProgressTrackingEnabled cannot be exactly once: after a failure Spark may put other rows into a "
             "batch that was written already. Leave it out, or set delivery to at-least-once",
             "asyncProgressTrackingEnabled",
         )
-    if options.sink_id is None and options.checkpoint_location is None:
+    if "sink_id" not in options.sink and options.checkpoint_location is None:
         raise ConfigError(
             "an exactly-once streaming query needs a name that outlives it: set .option('checkpointLocation', ...) on "
             "the query itself (one from spark.sql.streaming.checkpointLocation is not shown to sinks), or "
@@ -254,7 +334,7 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
             "onRestoredCheckpoint",
         )
     for name in ("onLost", "onChangedRows"):
-        if name in text and options.run_id is None:
+        if name in text and "run_id" not in options.sink:
             raise ConfigError(
                 f"{name} says what a repeated run does, and a run without a name cannot be repeated: set the option "
                 f"runId, too, or leave {name} out",
@@ -308,61 +388,7 @@ def producer_config(options: SinkOptions) -> dict[str, str]:
     if not any(canonical_name(name, keyword=False) == "client.id" for name in config):
         config["client.id"] = "penstock-spark"
     if options.exactly_once:
-        config[_TRANSACTIONAL_ID] = "penstock-spark"  # tasks choose another one for each transaction
-        config["transaction.timeout.ms"] = str(options.transaction_timeout_ms)
+        config["transactional.id"] = "penstock-spark"  # tasks choose another one for each transaction
+        if "transaction_timeout_ms" in options.sink:
+            config["transaction.timeout.ms"] = str(options.sink["transaction_timeout_ms"])
     return config
-
-
-# ---- single values
-
-
-def _try_text(text: Mapping[str, str], name: str) -> str | None:
-    value = text.get(name)
-    if value is None:
-        return None
-    if not value.strip():
-        raise ConfigError(f"the option {name} is empty; leave it out, or give it a value", name)
-    return value.strip()
-
-
-def _topic(text: Mapping[str, str], name: str) -> str | None:
-    topic = _try_text(text, name)
-    if topic is not None and not is_topic_name(topic):
-        raise ConfigError(
-            f"{name}={topic!r} is no name for a topic: letters, digits, '.', '_' and '-', at most 249 of them",
-            name,
-        )
-    return topic
-
-
-def _choice(text: Mapping[str, str], name: str, allowed: tuple[T, ...], default: T) -> T:
-    value = _try_text(text, name)
-    if value is None:
-        return default
-    for choice in allowed:
-        if value.lower().replace("_", "-") == choice:
-            return choice
-    raise ConfigError(f"{name} must be {' or '.join(allowed)}, not {value!r}", name)
-
-
-def _switch(text: Mapping[str, str], name: str) -> bool:
-    value = (_try_text(text, name) or "false").lower()
-    if value not in ("true", "false"):
-        raise ConfigError(f"{name} must be true or false, not {value!r}", name)
-    return value == "true"
-
-
-def _duration_ms(text: Mapping[str, str], name: str, default: int) -> int:
-    value = _try_text(text, name)
-    if value is None:
-        return default
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", value.lower())
-    unit = _UNITS_MS.get(found.group(2)) if found else None
-    if found is None or unit is None:
-        raise ConfigError(
-            f"{name} must be a time with its unit, like '90 s' or '15 min', not {value!r}", name
-        )
-    duration = round(float(found.group(1)) * unit)
-    if not 1 <= duration <= _LONGEST_MS:
-        raise ConfigError(f"{name} must be between 1 ms and 24 days, not {value!r}", name)
-    return duration

@@ -6,14 +6,13 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from penstock.errors import KafkaError
+from penstock.sink.settings import BATCH_QUERY_ID
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _CONTINUOUS: Final = "__is_continuous_processing"
 
-# A batch job has one batch.
-BATCH_QUERY_ID: Final = "batch"
-BATCH_BATCH_ID: Final = 0
+BATCH_BATCH_ID: Final = 0  # a batch job has one batch
 
 
 class SparkTask(NamedTuple):

@@ -29,7 +29,6 @@ from penstock.spark.plain_errors import plain_errors
 from penstock.spark.progress_file import append_progress
 from penstock.spark.row_batches import row_batches
 from penstock.spark.schema import check_schema
-from penstock.spark.sink_settings import sink_settings
 from penstock.spark.spark_task import BATCH_BATCH_ID, current_task
 from penstock.spark.task_report import summed
 
@@ -83,7 +82,7 @@ class Write:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._settings = sink_settings(options) if options.exactly_once else None
+        self._settings = options.sink_settings() if options.exactly_once else None
         self._plan: BatchPlan | None = None
         self._is_planned = False
 
@@ -133,7 +132,7 @@ class Write:
                 outcomes = [message.outcome for message in done]
                 skipped = commit(self._settings, outcomes, batch_id).skipped or skipped
             report = summed(message.report for message in done)
-            if skipped and self._options.run_id is not None:
+            if skipped and "run_id" in self._options.sink:
                 _logger.warning(
                     "%s was written before: %d rows were read and none written. Jobs without the option sinkId share "
                     "the names of their runs: if this is another job, give it a sinkId, or the run another runId",

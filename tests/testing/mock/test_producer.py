@@ -7,7 +7,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -235,17 +235,78 @@ def test_options_of_the_real_producer_are_accepted_and_kept() -> None:
     assert producer.send("orders", {"a": 1}).result(0).serialized_value_size == len('{"a":1}')
 
 
+def test_it_reads_no_file() -> None:
+    with pytest.raises(ConfigError, match="reads no file"):
+        MockProducer("producer.properties")
+
+
 @pytest.mark.parametrize(
     ("config", "options"),
     [
-        ("producer.properties", {}),
-        ({"linger.ms": 5}, {"linger_ms": 5}),
-        ({"key.serializer": "penstock.serializers:StringSerializer"}, {}),
+        ({}, {"lingerms": 5}),
+        ({"linger.mss": 5}, {}),
+        ({"queue.buffering.max.ms": 5}, {}),
+        ({"sasl.username": "me"}, {}),
+        ({"ssl.truststore.location": "x"}, {}),
+        ({5: "x"}, {}),
+        ({"linger.ms": 5}, {"linger_ms": 6}),
+        ({}, {"linger_ms": -1}),
+        ({}, {"linger_ms": None}),
+        ({}, {"linger_ms": 1.5}),
+        ({}, {"acks": "most"}),
+        ({}, {"compression_type": "brotli"}),
+        ({}, {"bootstrap_servers": "localhost"}),
+        ({}, {"security_protocol": "SSL"}),
+        ({}, {"transactional_id": " "}),
+        ({}, {"transactional_id": "t", "acks": 1}),
+        ({}, {"enable_idempotence": True, "retries": 0}),
+        ({}, {"delivery_timeout_ms": 1}),
+        ({}, {"key_serializer": 5}),
+        ({}, {"key_serializer": "nowhere"}),
+        ({}, {"partitioner": object()}),
+        ({}, {"partitioner": "murmur2_random"}),
     ],
 )
-def test_options_it_cannot_follow_are_refused(config: Any, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
+def test_an_option_is_refused_as_the_real_producer_refuses_it(config: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as here:
         MockProducer(config, **options)
+    servers = {} if "bootstrap_servers" in options else {"bootstrap.servers": "b:9092"}
+    with pytest.raises(ConfigError) as there:
+        Producer(servers | config, **options)
+    assert str(here.value) == str(there.value)
+    assert here.value.option == there.value.option
+
+
+def test_the_same_value_twice_is_no_contradiction() -> None:
+    assert MockProducer({"linger.ms": "5"}, linger_ms=5).options == {"linger_ms": 5}
+
+
+class Configured(StringSerializer):
+    seen: ClassVar[list[dict[str, Any]]] = []
+
+    def configure(self, config: dict[str, Any]) -> None:
+        self.seen.append(config)
+
+
+def test_what_is_named_is_made_and_told_the_configuration() -> None:
+    Configured.seen.clear()
+    producer = MockProducer(
+        {"key.serializer": "penstock.serializers:StringSerializer"},
+        value_serializer=Configured,
+        linger_ms="7",
+    )
+    assert producer.send("orders", "value", "key").result(0).serialized_key_size == 3
+    (told,) = Configured.seen
+    assert (told["linger.ms"], told["acks"], told["client.id"]) == (7, -1, "mock-producer")
+
+
+class NeverMade:
+    def __init__(self) -> None:
+        raise AssertionError("interceptors do not run, and are not made")
+
+
+def test_interceptors_are_not_made() -> None:
+    assert MockProducer(interceptors=[NeverMade]).options["interceptors"] == [NeverMade]
 
 
 # ---------------------------------------------------------------------------------------------- completing by hand

@@ -11,8 +11,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from penstock.spark.options import DEFAULT_DELIVERY, Delivery
 from penstock.spark.pipeline.file import Definition, nearest, read_definition
 from penstock.spark.pipeline.model import (
     PREVIOUS,
@@ -193,7 +194,7 @@ def _sink(table: Table, *, streaming: bool) -> Sink:
         table.refuse("dead_letter_topic", "is the topic itself: dead letters need one of their own")
     return Sink(
         record=record,
-        delivery=table.choice("delivery", ["exactly-once", "at-least-once"], "exactly-once"),
+        delivery=table.choice("delivery", get_args(Delivery), DEFAULT_DELIVERY),
         dead_letter_topic=dead_letter_topic,
         checkpoint=checkpoint,
         trigger=_trigger(table),

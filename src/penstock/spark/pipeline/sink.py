@@ -12,7 +12,6 @@ from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.pipeline.lines import Path as KeyPath
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.table import Table
-from penstock.spark.sink_settings import sink_settings
 
 _SERVERS = "kafka.bootstrap.servers"
 
@@ -73,7 +72,7 @@ def _parsed(pipeline: Pipeline) -> SinkOptions:
     try:
         options = parse_options(given, streaming=pipeline.source.streaming)
         if options.exactly_once:
-            sink_settings(options)
+            options.sink_settings()
     except ConfigError as error:
         named = _first_given(error.options, pipeline.sink.options)
         table = Table(pipeline.definition, ("sink",))

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.config.input import read_values
+from penstock.config.plugins import load_plugins
+from penstock.config.rules import apply_rules
 from penstock.errors import ConfigError
-from penstock.serializers import BytesSerializer, Serializer, as_serializer
-
-log = logging.getLogger("penstock.testing")
 
 # The calls that can be made to fail.
 CAN_FAIL = (
@@ -29,50 +28,34 @@ CAN_FAIL = (
 )
 
 
-def merge_options(config: object, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options by their names in snake case.
-
-    Raises:
-        ConfigError: `config` is no mapping, or an option is in both.
-    """
-    if config is None:
-        return dict(options)
-    if not isinstance(config, Mapping):
-        raise ConfigError(f"MockProducer takes its config as a mapping, not as {config!r}: it reads no file")
-    merged = {str(name).replace(".", "_"): value for name, value in config.items()}
-    twice = sorted(merged.keys() & options.keys())
-    if twice:
-        raise ConfigError(f"given twice, in config and as an option: {', '.join(twice)}")
-    return merged | dict(options)
-
-
-class MockPlugins:
-    """The user's objects among the options: serializers and partitioner.
+class MockOptions:
+    """The options of a MockProducer: read and checked as a Producer's, of which only the servers may be missing.
 
     Args:
-        options: by their names in snake case.
+        config: a mapping of options, or None.
+        options: more options.
+
+    Attributes:
+        given: all options as they were given, by their names in snake case.
+        transactional_id: the option of that name.
+        plugins: serializers and partitioner; interceptors are not made, because they would not run.
 
     Raises:
-        ConfigError: one is given as a name.
-        TypeError: a serializer is none.
+        ConfigError: `config` is no mapping, or a Producer would refuse an option.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.key_serializer = _serializer(options, "key_serializer")
-        self.value_serializer = _serializer(options, "value_serializer")
-        name = "partitioner" if "partitioner" in options else "partitioner_class"
-        self.partitioner: Any | None = _plugin(options, name)
-
-    def close(self) -> None:
-        """Close all that can be closed; errors are logged, as the real producer does."""
-        for plugin in (self.partitioner, self.value_serializer, self.key_serializer):
-            close = getattr(plugin, "close", None)
-            if close is None:
-                continue
-            try:
-                close()
-            except Exception:
-                log.exception("%r could not be closed", plugin)
+    def __init__(self, config: object, options: Mapping[str, Any]) -> None:
+        if config is not None and not isinstance(config, Mapping):
+            raise ConfigError(
+                f"MockProducer takes its config as a mapping, not as {config!r}: it reads no file"
+            )
+        values, explicit = read_values(config, options, may_lack={"bootstrap.servers"})
+        apply_rules(values, explicit)
+        if values["client.id"] is None:
+            values["client.id"] = "mock-producer"
+        self.given = {name.replace(".", "_"): value for name, value in {**(config or {}), **options}.items()}
+        self.transactional_id: str | None = values["transactional.id"]
+        self.plugins = load_plugins({**values, "interceptor.classes": ()})
 
 
 class InjectedErrors:
@@ -103,17 +86,3 @@ class InjectedErrors:
     def clear(self) -> None:
         """Let all calls work again."""
         self._errors.clear()
-
-
-def _serializer(options: Mapping[str, Any], option: str) -> Serializer:
-    given = _plugin(options, option)
-    return BytesSerializer() if given is None else as_serializer(given, option)
-
-
-def _plugin(options: Mapping[str, Any], option: str) -> Any | None:
-    plugin = options.get(option)
-    if isinstance(plugin, str):
-        raise ConfigError(
-            f"{option}: MockProducer takes an object or a class, not the name {plugin!r}", option
-        )
-    return plugin() if isinstance(plugin, type) else plugin

@@ -30,7 +30,7 @@ from penstock.errors import IllegalStateError, KafkaError, ProducerClosedError, 
 from penstock.serializers import BytesSerializer, MutableHeaders, serialize_part
 from penstock.testing.mock.bulk import MockBulkFace
 from penstock.testing.mock.delivery import MockDelivery, OnDelivery
-from penstock.testing.mock.options import InjectedErrors, MockPlugins, merge_options
+from penstock.testing.mock.options import InjectedErrors, MockOptions
 from penstock.testing.mock.outbox import MockOutbox, PendingRecord
 from penstock.testing.mock.placement import MockPartitionInfo, MockPlacement, MockTopics
 from penstock.testing.mock.transactions import GroupOffsets, MockTransactions
@@ -53,8 +53,8 @@ class MockProducer(MockBulkFace):
     """Stands in for a Producer in tests.
 
     Args:
-        config: as for Producer, as a mapping. Serializers, partitioner and transactional id are used, given as objects
-            or classes; all other options are kept in `options` and change nothing.
+        config: as for Producer, as a mapping. Serializers, partitioner and transactional id are used; all other options
+            are checked as a Producer checks them, kept in `options`, and change nothing.
         auto_complete: acknowledge each record inside send(). False: complete_next(), error_next() or flush() do it.
         topics: partition counts by topic; no other topic exists then. None: every topic exists, with one partition.
         clock: gives the records' timestamps.
@@ -63,6 +63,10 @@ class MockProducer(MockBulkFace):
     Attributes:
         options: all options given, by their names in snake case.
         mock_metrics: what metrics() gives a copy of; empty until the test fills it.
+
+    Raises:
+        ConfigError: Producer would refuse an option. Only bootstrap.servers may be missing.
+        ValueError: a topic has no partition.
     """
 
     def __init__(
@@ -75,19 +79,20 @@ class MockProducer(MockBulkFace):
         clock: Clock | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        self.options = merge_options(config, options)
+        self._topics = MockTopics(topics)
+        read = MockOptions(config, options)
+        self.options = read.given
         self.mock_metrics: dict[str, dict[str, Any]] = {}
         self._auto_complete = auto_complete
         self._clock = clock or SystemClock()
-        self._topics = MockTopics(topics)
-        self._plugins = MockPlugins(self.options)
+        self._plugins = read.plugins
         self._placement = MockPlacement(self._topics, self._plugins.partitioner)
         self._outbox = MockOutbox(self._on_failure)
         # Guards all that follows. A finalizer or a signal handler that interrupts a call may make another one.
         self._lock: Any = new_nesting_lock()
         self._closed = False
         self._history: list[ProducerRecord] = []
-        self._transactions = MockTransactions(self.options.get("transactional_id"))
+        self._transactions = MockTransactions(read.transactional_id)
         self._injected = InjectedErrors()
 
     # ------------------------------------------------------------------------------------------ the producer's calls
