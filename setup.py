@@ -5,6 +5,7 @@ The modules are plain Python that Cython can compile, so the package works witho
 
     PENSTOCK_REQUIRE_EXT=1   a failure to build the extensions is an error (release builds, the compiled test run)
     PENSTOCK_DISABLE_EXT=1   do not build them
+    PENSTOCK_OPTIMISE=0      do not optimise them: a quick build that is only tried (tools/check_wheel.py)
     PENSTOCK_SANITIZE=1      build them with gcc's address sanitizer (tools/sanitized.py)
 """
 
@@ -22,12 +23,13 @@ C_FOLDER = "build/cython"  # generated C stays out of the source tree
 JOBS = os.cpu_count() or 1 if sys.platform == "linux" else 1
 
 
-def is_set(name):
-    return os.environ.get(name, "").strip().lower() not in ("", "0", "no", "false")
+def is_set(name, default=""):
+    return os.environ.get(name, default).strip().lower() not in ("", "0", "no", "false")
 
 
 REQUIRED = is_set("PENSTOCK_REQUIRE_EXT")
 DISABLED = is_set("PENSTOCK_DISABLE_EXT")
+OPTIMISED = is_set("PENSTOCK_OPTIMISE", "1")
 SANITIZED = is_set("PENSTOCK_SANITIZE")
 
 
@@ -58,7 +60,8 @@ def extensions():
             raise
         say(f"no Cython ({error}): building without compiled modules; it works the same, but slower")
         return []
-    optimise = [] if sys.platform == "win32" else ["-O3"]
+    # Debug information, which Python's own flags ask for, takes a quarter of the time and most of the disk space.
+    optimise = [] if sys.platform == "win32" else ["-g0", "-O3" if OPTIMISED else "-O0"]
     link = []
     if SANITIZED:
         link = ["-fsanitize=address"]

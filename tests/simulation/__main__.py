@@ -81,7 +81,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     parser.add_argument("--bug", choices=BUGS, help="with this bug planted")
     parser.add_argument("--bugs", action="store_true", help=f"find every planted bug within {_LIMIT} seeds")
-    parser.add_argument("--noted", action="store_true", help="replay every planted bug at the seed noted for it")
+    parser.add_argument(
+        "--noted", action="store_true", help="replay every planted bug at the seed noted for it"
+    )
     parser.add_argument("--note", action="store_true", help="with --bugs: write the seeds into seeds.py")
     parser.add_argument(
         "--only", type=lambda names: names.split(","), help="of the planted bugs these: a,b,..."
@@ -241,7 +243,10 @@ def _look_for_bugs(arguments: argparse.Namespace) -> int:
         failed = _find_bugs(here, starts, arguments.jobs, note=arguments.note)
     if elsewhere:
         command = [sys.executable, "-m", "simulation", *sys.argv[1:], "--only", ",".join(elsewhere)]
-        failed |= subprocess.run(command, env=os.environ | {_compiled.PURE_SWITCH: "1"}, check=False).returncode != 0
+        failed |= (
+            subprocess.run(command, env=os.environ | {_compiled.PURE_SWITCH: "1"}, check=False).returncode
+            != 0
+        )
     return 1 if failed else 0
 
 
@@ -262,13 +267,19 @@ def _replay_noted(names: Iterable[str]) -> bool:
                 if problems and not sound[seed]:
                     say(f"  found {name} at {seed}: {problems[0]}")
                     continue
-                why = f"seed {seed} fails without it: {sound[seed][0]}" if sound[seed] else f"seed {seed} holds with it"
+                why = (
+                    f"seed {seed} fails without it: {sound[seed][0]}"
+                    if sound[seed]
+                    else f"seed {seed} holds with it"
+                )
             except Misfit as misfit:
                 why = str(misfit)
         lost = True
         say(f"  LOST {name}: {why}")
     if lost:
-        say(f"find other seeds with: python -m simulation --bugs --note --start {_NOTE_FROM} --only name,name")
+        say(
+            f"find other seeds with: python -m simulation --bugs --note --start {_NOTE_FROM} --only name,name"
+        )
     return lost
 
 

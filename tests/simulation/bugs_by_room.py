@@ -108,7 +108,9 @@ def begun_answer_forgotten() -> Changes:
 def batches_change_places() -> Changes:
     """The first two batches of a request are written where the other one belongs."""
 
-    def init(original: Any, request: Any, acks: Any, timeout_ms: int, batches: Any, *args: Any, **options: Any) -> None:
+    def init(
+        original: Any, request: Any, acks: Any, timeout_ms: int, batches: Any, *args: Any, **options: Any
+    ) -> None:
         batches = list(batches)
         if len(batches) > 1:
             first, second = batches[:2]

@@ -294,7 +294,9 @@ class Chaos:
             seconds = self._behind_rng.choice((0.05, 0.2, 0.6))
             self._views[broker, partition.key] = former
             self._later(seconds, self._views.pop, (broker, partition.key), None)
-            self.sim.note("broker %s does not know of the new leader of %s for %s s", broker, partition.key, seconds)
+            self.sim.note(
+                "broker %s does not know of the new leader of %s for %s s", broker, partition.key, seconds
+            )
 
     @contextmanager
     def brokers_behind(self) -> Iterator[None]:

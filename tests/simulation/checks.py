@@ -114,7 +114,9 @@ def find_records(cluster: FakeCluster, ledger: Ledger, problems: list[str]) -> F
                 continue
             records = list(batch.records())
             if batch.max_timestamp != max(record.timestamp for record in records):
-                problems.append(f"{partition.key} has a batch at {batch.base_offset} with a wrong largest timestamp")
+                problems.append(
+                    f"{partition.key} has a batch at {batch.base_offset} with a wrong largest timestamp"
+                )
             for record in records:
                 number = number_of(record.value or b"-1:")
                 if not 0 <= number < len(ledger.entries) or ledger.entries[number].value != record.value:
@@ -122,7 +124,9 @@ def find_records(cluster: FakeCluster, ledger: Ledger, problems: list[str]) -> F
                     continue
                 entry = ledger.entries[number]
                 if (record.key, record.headers) != (entry.key, entry.headers):
-                    problems.append(f"{entry} is in the log with key {record.key!r} and headers {record.headers}")
+                    problems.append(
+                        f"{entry} is in the log with key {record.key!r} and headers {record.headers}"
+                    )
                 found[number].append((partition.key, record.offset))
     return found
 

@@ -2,10 +2,10 @@
 """How a mistake is planted: a part of the producer is found by its name, and one of its methods is replaced.
 
 A bug says what it changes by a short name. `PLACES` says where that part is: the one line to edit when a class moves.
-Compiled classes cannot be changed, so a bug in one of them needs a process that runs the Python sources (PENSTOCK_PURE).
+Compiled classes cannot be changed: a bug in one of them needs a process that runs the Python sources (PENSTOCK_PURE).
 
-A bug must fail by what it does to the producer. One that fails because its own code no longer fits, say for a field that
-was renamed, would pass for found; it raises `Misfit` instead.
+A bug must fail by what it does to the producer. One that fails because its own code no longer fits, for example after a
+field was renamed, would pass for found; it raises `Misfit` instead.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class Change(NamedTuple):
         for cls in owner.__mro__:
             if self.name in vars(cls):
                 return _runs_compiled(cls.__module__)
-        return any(_runs_compiled(cls.__module__) for cls in owner.__mro__)  # functions of C are not to be seen
+        return any(
+            _runs_compiled(cls.__module__) for cls in owner.__mro__
+        )  # functions of C are not to be seen
 
     def planted(self, misfits: list[BaseException]) -> Any:
         """Replaces it for as long as the context lasts; notes where the replacement did not fit."""

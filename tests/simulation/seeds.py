@@ -6,5 +6,4 @@ A change of what the producer does, or of the simulator, may move a bug to anoth
 
 from __future__ import annotations
 
-SEEDS: dict[str, int] = {
-}
+SEEDS: dict[str, int] = {}

@@ -60,7 +60,10 @@ def noted():
         text=True,
         check=False,
     )
-    found = {name: line for line, name in re.findall(r"^  ((?:found|LOST) ([a-z-]+).*)$", done.stdout, re.MULTILINE)}
+    found = {
+        name: line
+        for line, name in re.findall(r"^  ((?:found|LOST) ([a-z-]+).*)$", done.stdout, re.MULTILINE)
+    }
     assert set(found) == set(BUGS), done.stdout + done.stderr
     return found
 

@@ -34,7 +34,9 @@ def watched_network(sim: Simulation) -> Iterator[None]:
     """Watch connections, and what is read from them (rules 1 and 2)."""
     initial = sim.plan.options["reconnect_backoff_ms"] / 1000
     longest = sim.plan.options["reconnect_backoff_max_ms"] / 1000
-    waits: dict[NodeState, tuple[float, int]] = {}  # the next attempt not before; attempts that failed since READY
+    waits: dict[
+        NodeState, tuple[float, int]
+    ] = {}  # the next attempt not before; attempts that failed since READY
     connecting, disconnected, ready = (
         ConnectionStates.connecting, ConnectionStates.disconnected, ConnectionStates.ready,
     )  # fmt: skip
@@ -114,4 +116,6 @@ class LeaderWatch:
             # Lengths of queues are noted once a turn, and chosen by until then.
             known = since is not None and self._sim.report.turns > since + 1
             if known and self._known.available_partitions(name):
-                self._sim.violate(f"records without key go to {name}-{chosen}, which has no leader, and others have")
+                self._sim.violate(
+                    f"records without key go to {name}-{chosen}, which has no leader, and others have"
+                )

@@ -28,8 +28,8 @@ from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import ApiVersionsHandshake, HandshakeFactory, HandshakeStep
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import AUTHENTICATING, CONNECTING, READY, ConnectionStates
-from penstock.network.throttling import throttle_seconds
 from penstock.network.transport import NOTHING, READ, WRITE
+from penstock.protocol.schema import ApiSchema
 from penstock.types import Node
 
 try:
@@ -329,7 +329,7 @@ class ConnectionPool:
             if not connection.closed:
                 self._fail(connection, malformed, now)
             return
-        seconds: cython.double = throttle_seconds(request.api.key, answered.version, body)
+        seconds: cython.double = throttle_seconds(request.api, answered.version, body)
         if seconds > 0:
             known: Any = connection.known
             known.throttled_until = max(known.throttled_until, now + seconds)
@@ -461,6 +461,13 @@ class ConnectionPool:
         for request in pending:
             late = isinstance(error, RequestTimedOutError) and request.deadline <= now
             self.end_request(request, None, error if late else lost, now)
+
+
+def throttle_seconds(api: ApiSchema, version: int, body: Any) -> float:
+    """How long this client must not send to the node that gave that answer."""
+    # The hand-written Produce answer is an object; all others are dicts.
+    told_ms = body.get("throttle_time_ms", 0) if isinstance(body, dict) else getattr(body, "throttle_ms", 0)
+    return float(told_ms) / 1000 if told_ms and api.client_throttles(version) else 0.0
 
 
 def _timed_out(node: Node, late: InFlightRequest, now: float) -> KafkaError:

@@ -143,6 +143,8 @@ class ApiSchema:
 
     Attributes:
         flexible_from: the first version with compact lengths and tagged fields; None when there is none.
+        throttles_from: the first version in which a broker that throttles answers at once, and leaves it to the client
+            to wait (KIP-219); before it, the answer itself comes late. None when there is none.
         plain_response_header: the response header has no tagged fields even in flexible versions.
     """
 
@@ -153,11 +155,16 @@ class ApiSchema:
     flexible_from: int | None
     request: Struct
     response: Struct
+    throttles_from: int | None = None
     plain_response_header: bool = False
 
     def is_flexible(self, version: int) -> bool:
         """Whether the version has compact lengths and tagged fields."""
         return self.flexible_from is not None and version >= self.flexible_from
+
+    def client_throttles(self, version: int) -> bool:
+        """Whether the throttle time of an answer is for the client to wait."""
+        return self.throttles_from is not None and version >= self.throttles_from
 
     def request_header_version(self, version: int) -> int:
         """1, or 2 (with tagged fields) in flexible versions."""

@@ -28,6 +28,7 @@ OnBadRow = Literal["fail", "dead-letter"]
 DEFAULT_DELIVERY: Final = "exactly-once"
 KAFKA_PREFIX: Final = "kafka."
 
+_TRANSACTIONAL_ID: Final = "transactional.id"
 # Options of the producer that the sink sets by itself, with what to use instead.
 _OWN_BUSINESS: Final = MappingProxyType(
     {
@@ -367,9 +368,8 @@ def _check_producer(options: SinkOptions) -> None:
     except ConfigError as error:
         named = None if error.option is None else KAFKA_PREFIX + error.option
         about = [KAFKA_PREFIX + name for name in error.options if name not in _OWN_BUSINESS]
-        if (
-            _TRANSACTIONAL_ID in error.options and error.reason is not None
-        ):  # which the sink has set, not the user
+        # The transactional id was set by the sink, not by the user.
+        if _TRANSACTIONAL_ID in error.options and error.reason is not None:
             raise ConfigError(
                 f"delivery=exactly-once needs idempotence, but {error.reason}: leave that option out, or set delivery "
                 "to at-least-once",
@@ -388,7 +388,7 @@ def producer_config(options: SinkOptions) -> dict[str, str]:
     if not any(canonical_name(name, keyword=False) == "client.id" for name in config):
         config["client.id"] = "penstock-spark"
     if options.exactly_once:
-        config["transactional.id"] = "penstock-spark"  # tasks choose another one for each transaction
+        config[_TRANSACTIONAL_ID] = "penstock-spark"  # tasks choose another one for each transaction
         if "transaction_timeout_ms" in options.sink:
             config["transaction.timeout.ms"] = str(options.sink["transaction_timeout_ms"])
     return config

@@ -57,6 +57,7 @@ CREATE_TOPICS = ApiSchema(
     2,
     7,
     flexible_from=5,
+    throttles_from=3,
     request=struct(
         field("topics", _TOPICS),
         field("timeout_ms", INT32, default=60000),

@@ -54,5 +54,13 @@ _RESPONSE = struct(
 # that does not know the version it asked for. Brokers up to 4.3 refuse version 5; when to use it is decided where
 # connections are made.
 API_VERSIONS = ApiSchema(
-    18, "ApiVersions", 0, 5, flexible_from=3, request=_REQUEST, response=_RESPONSE, plain_response_header=True
+    18,
+    "ApiVersions",
+    0,
+    5,
+    flexible_from=3,
+    throttles_from=2,
+    request=_REQUEST,
+    response=_RESPONSE,
+    plain_response_header=True,
 )

@@ -130,7 +130,9 @@ _FETCH_RESPONSE = struct(
     ),
 )
 
-FETCH = ApiSchema(1, "Fetch", 4, 17, flexible_from=12, request=_FETCH_REQUEST, response=_FETCH_RESPONSE)
+FETCH = ApiSchema(
+    1, "Fetch", 4, 17, flexible_from=12, throttles_from=8, request=_FETCH_REQUEST, response=_FETCH_RESPONSE
+)
 
 LIST_OFFSETS = ApiSchema(
     2,
@@ -138,6 +140,7 @@ LIST_OFFSETS = ApiSchema(
     1,
     10,
     flexible_from=6,
+    throttles_from=3,
     request=struct(
         field("replica_id", INT32, default=-1),
         field("isolation_level", INT8, "2+"),
@@ -194,6 +197,7 @@ OFFSET_FETCH = ApiSchema(
     1,
     9,
     flexible_from=6,
+    throttles_from=4,
     request=struct(
         field("group_id", STRING, "0-7"),
         field("topics", _WANTED, "0-7", nullable="2-7"),  # null asks for all topics

@@ -72,7 +72,14 @@ _METADATA_RESPONSE = struct(
 )
 
 METADATA = ApiSchema(
-    3, "Metadata", 1, 13, flexible_from=9, request=_METADATA_REQUEST, response=_METADATA_RESPONSE
+    3,
+    "Metadata",
+    1,
+    13,
+    flexible_from=9,
+    throttles_from=6,
+    request=_METADATA_REQUEST,
+    response=_METADATA_RESPONSE,
 )
 
 _FIND_COORDINATOR_REQUEST = struct(
@@ -108,6 +115,7 @@ FIND_COORDINATOR = ApiSchema(
     0,
     6,
     flexible_from=3,
+    throttles_from=2,
     request=_FIND_COORDINATOR_REQUEST,
     response=_FIND_COORDINATOR_RESPONSE,
 )

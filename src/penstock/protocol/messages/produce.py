@@ -80,4 +80,6 @@ _RESPONSE = struct(
     field("node_endpoints", _NODE_ENDPOINTS, "10+", tag=0),
 )
 
-PRODUCE = ApiSchema(0, "Produce", 3, 13, flexible_from=9, request=_REQUEST, response=_RESPONSE)
+PRODUCE = ApiSchema(
+    0, "Produce", 3, 13, flexible_from=9, throttles_from=6, request=_REQUEST, response=_RESPONSE
+)

@@ -29,6 +29,7 @@ INIT_PRODUCER_ID = ApiSchema(
     0,
     5,
     flexible_from=2,
+    throttles_from=1,
     request=struct(
         # An empty id is not the same as none, and nobody means it: the default is null.
         field("transactional_id", STRING, nullable="0+", default=None),
@@ -50,6 +51,7 @@ ADD_PARTITIONS_TO_TXN = ApiSchema(
     0,
     3,
     flexible_from=3,
+    throttles_from=1,
     request=struct(
         field("v3_and_below_transactional_id", STRING),
         field("v3_and_below_producer_id", INT64),
@@ -80,6 +82,7 @@ ADD_OFFSETS_TO_TXN = ApiSchema(
     0,
     4,
     flexible_from=3,
+    throttles_from=1,
     request=struct(
         field("transactional_id", STRING),
         field("producer_id", INT64),
@@ -95,6 +98,7 @@ TXN_OFFSET_COMMIT = ApiSchema(
     0,
     6,
     flexible_from=3,
+    throttles_from=1,
     request=struct(
         field("transactional_id", STRING),
         field("group_id", STRING),
@@ -142,6 +146,7 @@ END_TXN = ApiSchema(
     0,
     5,
     flexible_from=3,
+    throttles_from=1,
     request=struct(
         field("transactional_id", STRING),
         field("producer_id", INT64),
