@@ -41,12 +41,13 @@ demo: build need-java ## a Spark pipeline into a real Kafka, killed twice: is ev
 
 ##@ Verify
 
-# Tests with a broker or Spark mostly wait, the others compute: side by side they take little more than the longest.
+# Tests with a broker or Spark often wait, the others compute: side by side they take little more than the longest.
 .PHONY: test
 ifeq ($(PYTEST_ARGS),)
 test: build need-java ## the whole suite, compiled and without compiled modules
 	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker' \
-	  '$(MAKE) --no-print-directory test-units test-pure test-demo' '$(MAKE) --no-print-directory test-spark'
+	  '$(MAKE) --no-print-directory test-units' '$(MAKE) --no-print-directory test-pure' \
+	  '$(MAKE) --no-print-directory test-spark test-demo'
 else
 test: test-compiled test-pure
 endif
@@ -66,7 +67,6 @@ test-spark: build need-java ## of it, what needs a real Spark, but for the demo
 	@echo '==> tests with a real Spark, compiled'
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark --ignore $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
-# Apart from the others with Spark, so that all parts of `make test` take about as long.
 .PHONY: test-demo
 test-demo: build need-java ## of it, small runs of the demo
 	@echo '==> small runs of the demo'

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import quick_spark
+import quick_java
 
 from penstock.control import list_transactions
 from penstock.devbroker import DevCluster
@@ -29,13 +29,13 @@ _READ_SECONDS = 60.0
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java(request: pytest.FixtureRequest) -> Iterator[None]:
+def quick_spark(request: pytest.FixtureRequest) -> Iterator[None]:
     """Where tests with a Spark run, all that is started here starts quicker."""
     if not any(item.get_closest_marker("spark") for item in request.session.items):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(quick_spark.VARIABLE, quick_spark.submit_options())
+        patch.setenv(quick_java.SPARK_VARIABLE, quick_java.spark_options())
         yield
 
 
@@ -75,7 +75,7 @@ def shell_environment() -> dict[str, str]:
     """As in a shell where the package is installed; no Spark of the tests is in it."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     more = {"PYTHONPATH": str(SOURCES), "SPARK_LOCAL_IP": "127.0.0.1"}
-    return mine | more | {quick_spark.VARIABLE: os.environ[quick_spark.VARIABLE]}
+    return mine | more | {quick_java.SPARK_VARIABLE: os.environ[quick_java.SPARK_VARIABLE]}
 
 
 def _end_gateway() -> None:

@@ -9,6 +9,7 @@ exit code of the first command that failed, once all have ended: one failure doe
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -46,14 +47,17 @@ class _Running:
 
     def finish(self, started: float) -> int:
         """Wait for the end, and show what has not been shown."""
-        code = self.process.wait()
+        _, status, used = os.wait4(self.process.pid, 0)
+        code = self.process.returncode = os.waitstatus_to_exitcode(status)
         if self._output is not None:
             print(f"\n==> meanwhile: {self.command}", flush=True)
             self._output.seek(0)
             sys.stdout.buffer.write(self._output.read())
             self._output.close()
         seconds = time.monotonic() - started
-        print(f"==> {'failed' if code else 'passed'} after {seconds:.0f} s: {self.command}", flush=True)
+        computed = used.ru_utime + used.ru_stime
+        outcome = "failed" if code else "passed"
+        print(f"==> {outcome} after {seconds:.0f} s, {computed:.0f} s computed: {self.command}", flush=True)
         return code
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from penstock.devbroker import DevBrokerError
-from penstock.devbroker.java import find_java, parse_major_version
+from penstock.devbroker.java import find_java, java_options, parse_major_version
+from penstock.devbroker.node import JavaHome, Node
 from penstock.devbroker.paths import cache_home
+from penstock.devbroker.settings import NodeAddress
 
 
 def fake_java(folder: Path, output: str, code: int = 0) -> Path:
@@ -66,3 +68,23 @@ def test_broken_java_shows_what_it_printed(tmp_path: Path) -> None:
 )
 def test_cache_home(environ: dict[str, str], home: Path) -> None:
     assert cache_home(environ) == home
+
+
+def test_every_java_process_gets_the_options_of_the_user() -> None:
+    assert java_options({}) == ()
+    assert java_options({"PENSTOCK_JAVA_OPTIONS": "-Xss1m -Dname='two words'"}) == (
+        "-Xss1m",
+        "-Dname=two words",
+    )
+    with pytest.raises(DevBrokerError, match=r"PENSTOCK_JAVA_OPTIONS .*quotation"):
+        java_options({"PENSTOCK_JAVA_OPTIONS": "-Dname='two"})
+
+
+def test_they_come_last_so_that_they_win(tmp_path: Path) -> None:
+    address = NodeAddress(1, 9092, 9093)
+    node = Node(address, tmp_path, JavaHome(Path("java"), tmp_path, ("-Xmx99m",)), heap_mb=256)
+    command = node.format_command("id")
+    assert command.index("-Xmx99m") > max(
+        index for index, word in enumerate(command) if word.startswith("-Xmx2")
+    )
+    assert command.index("-Xmx99m") < command.index("-cp")

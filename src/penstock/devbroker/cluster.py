@@ -37,7 +37,7 @@ from penstock.control.topics import create_topic
 from penstock.devbroker import settings
 from penstock.devbroker._errors import DevBrokerError, with_tail
 from penstock.devbroker.fetch import kafka_jars
-from penstock.devbroker.java import find_java
+from penstock.devbroker.java import find_java, java_options
 from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, JavaHome, Node, PortTakenError
 from penstock.devbroker.paths import KAFKA_VERSION
 from penstock.devbroker.ports import free_ports, is_free
@@ -51,7 +51,8 @@ _TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 class DevCluster:
     """One or more Apache Kafka brokers (KRaft, each broker and controller at once).
 
-    Not for use from several threads at once.
+    Not for use from several threads at once. The environment variable PENSTOCK_JAVA_OPTIONS has further options for
+    their Java processes.
 
     Args:
         nodes: How many brokers.
@@ -125,7 +126,7 @@ class DevCluster:
         """
         if self._dir is not None:
             raise DevBrokerError("the cluster has been started already")
-        self._java = JavaHome(find_java(), kafka_jars())
+        self._java = JavaHome(find_java(), kafka_jars(), java_options())
         self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="penstock-broker-"))
         self._owner_pid = os.getpid()
         try:
@@ -213,7 +214,7 @@ class DevCluster:
             self._java.jars,
             class_name,
             args,
-            jvm=jvm,
+            jvm=(*jvm, *self._java.options),
             logging=folder / settings.TOOL_LOGGING_FILE,
             scratch=folder / "tmp",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from penstock.devbroker._errors import DevBrokerError, with_tail
 
 MINIMUM_JAVA = 17
+OPTIONS_VARIABLE = "PENSTOCK_JAVA_OPTIONS"
 _INSTALL_HINT = f"install a Java runtime, version {MINIMUM_JAVA} or newer (or set JAVA_HOME to one)"
 
 
@@ -38,6 +40,22 @@ def try_find_java(environ: Mapping[str, str] | None = None) -> Path | None:
             return candidate
     found = shutil.which("java", path=env.get("PATH", os.defpath))
     return Path(found) if found else None
+
+
+def java_options(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the options that the user has for every Java process of a development broker, brokers and tools alike.
+
+    Raises:
+        DevBrokerError: They cannot be split into words.
+    """
+    env = os.environ if environ is None else environ
+    text = env.get(OPTIONS_VARIABLE, "")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise DevBrokerError(
+            f"{OPTIONS_VARIABLE} has no options that a shell could read: {text!r} ({error})"
+        ) from None
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Path:

@@ -25,10 +25,11 @@ class PortTakenError(DevBrokerError):
 
 @dataclass(frozen=True)
 class JavaHome:
-    """What it takes to run a class of Kafka: Java and the jars."""
+    """What it takes to run a class of Kafka: Java, the jars, and options of the user's own."""
 
     java: Path
     jars: Path
+    options: tuple[str, ...] = ()
 
 
 class Node:
@@ -182,7 +183,7 @@ class Node:
             self._java.jars,
             class_name,
             args,
-            jvm=jvm,
+            jvm=(*jvm, *self._java.options),
             logging=logging,
             scratch=self._scratch,
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-import quick_spark
+import quick_java
 from spark.faults.processes import kill_session
 from spark.faults.rules import wait_until
 
@@ -75,7 +75,7 @@ class StandaloneCluster:
         }
         command = [
             "java",
-            *quick_spark.PLAIN.split(),
+            *quick_java.PLAIN.split(),
             "-Xmx256m",
             *_OPENED,
             "-cp",
