@@ -167,3 +167,21 @@ def test_sigterm_ends_produce_as_an_interrupt_does(kafka: FakeKafka) -> None:
             process.kill()
     assert "interrupted after 1 line; 1 record sent, 1 of them acknowledged" in told
     assert "1 record acknowledged by orders" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["produce", "orders", "--key-feild", "id"], "--key-feild id; did you mean --key-field?"),
+        (["broker", "start", "--prot=1"], "--prot=1; did you mean --port?"),
+        (["produce", "orders", "file", "--nothing-like-it"], "unrecognized arguments: --nothing-like-it"),
+    ],
+)
+def test_a_misspelled_option_is_told_with_the_one_that_was_meant(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(arguments)
+    said = capsys.readouterr().err
+    assert said.endswith(f"{told}\n")
+    assert said.startswith(f"usage: penstock {arguments[0]} ")

@@ -8,6 +8,7 @@ interrupted with Ctrl-C; 143 ended with SIGTERM, which does what Ctrl-C does.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import logging
 import os
@@ -171,9 +172,21 @@ class AnyOrderParser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._within = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            parsed, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._within = False
+        if unknown:
+            # Here and not by the parser above, whose usage does not show this command's options.
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
+        return parsed, unknown
+
+    def _meant(self, unknown: list[str]) -> str:
+        """The option that a misspelled one is most like, as a question; empty when there is none."""
+        names = [argument.partition("=")[0] for argument in unknown if argument.startswith("--")]
+        for name in names:
+            if close := difflib.get_close_matches(name, self._option_string_actions, n=1):
+                return f"; did you mean {close[0]}?"
+        return ""
 
 
 def add_debug_argument(parser: argparse.ArgumentParser) -> None:
