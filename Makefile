@@ -78,12 +78,12 @@ test-units: build ## of it, what needs neither
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(SLOWEST) $(PYTEST_ARGS)
 
 # Neither the broker's behaviour nor the sink's protocol depends on our implementation: the pure run repeats only the
-# core of the tests with a broker, and leaves out those of the sink.
+# core of the tests with a broker, and leaves out those of the sink and of the page of requirements.
 .PHONY: test-pure
 test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
 	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m '(not broker or core) and not spark' \
-	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink $(PYTEST_ARGS)
+	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink --ignore tests/test_requirements.py $(PYTEST_ARGS)
 
 # Each older Spark is a download of about 450 MB, once; that of .venv is tested by `make test` too.
 .PHONY: test-spark-matrix
