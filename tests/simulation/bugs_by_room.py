@@ -135,12 +135,13 @@ def error_of_the_neighbour() -> Changes:
     return around("ProduceRequest", "decode_response", decode_response)
 
 
-def first_timestamp_for_the_largest() -> Changes:
-    """The header of a batch names the time of its first record where it should name the latest."""
+def key_lost_beside_headers() -> Changes:
+    """A record that has headers is written without its key."""
 
-    def append(original: Any, writer: Any, *args: Any) -> int:
-        size: int = original(writer, *args)
-        writer.max_timestamp = writer.base_timestamp
+    def append(
+        original: Any, writer: Any, timestamp: int, key: Any, value: Any, headers: Any, *args: Any
+    ) -> int:
+        size: int = original(writer, timestamp, None if headers else key, value, headers, *args)
         return size
 
     return around("BatchWriter", "append", append)
@@ -194,15 +195,6 @@ def gathered_memory_lost() -> Changes:
         original(pool, ticket)
 
     return around("BufferPool", "withdraw", withdraw)
-
-
-def partition_without_leader_chosen() -> Changes:
-    """Records without a key go to any partition, also to one that nobody leads."""
-
-    def candidates(_: Any, partitioner: Any, topic: str) -> list[int]:
-        return list(range(partitioner._snapshot().partition_count(topic) or 0))
-
-    return around("BuiltInPartitioner", "candidates", candidates)
 
 
 def pieces_lose_headers() -> Changes:
@@ -308,16 +300,6 @@ def second_call_begins_anew() -> Changes:
     return around("TransactionManager", "_same_operation", lambda *_: None)
 
 
-def wish_for_metadata_forgotten() -> Changes:
-    """When a question for metadata fails, it is forgotten that an update was wanted."""
-
-    def on_failure(original: Any, schedule: Any, now: float) -> None:
-        schedule._requested_before_asking = False
-        original(schedule, now)
-
-    return around("RefreshSchedule", "on_failure", on_failure)
-
-
 def older_leader_believed() -> Changes:
     """The answer of a broker that is behind replaces what is newer."""
 
@@ -339,13 +321,12 @@ ALL = (
     begun_answer_forgotten,
     batches_change_places,
     error_of_the_neighbour,
-    first_timestamp_for_the_largest,
+    key_lost_beside_headers,
     time_out_begins_anew,
     place_in_the_whole_for_that_in_a_piece,
     retries_overtake_each_other,
     busy_topics_forgotten,
     gathered_memory_lost,
-    partition_without_leader_chosen,
     pieces_lose_headers,
     request_size_ignored,
     retry_without_refresh,
@@ -355,6 +336,5 @@ ALL = (
     numbers_of_the_expired_used_again,
     coordinator_kept,
     second_call_begins_anew,
-    wish_for_metadata_forgotten,
     older_leader_believed,
 )

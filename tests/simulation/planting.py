@@ -42,7 +42,6 @@ PLACES = {
     "BatchState": "penstock.producer.batch.batch.BatchState",
     "BatchResult": "penstock.producer.batch.delivery.BatchResult",
     "BufferPool": "penstock.producer.batch.buffer_pool.BufferPool",
-    "BuiltInPartitioner": "penstock.producer.batch.partitioner.BuiltInPartitioner",
     "Drainer": "penstock.producer.io.drain.Drainer",
     "FastPath": "penstock.producer.send._send_cy.FastPath",
     "IdempotentGate": "penstock.producer.guarantee.idempotence.IdempotentGate",
