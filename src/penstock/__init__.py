@@ -28,7 +28,7 @@ from penstock.types import (  # noqa: E402
 
 if _typing.TYPE_CHECKING:
     from penstock.config.typed import ProducerOptions
-    from penstock.control.end_transaction import complete_transaction
+    from penstock.control.complete import complete_transaction
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.interceptors import Interceptor
     from penstock.producer.producer import Producer
@@ -62,7 +62,7 @@ _WHEN_ASKED_FOR = {
     "Interceptor": "penstock.producer.interceptors",
     "Producer": "penstock.producer.producer",
     "ProducerOptions": "penstock.config.typed",
-    "complete_transaction": "penstock.control.end_transaction",
+    "complete_transaction": "penstock.control.complete",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.cli.first_look import open_producer, patience_of, quiet_network
 from penstock.cli.main import main
-from penstock.control import topic_look
+from penstock.control import reach
 from penstock.errors import ConfigError
 from penstock.testing import FakeKafka
 from penstock.testing.settings import ClusterSettings
@@ -33,7 +33,7 @@ def one_line(tmp_path: Path) -> str:
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_look, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(reach, "PATIENCE_SECONDS", 0.3)
 
 
 def commands(file: str) -> list[list[str]]:
@@ -93,7 +93,7 @@ def test_whatever_name_it_is_given_by(option: str, one_line: str, capfd: pytest.
 @pytest.mark.parametrize(
     ("options", "seconds"),
     [
-        ({}, topic_look.PATIENCE_SECONDS),
+        ({}, reach.PATIENCE_SECONDS),
         ({"max.block.ms": "120000"}, 120.0),
         ({"metadata.fetch.timeout.ms": "700"}, 0.7),
         ({"max.block.ms": "900", "security.protocol": "SASL_SSL", "no.such.option": "1"}, 0.9),

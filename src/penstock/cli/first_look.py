@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
 from penstock.cli.options import CommandError, ProducerLike
-from penstock.control import ControlClient, topic_look
-from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
+from penstock.control import ControlClient, reach
+from penstock.control.reach import TopicCheck, is_answer, why_unreachable, why_unreached
 from penstock.errors import BootstrapError, KafkaTimeoutError
 
 _NETWORK_LOG = "penstock.network"
@@ -48,7 +48,7 @@ def open_producer(config: Mapping[str, str], topic: str, partition: int | None =
     return producer
 
 
-def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> TopicLook:
+def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> TopicCheck:
     """See that a broker answers and has the topics, before anything that has reason to take longer.
 
     Args:
@@ -64,13 +64,13 @@ def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> T
         CommandError: no broker answers, or there is no such topic.
         KafkaError: the brokers refuse.
     """
-    first_look = TopicLook(topics)
+    first_look = TopicCheck(topics)
     try:
         with quiet_network():
             first_look.run(client, seconds)
     except KafkaTimeoutError as error:
         if first_look.missing is not None:
-            waited = min(seconds, topic_look.PATIENCE_SECONDS)
+            waited = min(seconds, reach.PATIENCE_SECONDS)
             raise CommandError(
                 f"topic {first_look.missing!r} does not exist at {servers}, and the brokers have not created it "
                 f"within {waited:g} s. Create it, or check the name"
@@ -118,7 +118,7 @@ def patience_of(config: Mapping[str, str]) -> float:
 
 def _patience(max_block_ms: int, explicit: AbstractSet[str]) -> float:
     # The default of the option is meant for a producer, which has records to keep; somebody waits for a command.
-    return max_block_ms / 1000 if _MAX_BLOCK in explicit else topic_look.PATIENCE_SECONDS
+    return max_block_ms / 1000 if _MAX_BLOCK in explicit else reach.PATIENCE_SECONDS
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from typing import Any, Self
 from penstock import _compiled
 from penstock._escaping import escaped
 from penstock.cli.options import CommandError
-from penstock.control.topic_look import is_answer
+from penstock.control.reach import is_answer
 from penstock.errors import (
     AuthenticationError,
     BootstrapError,

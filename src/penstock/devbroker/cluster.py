@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.control.client import ControlClient
-from penstock.control.reading import log_end
+from penstock.control.log_read import log_end
 from penstock.control.steps import LeaderOf, Steps
 from penstock.control.topics import create_topic
 from penstock.devbroker import settings

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 
 from penstock._time import ExponentialBackoff
-from penstock.control.metadata import ControlMetadata
+from penstock.control.cluster import ControlMetadata
 from penstock.types import Node
 
 

@@ -16,9 +16,8 @@ from control.fakes import (
 )
 from control.support import batch_of
 
-from penstock.control.end_transaction import complete_transaction
+from penstock.control.complete import complete_all, complete_transaction
 from penstock.control.ending import Decision
-from penstock.control.pool import complete_all
 from penstock.errors import (
     KafkaTimeoutError,
     TransactionAbortedError,

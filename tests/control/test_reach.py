@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from penstock.control import ControlClient, topic_look
+from penstock.control import ControlClient, reach
+from penstock.control.reach import TopicCheck, is_answer, why_unreachable, why_unreached
 from penstock.control.steps import ANY, with_last_trouble
-from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
 from penstock.errors import (
     InvalidTopicError,
     KafkaTimeoutError,
@@ -26,14 +26,14 @@ from penstock.types import Node
 def test_topics_that_are_there_or_can_be_made_are_found() -> None:
     with FakeKafka(topics={"orders": 1}) as kafka:
         with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
-            look = TopicLook(["orders", "made-by-the-asking"])
+            look = TopicCheck(["orders", "made-by-the-asking"])
             look.run(client, 10.0)
         assert look.missing is None
 
 
 def test_a_missing_topic_is_named() -> None:
     with FakeKafka(topics={"orders": 1}, settings=ClusterSettings(auto_create_topics=False)) as kafka:
-        look = TopicLook(["orders", "order"])
+        look = TopicCheck(["orders", "order"])
         with (
             ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
             pytest.raises(KafkaTimeoutError),
@@ -50,7 +50,7 @@ def test_a_missing_right_is_told_at_once() -> None:
             ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
             pytest.raises(TopicAuthorizationError, match="right WRITE") as caught,
         ):
-            TopicLook(["orders"]).run(client, 60.0)
+            TopicCheck(["orders"]).run(client, 60.0)
         assert caught.value.topic == "orders"
 
 
@@ -60,29 +60,29 @@ def test_a_name_that_cannot_be_one_is_told_without_asking(name: str) -> None:
         ControlClient({"bootstrap.servers": "127.0.0.1:1"}) as client,
         pytest.raises(InvalidTopicError) as caught,
     ):
-        TopicLook([name]).run(client, 60.0)
+        TopicCheck([name]).run(client, 60.0)
     assert str(caught.value).startswith(f"topic {name!r} cannot exist: a topic's name has 1 to 249 letters")
 
 
 def test_every_name_that_kafka_allows_is_asked_for() -> None:
     names = ["...", "..x", "A.b_c-9", "x" * 249]
     with FakeKafka() as kafka, ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
-        look = TopicLook(names)
+        look = TopicCheck(names)
         look.run(client, 60.0)
     assert sorted(look.partitions) == sorted(names)
 
 
 def test_the_partitions_that_are_there_are_told() -> None:
     with FakeKafka(topics={"orders": 3, "users": 1}) as kafka:
-        look = TopicLook(["orders", "users"])
+        look = TopicCheck(["orders", "users"])
         with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
             look.run(client, 60.0)
     assert look.partitions == {"orders": [0, 1, 2], "users": [0]}
 
 
 def test_a_missing_topic_is_told_soon_however_patient_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_look, "PATIENCE_SECONDS", 0.3)
-    look = TopicLook(["order"])
+    monkeypatch.setattr(reach, "PATIENCE_SECONDS", 0.3)
+    look = TopicCheck(["order"])
     started = time.monotonic()
     with (
         FakeKafka(settings=ClusterSettings(auto_create_topics=False)) as kafka,
@@ -95,7 +95,7 @@ def test_a_missing_topic_is_told_soon_however_patient_the_caller(monkeypatch: py
 
 
 def test_brokers_at_addresses_of_no_use_are_told_from_a_wrong_bootstrap_server() -> None:
-    look = TopicLook(["orders"])
+    look = TopicCheck(["orders"])
     with FakeKafka(topics={"orders": 1}, brokers=1) as kafka:
         servers = kafka.bootstrap_servers
         with kafka.locked() as cluster:
@@ -118,14 +118,14 @@ def test_a_cluster_that_was_reached_and_is_gone_has_no_wrong_addresses() -> None
     with FakeKafka(topics={"orders": 1}, brokers=1) as kafka:
         client = ControlClient({"bootstrap.servers": kafka.bootstrap_servers})
         client.brokers()
-    look = TopicLook(["orders"])
+    look = TopicCheck(["orders"])
     with client, pytest.raises(KafkaTimeoutError):
         look.run(client, 0.5)
     assert not look.unreached
 
 
 def test_nobody_listens_is_no_wrong_address_of_the_cluster() -> None:
-    look = TopicLook([])
+    look = TopicCheck([])
     with ControlClient({"bootstrap.servers": "127.0.0.1:1"}) as client:
         with pytest.raises(KafkaTimeoutError) as caught:
             look.run(client, 0.3)

@@ -37,7 +37,7 @@ PATIENCE_SECONDS: Final = 8.0
 _MAY_WRITE: Final = 1 << 4
 
 
-class TopicLook:
+class TopicCheck:
     """Asks for topics, and judges the answers.
 
     Attributes:

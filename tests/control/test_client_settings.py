@@ -7,7 +7,7 @@ import pytest
 
 from penstock._time import ExponentialBackoff
 from penstock.config.config import ProducerConfig
-from penstock.control.settings import ControlSettings
+from penstock.control.client import ControlSettings
 from penstock.errors import ConfigError
 from penstock.network.settings import CONNECTION_OPTIONS
 
