@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.progress_file import append_progress
-from penstock.spark.task_report import PartitionCount, TaskReport, summed
+from penstock.spark.report import PartitionCount, TaskReport, append_progress, summed
 from penstock.types import BulkReport, PartitionReport, TopicPartition
 
 
