@@ -62,7 +62,7 @@ class KafkaError(Exception):
 
     # Where send_many or send_arrow raised it after rows had been accepted: their BulkDelivery.
     bulk_delivery: Any = None
-    # The topic that it is about. Only a look at the cluster before a write (control/topic_look.py) sets it.
+    # The topic that it is about. Only a look at the cluster before a write (control/reach.py) sets it.
     topic: str | None = None
 
     def twin(self) -> Self:

@@ -22,7 +22,7 @@ from penstock.control import (
     describe_transactions,
     list_transactions,
 )
-from penstock.control.end_transaction import ending_steps
+from penstock.control.complete import ending_steps
 from penstock.control.markers import Marker, MarkerSearch
 from penstock.control.steps import CoordinatorOf, Rest, Steps, ask_until_answered
 from penstock.devbroker import DevCluster

@@ -8,7 +8,7 @@ from sink.support import QUERY, TOPIC, Crash, World, handles_of, open_by_hand, o
 
 from penstock import complete_transaction
 from penstock.control import ControlClient
-from penstock.control.producing import init_producer_id
+from penstock.control.log_write import init_producer_id
 from penstock.errors import DecisionRefusedError, KafkaError
 from penstock.sink import Slots
 from penstock.sink.effects import AppendInTransaction, EndTransaction, InitProducer

@@ -20,7 +20,7 @@ from sink.support import (
 )
 
 from penstock.control import complete_transaction
-from penstock.control.configs import describe_topic
+from penstock.control.topics import describe_topic
 from penstock.errors import (
     ConfigError,
     DecidedDataLostError,

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, TopicPartition
 from sink.support import Crash, Driver, World, handles_of, open_task
 
 from penstock.control import ControlClient, complete_transaction, create_topic, list_transactions
-from penstock.control.configs import describe_topic
-from penstock.control.producing import init_producer_id
+from penstock.control.log_write import init_producer_id
+from penstock.control.topics import describe_topic
 from penstock.devbroker import DevCluster
 from penstock.errors import DecidedDataLostError, DecisionRefusedError, KafkaError, SinkSupersededError
 from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts

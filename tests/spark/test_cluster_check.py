@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.control import topic_look
+from penstock.control import reach
 from penstock.control.client import ControlClient
-from penstock.control.topic_look import TopicLook
+from penstock.control.reach import TopicCheck
 from penstock.errors import (
     AuthenticationError,
     ConfigError,
@@ -113,7 +113,7 @@ def test_how_long_tasks_may_wait_is_not_how_long_the_driver_does(
     given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(TopicLook, "run", lambda look, client, seconds: asked.append(seconds))
+    monkeypatch.setattr(TopicCheck, "run", lambda look, client, seconds: asked.append(seconds))
     patient = SinkOptions(
         streaming=False,
         topic="orders",
@@ -179,7 +179,7 @@ class Looks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, unanswered: int = 0) -> None:
         self.patience: list[float] = []
         self._unanswered = unanswered
-        monkeypatch.setattr(TopicLook, "run", self._run)
+        monkeypatch.setattr(TopicCheck, "run", self._run)
 
     def _run(self, client: ControlClient, seconds: float) -> None:
         self.patience.append(seconds)
@@ -303,7 +303,7 @@ def test_a_broker_that_pauses_is_waited_for_once_the_cluster_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What would be 8 s and 20 s here is 0.1 s and the time of three attempts."""
-    monkeypatch.setattr(topic_look, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(reach, "PATIENCE_SECONDS", 0.1)
     with FakeKafka(topics={"orders": 1}, brokers=1) as kafka:
         found = options(kafka.bootstrap_servers)
         check_cluster(found)

@@ -29,7 +29,7 @@ from penstock.spark.dead_letters import (
 )
 from penstock.spark.options import SinkOptions
 from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.task_report import PartitionCount
+from penstock.spark.report import PartitionCount
 from penstock.testing import FakeKafka
 
 COLUMNS = ["value", "timestamp", "partition"]

@@ -22,7 +22,7 @@ from typing import Any, Self
 from penstock import _compiled
 from penstock._escaping import escaped
 from penstock.cli.options import CommandError
-from penstock.control.topic_look import is_answer
+from penstock.control.reach import is_answer
 from penstock.errors import (
     AuthenticationError,
     BootstrapError,
@@ -234,7 +234,7 @@ class _ShowVersion(argparse.Action):
 def version_text() -> str:
     """Version, implementation, interpreter, and the Kafka that `penstock broker` starts."""
     from penstock import __version__
-    from penstock.devbroker.paths import KAFKA_VERSION
+    from penstock.devbroker.settings import KAFKA_VERSION
 
     return (
         f"penstock {__version__} ({_compiled.describe()}; development broker: Apache Kafka {KAFKA_VERSION})"

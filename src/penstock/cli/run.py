@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.first_look import quiet_network
 from penstock.cli.options import parse_option
+from penstock.cli.reach import quiet_network
 from penstock.errors import ExpectationFailedError, PipelineDefinitionError
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _run_watched(args: argparse.Namespace, pipeline: Pipeline, spark: Any) -> int:
-    from penstock.spark.pipeline.run import PipelineRun, write_report
-    from penstock.spark.pipeline.stop import StopSignals
+    from penstock.spark.pipeline.run import PipelineRun, StopSignals, write_report
     from penstock.spark.pipeline.view import open_view
 
     view = open_view(sys.stderr, wanted=not args.quiet)

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """One-shot requests outside a producer: ending transactions, looking at those of others, topics.
 
-From the bottom: `steps` (work as generators), `settings`, `metadata` and `coordinators` (what is known of the cluster),
-`runner` (drives jobs), `client` (the blocking face). On them: `handle`, `markers`, `ending` (how a transaction ended,
-decided without I/O), `end_transaction` and `pool`, `transactions`, `topics`, `configs`.
+From the bottom: `steps` (work as generators), `cluster` (what is known of the cluster), `runner` (drives jobs),
+`client` (the blocking calls). On them: `markers` and `ending` (how a transaction ended, decided without I/O),
+`complete` (ends transactions), `transactions` (describes them), `topics`, `reach`, and `log_read` and `log_write` for a
+partition's log.
 """
 
 from __future__ import annotations
 
 from penstock.control.client import ControlClient
-from penstock.control.configs import TopicDescription, describe_topic
-from penstock.control.end_transaction import complete_transaction
+from penstock.control.complete import Completion, complete_all, complete_transaction
 from penstock.control.ending import AbortCause, Decision, TransactionOutcome
-from penstock.control.pool import Completion, complete_all
-from penstock.control.topics import NewTopic, TopicCreation, create_topic, create_topics
+from penstock.control.topics import (
+    NewTopic,
+    TopicCreation,
+    TopicDescription,
+    create_topic,
+    create_topics,
+    describe_topic,
+)
 from penstock.control.transactions import (
     TransactionDescription,
     TransactionListing,

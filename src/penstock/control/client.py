@@ -14,14 +14,15 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
 from penstock._ticket import Ticket
-from penstock._time import Clock, Deadline, SystemClock
-from penstock.control.coordinators import Coordinators
-from penstock.control.metadata import ControlMetadata
+from penstock._time import Clock, Deadline, ExponentialBackoff, SystemClock
+from penstock.config.input import read_some
+from penstock.config.kinds import parse_address
+from penstock.config.rules import apply_backoffs
+from penstock.control.cluster import ControlMetadata, Coordinators
 from penstock.control.runner import Runner
-from penstock.control.settings import DEFAULT_MAX_IN_FLIGHT, ControlSettings
 from penstock.control.steps import (
     ANY,
     CoordinatorOf,
@@ -33,15 +34,32 @@ from penstock.control.steps import (
     ask_until_answered,
     locate,
 )
-from penstock.errors import IllegalStateError, KafkaError, broker_error
+from penstock.errors import ConfigError, IllegalStateError, KafkaError, broker_error
 from penstock.network import NetworkBackend, NetworkClient, bootstrap_nodes
+from penstock.network.resolver import Endpoint
+from penstock.network.settings import CONNECTION_OPTIONS, NetworkSettings
 from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, METADATA
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node
 
-T = TypeVar("T")
+DEFAULT_CLIENT_ID = "penstock-control"
+# Brokers work on the requests of one connection one after the other; a few more keep the wire busy.
+DEFAULT_MAX_IN_FLIGHT = 16
+
+# security.protocol is among them so that it is refused until there is more than one: to pass over it would send in the
+# clear what was to be encrypted.
+_OPTIONS: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "security.protocol",
+        *CONNECTION_OPTIONS,
+    }
+)
 
 DEFAULT_TIMEOUT = 60.0
 # The two transaction protocols: the level of the feature transaction.version, and the versions of EndTxn.
@@ -50,6 +68,52 @@ FIRST_END_TXN_OF_V2 = 5
 LAST_END_TXN_OF_V1 = 3
 # Its version 4 is what brokers ask each other with before they take a transactional batch (KIP-890, Kafka 3.6).
 FIRST_ADD_PARTITIONS_OF_VERIFICATION = 4
+
+T = TypeVar("T")
+
+
+class ControlSettings(NamedTuple):
+    """What one-shot requests need to know of a configuration, usually that of a producer.
+
+    The options that matter here are read and checked as a producer's are, by the same table. All others are ignored.
+
+    Attributes:
+        bootstrap: the servers to start from.
+        network: settings of the connections.
+        backoff: the waits before something is tried again.
+    """
+
+    bootstrap: tuple[Endpoint, ...]
+    network: NetworkSettings
+    backoff: ExponentialBackoff
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    ) -> ControlSettings:
+        """Read the few options that matter here, by their dotted names or in snake case.
+
+        Args:
+            config: options; those of a producer that mean nothing here are ignored.
+            max_in_flight: requests of one connection that may wait for their answer.
+
+        Raises:
+            ConfigError: bootstrap.servers is missing, a value is wrong, an option is given twice, or the configuration
+                asks for TLS or SASL.
+        """
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"the configuration must be a mapping of options, not {type(config).__name__}")
+        values, explicit = read_some(config, _OPTIONS)
+        apply_backoffs(values, explicit)
+        network = NetworkSettings.from_options(
+            values,
+            client_id=DEFAULT_CLIENT_ID if values["client.id"] is None else values["client.id"],
+            max_in_flight=max_in_flight,
+            cluster_check=True,
+        )
+        backoff = ExponentialBackoff(values["retry.backoff.ms"], values["retry.backoff.max.ms"])
+        bootstrap = tuple(Endpoint(*parse_address(server)) for server in values["bootstrap.servers"])
+        return cls(bootstrap, network, backoff)
 
 
 class ControlClient:

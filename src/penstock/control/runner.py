@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from penstock._ticket import Ticket
 from penstock._time import Clock, Deadline, ExponentialBackoff
-from penstock.control.coordinators import Coordinators
-from penstock.control.metadata import ControlMetadata
+from penstock.control.cluster import ControlMetadata, Coordinators
 from penstock.control.steps import ANY, Ask, CoordinatorOf, LeaderOf, OnNode, Reply, Rest, Step, Steps
 from penstock.errors import KafkaError, KafkaTimeoutError
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 from penstock._identity import TransactionalIdentity
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
-from penstock.control.configs import topic_shape
-from penstock.control.pool import Completion, complete_all
-from penstock.control.producing import (
+from penstock.control.complete import Completion, complete_all
+from penstock.control.log_write import (
     TransactionalWrite,
     add_to_transaction,
     end_transaction_once,
@@ -21,6 +20,7 @@ from penstock.control.producing import (
     write_batch,
 )
 from penstock.control.steps import CoordinatorOf, Rest, Steps, ask_until_answered
+from penstock.control.topics import topic_shape
 from penstock.control.transactions import TransactionDescription, describe_transactions, list_where_answered
 from penstock.errors import KafkaError, SinkLogLostError, TopicAuthorizationError
 from penstock.protocol.messages import INIT_PRODUCER_ID

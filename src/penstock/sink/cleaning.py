@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from penstock._identity import TransactionalIdentity
-from penstock.control.pool import Completion
+from penstock.control.complete import Completion
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
 from penstock.sink.effects import Describe, Effects, EndAll, FenceAll, ListOngoing, Note, VerifiesTransactions

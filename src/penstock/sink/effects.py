@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._identity import ProducerIdentity, TransactionalIdentity
-from penstock.control.producing import KeyValue
+from penstock.control.log_write import KeyValue
 from penstock.sink.log.records import Owner
 from penstock.sink.seam import Step
 from penstock.transaction_handle import TransactionHandle

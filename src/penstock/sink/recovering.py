@@ -9,8 +9,8 @@ not run, or of which the caller says so.
 from __future__ import annotations
 
 from penstock.control.client import ControlClient, ControlSource, control_client
-from penstock.control.configs import topic_shape
-from penstock.control.pool import Completion
+from penstock.control.complete import Completion
+from penstock.control.topics import topic_shape
 from penstock.control.transactions import TransactionListing, describe_transactions, list_transactions
 from penstock.errors import (
     DecisionInDoubtError,

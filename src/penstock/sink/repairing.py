@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from penstock.control.pool import Completion
+from penstock.control.complete import Completion
 from penstock.errors import DecisionRefusedError
 from penstock.sink.content import Comparison, Content, compared
 from penstock.sink.effects import Effects, EndAll, Note

@@ -15,7 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-from penstock.control.pool import Completion
+from penstock.control.complete import Completion
 from penstock.errors import RestoredCheckpointError, RunIdReusedError, SinkSupersededError
 from penstock.sink.content import Comparison, Content, compared
 from penstock.sink.effects import Effects, EndAll, Note

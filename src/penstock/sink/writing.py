@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from penstock._identity import TransactionalIdentity
-from penstock.control.pool import Completion
-from penstock.control.producing import KeyValue
+from penstock.control.complete import Completion
+from penstock.control.log_write import KeyValue
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import (
     BrokerError,

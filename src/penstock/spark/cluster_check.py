@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from penstock.control import topic_look
+from penstock.control import reach
 from penstock.control.client import ControlClient
-from penstock.control.topic_look import TopicLook, is_answer, why_unreachable, why_unreached
+from penstock.control.reach import TopicCheck, is_answer, why_unreachable, why_unreached
 from penstock.errors import (
     AuthenticationError,
     ConfigError,
@@ -76,7 +76,7 @@ def check_cluster(
     if now - _seen.get(key, -_GOOD_FOR_SECONDS) < _GOOD_FOR_SECONDS:
         return
     found_before = key in _seen or _has_committed(options)
-    seconds = FOUND_PATIENCE_SECONDS if found_before else topic_look.PATIENCE_SECONDS
+    seconds = FOUND_PATIENCE_SECONDS if found_before else reach.PATIENCE_SECONDS
     try:
         try:
             _look(options, topics, seconds if patience is None else patience, client)
@@ -127,7 +127,7 @@ def _look(
     seconds: float,
     client: AbstractContextManager[ControlClient] | None,
 ) -> None:
-    look = TopicLook(topics)
+    look = TopicCheck(topics)
     try:
         with client if client is not None else ControlClient(options.producer) as opened:
             look.run(opened, seconds)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from penstock.control import reading
+from penstock.control import log_read
 from penstock.errors import KafkaError
 from penstock.sink import Admission, Life, Written, carrying_out, cleaning, committing
 from penstock.sink.effects import (
@@ -163,7 +163,7 @@ def looks_once() -> Patch:
 
 def reads_committed() -> Patch:
     """The log is read as a consumer of committed records would: not beyond anybody's open decision."""
-    return mock.patch.object(reading, "_READ_UNCOMMITTED", 1)
+    return mock.patch.object(log_read, "_READ_UNCOMMITTED", 1)
 
 
 def describes_first() -> Patch:

@@ -13,7 +13,7 @@ import pytest
 from sink.support import QUERY, Crash, Driver, World, abort_from_elsewhere, content_in_order
 
 from penstock.control import complete_transaction
-from penstock.control.producing import KeyValue
+from penstock.control.log_write import KeyValue
 from penstock.errors import RestoredCheckpointError
 from penstock.records.compression import GZIP, codec, decompress
 from penstock.sink import Content, DriverIdentity, Execution, Message, TaskHandle, Written, inspect_sinks

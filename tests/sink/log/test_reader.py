@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.control import ControlClient
-from penstock.control.producing import KeyValue, write_batch
+from penstock.control.log_write import KeyValue, write_batch
 from penstock.errors import SinkError
 from penstock.protocol.messages import FETCH, LIST_OFFSETS
 from penstock.sink.log.reader import LogReader

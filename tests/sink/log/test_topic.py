@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.control import ControlClient
-from penstock.control.configs import describe_topic
+from penstock.control.topics import describe_topic
 from penstock.errors import BrokerError, SinkAuthorizationError, SinkLogUnfitError
 from penstock.sink.log.topic import ensure_log_topic
 from penstock.testing import FakeKafka

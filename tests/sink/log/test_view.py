@@ -12,7 +12,7 @@ import pytest
 from sink.log.test_records import decided, handle
 
 from penstock._identity import TransactionalIdentity
-from penstock.control.producing import KeyValue, TransactionalWrite, encode_batch
+from penstock.control.log_write import KeyValue, TransactionalWrite, encode_batch
 from penstock.errors import SinkLogLostError
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import GZIP, codec

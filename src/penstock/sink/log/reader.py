@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
-from penstock.control.reading import LogEnd, log_end, log_start, read_log
+from penstock.control.log_read import LogEnd, log_end, log_start, read_log
 from penstock.control.steps import LeaderOf, Steps
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, SinkError

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from penstock.control.producing import KeyValue
+from penstock.control.log_write import KeyValue
 from penstock.errors import ProtocolError, SinkError, SinkLogLostError
 from penstock.records.compression import GZIP, codec, decompress
 from penstock.sink.content import Content, added_up, content_from_json

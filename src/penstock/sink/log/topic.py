@@ -6,9 +6,8 @@ from __future__ import annotations
 import logging
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
-from penstock.control.configs import TopicDescription, TopicShape, describe_topic, topic_shape
 from penstock.control.steps import Rest, Steps
-from penstock.control.topics import create_topic
+from penstock.control.topics import TopicDescription, TopicShape, create_topic, describe_topic, topic_shape
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, SinkLogUnfitError
 from penstock.sink.permissions import explain_refusal

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from penstock.spark.pipeline.file import Definition, as_text, nearest
-from penstock.spark.pipeline.lines import Path
+from penstock.spark.pipeline.file import Definition, Path, as_text, nearest
 
 
 class Table:

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.devbroker.registry import ProcessRef, parse_proc_stat, try_reference
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_running_process_is_alive_and_takes_signals(sleeper: subprocess.Popen[bytes]) -> None:
+    reference = try_reference(sleeper.pid)
+    assert reference is not None
+    assert reference.alive
+    assert reference.send(signal.SIGTERM)
+    assert sleeper.wait(10) == -signal.SIGTERM
+    assert try_reference(sleeper.pid) is None
+    assert not reference.send(signal.SIGTERM)
+
+
+def test_a_recycled_id_is_left_alone(sleeper: subprocess.Popen[bytes]) -> None:
+    stale = ProcessRef(sleeper.pid, "some other start")
+    assert not stale.alive
+    assert not stale.send(signal.SIGKILL)
+    assert sleeper.poll() is None
+
+
+def test_a_zombie_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
+    reference = try_reference(sleeper.pid)
+    assert reference is not None
+    os.kill(sleeper.pid, signal.SIGKILL)
+    # Wait for the end without collecting it: what is left is a zombie.
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert not reference.alive
+
+
+def test_no_process_no_reference() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert try_reference(gone.pid) is None
+
+
+@pytest.mark.parametrize("name", ["java", "a (b) c", ") S 1"])
+def test_the_program_name_may_hold_anything(name: str) -> None:
+    fields = ["S", *(str(number) for number in range(4, 22)), "777", "23"]
+    assert parse_proc_stat(f"42 ({name}) {' '.join(fields)}", "boot") == "boot:777"
+    fields[0] = "Z"
+    assert parse_proc_stat(f"42 ({name}) {' '.join(fields)}", "boot") is None
