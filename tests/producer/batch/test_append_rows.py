@@ -9,7 +9,7 @@ import pytest
 from producer.fakes_core import TIME, Core, run, run_to
 
 from penstock.errors import ProducerClosedError
-from penstock.producer.batch._queue_cy import MOVED, NEEDS_SEGMENT, NO_BATCH
+from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH
 from penstock.producer.batch.batch import Batch
 from penstock.records._batch_cy import BatchWriter
 from penstock.records._window_cy import Window
@@ -64,10 +64,10 @@ def test_a_compressed_batch_grows_by_what_there_is():
     core = Core(compression="lz4")
     window, accepted = window_of(100), []
     queue = core.queue()
-    assert queue.append_rows(window, 0, 100, accepted, None, None, fresh(core, 0.1)) == (9, NEEDS_SEGMENT)
-    assert queue.append_rows(window, 9, 100, accepted) == (0, NEEDS_SEGMENT)
+    assert queue.append_rows(window, 0, 100, accepted, None, None, fresh(core, 0.1)) == (9, GROW)
+    assert queue.append_rows(window, 9, 100, accepted) == (0, GROW)
     spares = [bytearray(1024)]
-    assert queue.append_rows(window, 9, 100, accepted, None, spares) == (10, NEEDS_SEGMENT)
+    assert queue.append_rows(window, 9, 100, accepted, None, spares) == (10, GROW)
     assert spares == []
     assert queue.append_rows(window, 19, 100, accepted, None, []) == (
         0,
@@ -124,7 +124,7 @@ def test_a_compressed_batch_that_could_not_grow_is_no_share():
     topic = core.topic()
     topic.sticky_partition = 0
     queue, window = core.queue(), window_of(30)
-    assert queue.append_rows(window, 0, 30, [], topic, None, fresh(core, 0.1)) == (9, NEEDS_SEGMENT)
+    assert queue.append_rows(window, 0, 30, [], topic, None, fresh(core, 0.1)) == (9, GROW)
     assert queue.append_rows(window, 9, 30, [], topic, []) == (0, NO_BATCH)
     assert (topic.sticky_partition, topic.sticky_bytes) == (0, 909)
 

@@ -23,12 +23,18 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
     from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
-    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+    from cython.cimports.penstock.producer.batch._queue_cy import (
+        GROW,
+        MOVED,
+        NO_BATCH,
+        PartitionQueue,
+        TopicState,
+    )
     from cython.cimports.penstock.records._batch_cy import BatchWriter
 else:
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._flight_cy import BatchFields
-    from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+    from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, PartitionQueue, TopicState
     from penstock.records._batch_cy import BatchWriter
 
 if TYPE_CHECKING:
@@ -40,10 +46,7 @@ if TYPE_CHECKING:
 # is for single records; for rows it is woken by bytes (BulkWake), and by ColumnSender whenever a call waits or ends.
 _NEWS = cython.declare(cython.Py_ssize_t, 2)
 
-# As in _queue_cy.
-_NO_BATCH = cython.declare(cython.Py_ssize_t, 0)
-_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, 1)
-_MOVED = cython.declare(cython.Py_ssize_t, 2)
+# Beside the reasons of _queue_cy.
 _ACCEPTED = cython.declare(cython.Py_ssize_t, -1)
 
 # What an EncodedRecord has, which is one of these.
@@ -133,7 +136,7 @@ class BatchOpener:
             outcome = self._append(topic, partition, record, on_delivery, None)
             if not isinstance(outcome, int):
                 return outcome
-            if outcome != _MOVED:
+            if outcome != MOVED:
                 return None
 
     def _append(
@@ -168,7 +171,7 @@ class BatchOpener:
             timestamp, key, value, headers, _ = record
             outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, None, fresh)
             why = outcome if isinstance(outcome, int) else _ACCEPTED
-            if why == _NEEDS_SEGMENT:
+            if why == GROW:
                 spare = self.pool.try_take(self.batch_size)
                 spares = [] if spare is None else [spare]
                 outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, spares, fresh)
@@ -179,7 +182,7 @@ class BatchOpener:
         if fresh is not None and fresh.queued_as:
             if fresh.queued_as <= _NEWS:
                 self._wake()
-        elif why != _NO_BATCH and queue.depth() < _NEWS and queue.head()[1]:
+        elif why != NO_BATCH and queue.depth() < _NEWS and queue.head()[1]:
             self._wake()  # the batch became full, or was closed because records go elsewhere now
         return outcome
 

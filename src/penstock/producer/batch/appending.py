@@ -17,7 +17,7 @@ from penstock.errors import BufferExhaustedError, ProducerClosedError
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._opening_cy import BatchOpener
 from penstock.producer.batch._queue_cy import (
-    NEEDS_SEGMENT,
+    GROW,
     NO_BATCH,
     NotAdmitted,
     PartitionQueue,
@@ -176,7 +176,7 @@ class Appender(BatchOpener):
                         buffer = self.pool.try_take(self.batch_size)
                     if buffer is None:
                         break
-                elif why == NEEDS_SEGMENT:
+                elif why == GROW:
                     break
         except (ProducerClosedError, NotAdmitted, TopicForgotten):
             pass  # the steps say so
@@ -241,7 +241,7 @@ class Appender(BatchOpener):
             queue, sticky = self._place(where)
             fresh = None if buffer is None else self._new_batch(queue, buffer)
             taken, why = queue.append_rows(window, *rows, accepted, sticky, None, fresh)
-            if taken == 0 and why == NEEDS_SEGMENT:
+            if taken == 0 and why == GROW:
                 spare = self.pool.try_take(self.batch_size)
                 spares = [] if spare is None else [spare]
                 taken, why = queue.append_rows(window, *rows, accepted, sticky, spares, fresh)
