@@ -120,7 +120,7 @@ def _assemble(
         placement.hash_keys,
         wall_ms,
         wake,
-        accumulator.append_now,
+        accumulator.appender.append_now,
     )
     fast_allowed = (
         all(type(serializer) is BytesSerializer for serializer in serializers)

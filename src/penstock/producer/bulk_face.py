@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 from penstock._locks import forbid_reentry
 from penstock._refusals import noting_refusals
-from penstock._ticket import Ticket
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.send.bulk_delivery import BulkDelivery
+from penstock.producer.steps import Steps
 from penstock.records.arrow import ArrowSource
 from penstock.records.arrow_rows import ColumnNames, arrow_rows
 from penstock.records.python_rows import ManyRecords
@@ -30,7 +30,7 @@ class BulkFace:
     def _note_refused(self, error: BaseException) -> None:
         raise NotImplementedError
 
-    def _run_sending(self, steps: Generator[Ticket[Any] | str, Any, R], call: str) -> R:
+    def _run_sending(self, steps: Steps[R], call: str) -> R:
         raise NotImplementedError
 
     @noting_refusals
@@ -123,7 +123,7 @@ class BulkFace:
             return self._run_sending(steps, "send_arrow()")
 
 
-def _many_steps(parts: ProducerParts, many: ManyRecords) -> Generator[Ticket[Any] | str, Any, BulkDelivery]:
+def _many_steps(parts: ProducerParts, many: ManyRecords) -> Steps[BulkDelivery]:
     """Send many records: what fails in here is counted as what fails in `send` is."""
     columns, send_path = parts.columns, parts.send_path
     if columns.row_by_row:

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -29,12 +29,12 @@ from penstock.producer import lifecycle
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch.delivery import check_may_wait, on_io_thread
-from penstock.producer.blocking import run_steps
 from penstock.producer.bulk_face import BulkFace
 from penstock.producer.io.client_metrics import add_nanoseconds
 from penstock.producer.io.sender import Sender
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.producer.send._send_cy import SendFace
+from penstock.producer.steps import Steps, run_steps
 from penstock.producer.transaction_face import TransactionFace
 from penstock.types import OnDelivery, ProducerRecord
 
@@ -127,22 +127,24 @@ class Producer(SendFace, BulkFace, TransactionFace):
         later = self._parts.send_path.later(record, on_delivery)
         return self._parts.accumulator.deferred.put_aside(later, on_delivery, self._max_block)
 
-    def _run_sending(self, steps: Generator[Ticket[Any] | str, Any, R], call: str) -> R:
+    def _run_sending(self, steps: Steps[R], call: str) -> R:
         try:
-            return run_steps(steps, self._max_block, self._clock, call, self._note_wait, self._owner)
+            return self._run(steps, call)
         except Exception as error:
             self._note_send_error(error)
             raise
+
+    def _run(self, steps: Steps[R], call: str) -> R:
+        return run_steps(
+            steps, self._max_block, self._clock, lambda: check_may_wait(call, self._owner), self._note_wait
+        )
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic, asked from the cluster if need be; waits at most max.block.ms."""
         self._check_open()
         ProducerRecord(topic)  # refuses what is no topic
         forbid_reentry("partitions_for()")
-        steps = self._parts.send_path.await_topic(topic, None)
-        snapshot = run_steps(
-            steps, self._max_block, self._clock, "partitions_for()", self._note_wait, self._owner
-        )
+        snapshot = self._run(self._parts.send_path.await_topic(topic, None), "partitions_for()")
         return snapshot.topics[topic].partitions
 
     def flush(self, timeout: float | None = None) -> None:

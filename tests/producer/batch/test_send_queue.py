@@ -478,7 +478,12 @@ def test_the_fast_path_wakes_the_sender_when_the_batch_is_full():
 def with_new_batches(core: Core) -> Core:
     """Let the fast path of a core open batches, as a producer's does."""
     core.fast_path = FastPath(
-        core.accumulator.topics, 1024 * 1024, True, lambda: TIME, core._woken, core.accumulator.append_now
+        core.accumulator.topics,
+        1024 * 1024,
+        True,
+        lambda: TIME,
+        core._woken,
+        core.accumulator.appender.append_now,
     )
     core.fast_path.enabled = True
     return core

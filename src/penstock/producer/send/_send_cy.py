@@ -83,7 +83,7 @@ class FastPath:
         hash_keys: whether keys choose the partition.
         wall_ms: the clock for timestamps, or None for the system's.
         wake: wakes the I/O thread; called when the batch that is to leave next became full.
-        append_now: appends where no open batch has room, see Appender; None: the general path does.
+        append_now: appends where no open batch has room, as `Appender.append_now` does; None: the general path does.
     """
 
     def __init__(
