@@ -7,7 +7,6 @@ against the time allowed. Serializers, partitioners and interceptors do not.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -70,7 +69,7 @@ def run_steps(
             try:
                 if before_wait is not None and not item.done:
                     before_wait()
-                ended = item.wait(min(max(0.0, budget - waited), threading.TIMEOUT_MAX))
+                ended = item.wait(max(0.0, budget - waited))
                 spent = clock.now() - started
                 waited += spent
                 if on_waited is not None:
