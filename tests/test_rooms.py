@@ -36,17 +36,13 @@ STILL_IN_TWO = {
     "producer.batch._flight_cy.NumberedBook",
     "producer.batch._flight_cy.NumberedGate",
     "producer.batch._flight_cy.NumberedLeave",
-    "producer.batch._opening_cy.BatchOpener",
     "producer.batch._passes_cy.Sealing",
     "producer.batch._result_cy.ResultFields",
-    "producer.batch.appending.Appender",
-    "producer.bulk_face.BulkFace",
     "producer.guarantee.transactions.exchange.TransactionExchange",
     "producer.guarantee.transactions.operation.OperationDesk",
     "producer.guarantee.transactions.queue.RequestQueue",
     "producer.io._sender_stats_cy.RequestStats",
-    "producer.send._send_cy.SendFace",
-    "producer.transaction_face.TransactionFace",
+    "producer.send._send_cy.SendFace",  # to stay: its docstring says why
     "testing.mock.bulk.MockBulkFace",
 }
 

@@ -18,7 +18,7 @@ from penstock.config.config import ProducerConfig
 from penstock.errors import KafkaTimeoutError
 from penstock.producer.assembly import assemble
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.appending import TimeIsUp
+from penstock.producer.steps import TimeIsUp
 from penstock.testing import FakeCluster
 from penstock.testing.session import Session
 from penstock.types import ProducerRecord

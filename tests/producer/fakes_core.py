@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
+from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
-from penstock.producer.batch.appending import EncodedRecord
 from penstock.producer.batch.batch import Batch, BatchState
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
@@ -138,7 +138,7 @@ class Core:
     def steps(
         self, record: EncodedRecord, partition: int | None = 0, on_delivery: Any = None, topic: str = TOPIC
     ) -> Any:
-        return self.accumulator.append_steps(self.topic(topic), partition, record, on_delivery)
+        return self.accumulator.appender.append_steps(self.topic(topic), partition, record, on_delivery)
 
     def append(
         self,

@@ -32,7 +32,7 @@ from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
 from penstock.producer.assembly import assemble
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.appending import TimeIsUp
+from penstock.producer.steps import TimeIsUp
 from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE
 from penstock.records.reader import Record, read_batches
 from penstock.types import Node, ProducerRecord, TopicPartition, as_headers

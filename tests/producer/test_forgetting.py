@@ -201,7 +201,7 @@ def test_a_topic_with_records_on_their_way_is_kept(idempotent):
         rig.parts.sender.keep_topics(())
         assert rig.parts.accumulator.topics["t"].queues is queues, step
         rig.run_for(0.06)
-    assert rig.parts.accumulator.append_now(
+    assert rig.parts.accumulator.appender.append_now(
         rig.parts.accumulator.topics["t"], 1, (0, None, b"b", None, 100), None
     )  # the other partition is as it was
     rig.acknowledge_all()

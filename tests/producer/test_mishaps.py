@@ -310,7 +310,7 @@ def test_a_record_that_waited_for_memory_is_refused_when_it_is_not_admitted_any_
     rig = Rig(buffer_memory=400, batch_size=200)
     rig.know("t")
     full = [rig.send("t", bytes(60), partition=0) for _ in range(2)]
-    steps = rig.parts.accumulator.append_steps(
+    steps = rig.parts.accumulator.appender.append_steps(
         rig.parts.accumulator.topics["t"],
         0,
         _record(150),
@@ -353,7 +353,7 @@ def closed_port() -> int:
 
 
 def _record(size: int) -> Any:
-    from penstock.producer.batch.appending import EncodedRecord
+    from penstock.producer.batch._appending_cy import EncodedRecord
 
     return EncodedRecord(1, None, bytes(size), None, size + 100)
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 from fix_impl import golden
@@ -33,6 +35,15 @@ def test_field_positions_follow_from_the_struct():
     for index, field in enumerate(fields):
         assert getattr(layout, f"{field.upper()}_AT") == struct.calcsize(">" + codes[:index])
     assert layout.BATCH_HEADER.size == layout.HEADER_SIZE == 61
+
+
+def test_compiled_code_has_the_same_layout():
+    constants = Path(layout.__file__).with_name("_layout_cy.pxd").read_text(encoding="utf-8")
+    found = re.findall(r"^ +(\w+) = (-?\w+)$", constants, re.MULTILINE)
+    assert {name: int(value, 0) for name, value in found} == {
+        name: getattr(layout, name) for name, _ in found
+    }
+    assert {name for name in vars(layout) if name.endswith("_AT")} < {name for name, _ in found}
 
 
 @pytest.mark.parametrize(

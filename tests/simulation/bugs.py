@@ -104,13 +104,13 @@ def given_up_ticket_loses_memory() -> Changes:
 def second_look_left_out() -> Changes:
     """Whoever waited for memory opens a new batch, also when another thread has opened one meanwhile."""
 
-    def append(original: Any, accumulator: Any, topic: Any, partition: Any, *rest: Any) -> Any:
+    def append(original: Any, appender: Any, topic: Any, partition: Any, *rest: Any) -> Any:
         if rest[-1] is not None:
-            queue = accumulator._queue(topic, partition)
+            queue = appender._queue(topic, partition)
             queue.take_some(lambda batch: False)  # closes the open batch
-        return original(accumulator, topic, partition, *rest)
+        return original(appender, topic, partition, *rest)
 
-    return around("RecordAccumulator", "_append", append)
+    return around("Appender", "_append", append)
 
 
 def numbers_forgotten_with_the_topic() -> Changes:

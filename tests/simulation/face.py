@@ -14,9 +14,9 @@ from typing import Any
 from penstock._ticket import Ticket
 from penstock.errors import KafkaTimeoutError, ProducerClosedError
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.appending import TimeIsUp
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.producer import Producer
+from penstock.producer.steps import TimeIsUp
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import (
     ConsumerGroupMetadata,

@@ -38,6 +38,7 @@ PLACES = {
     # producer
     "ANONYMOUS": "penstock.producer.batch.identity.ANONYMOUS",
     "Action": "penstock.producer.guarantee.response_policy.Action",
+    "Appender": "penstock.producer.batch._appending_cy.Appender",
     "Batch": "penstock.producer.batch.batch.Batch",
     "BatchState": "penstock.producer.batch.batch.BatchState",
     "BatchResult": "penstock.producer.batch.delivery.BatchResult",

@@ -58,6 +58,14 @@ class ProducerParts(NamedTuple):
     sender_metrics: SenderMetrics
     transactions: TransactionManager | None
 
+    def begin_close(self) -> None:
+        """Accept nothing more, and let the I/O thread finish what was accepted. Twice is harmless."""
+        self.fast_path.enabled = False
+        self.send_path.closed = True
+        self.accumulator.close()
+        self.metadata.close()
+        self.sender.initiate_close()
+
 
 def assemble(
     config: ProducerConfig,
@@ -120,7 +128,7 @@ def _assemble(
         placement.hash_keys,
         wall_ms,
         wake,
-        accumulator.append_now,
+        accumulator.appender.append_now,
     )
     fast_allowed = (
         all(type(serializer) is BytesSerializer for serializer in serializers)

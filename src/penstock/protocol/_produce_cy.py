@@ -13,7 +13,6 @@ and zstd is not used below version 7.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +34,24 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcmp, memcpy
     from cython.cimports.penstock._primitives_cy import big_endian_at, put_big_endian, put_uvarint
+    from cython.cimports.penstock.records._layout_cy import (
+        ATTRIBUTES_AT,
+        BATCH_LENGTH_AT,
+        CODEC_MASK,
+        HEADER_SIZE,
+        LENGTH_PREFIX_SIZE,
+        MAGIC,
+        MAGIC_AT,
+    )
+else:
+    from penstock.records.format import (
+        BATCH_HEADER,
+        CODEC_MASK,
+        HEADER_SIZE,
+        LENGTH_PREFIX_SIZE,
+        MAGIC,
+        BatchHeader,
+    )
 
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -48,13 +65,7 @@ _ZSTD = cython.declare(cython.int, 4)
 _MAX_STRING_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFF)
 _UUID_SIZE = cython.declare(cython.Py_ssize_t, 16)
 
-# The few fields of a batch header that are looked at here, by their place in it.
-_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
-_LENGTH_END = cython.declare(cython.Py_ssize_t, 12)
-_MAGIC = cython.declare(cython.int, 2)
-_CODEC_MASK = cython.declare(cython.int, 7)
-_CODEC_BITS = cython.declare(cython.int, 3)
-_LENGTH_MAGIC_ATTRIBUTES = struct.Struct(">8xi4xb4xh")
+_CODEC_BITS = cython.declare(cython.int, 3)  # of CODEC_MASK
 
 # No more than this is written besides names: before all topics, in each topic, in each partition.
 _IN_REQUEST = cython.declare(cython.Py_ssize_t, 32)
@@ -301,7 +312,7 @@ def _group(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
             raise TypeError(f"not a PartitionBatch: {each!r}")
         batch = each
         checked = _size_and_codec(batch)
-        codecs |= 1 << (checked & _CODEC_MASK)
+        codecs |= 1 << (checked & CODEC_MASK)
         if topic is None or topic.name is not batch.topic or topic.topic_id is not batch.topic_id:
             topic = known.get((batch.topic, batch.topic_id))
             if topic is None:
@@ -332,25 +343,28 @@ def _size_and_codec(batch: PartitionBatch) -> cython.longlong:
         view = cython.declare(cython.Py_buffer)
         PyObject_GetBuffer(records, cython.address(view), PyBUF_SIMPLE)
         size = view.len
-        if size >= _HEADER_SIZE:
+        if size >= HEADER_SIZE:
             data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
-            length = big_endian_at(data, 8, 4)
-            magic = big_endian_at(data, 16, 1)
-            attributes = big_endian_at(data, 21, 2)
+            length = big_endian_at(data, BATCH_LENGTH_AT, 4)
+            magic = big_endian_at(data, MAGIC_AT, 1)
+            attributes = big_endian_at(data, ATTRIBUTES_AT, 2)
         PyBuffer_Release(cython.address(view))
     else:
         size = records.nbytes if isinstance(records, memoryview) else len(records)
-        if size >= _HEADER_SIZE:
-            length, magic, attributes = _LENGTH_MAGIC_ATTRIBUTES.unpack_from(records)
-    if size < _HEADER_SIZE:
+        if size >= HEADER_SIZE:
+            header = BatchHeader._make(BATCH_HEADER.unpack_from(records))
+            length, magic, attributes = header.batch_length, header.magic, header.attributes
+    if size < HEADER_SIZE:
         raise ValueError(f"no record batch for {_where(batch)}: {size} bytes")
-    if magic != _MAGIC:
-        raise ValueError(f"the batch for {_where(batch)} has magic {magic}, not {_MAGIC}")
-    if length + _LENGTH_END < size:
+    if magic != MAGIC:
+        raise ValueError(f"the batch for {_where(batch)} has magic {magic}, not {MAGIC}")
+    if length + LENGTH_PREFIX_SIZE < size:
         raise ValueError(f"more than one record batch for {_where(batch)}")
-    if length + _LENGTH_END > size:
-        raise ValueError(f"the batch for {_where(batch)} is cut off: {size} of {length + _LENGTH_END} bytes")
-    return size << _CODEC_BITS | attributes & _CODEC_MASK
+    if length + LENGTH_PREFIX_SIZE > size:
+        raise ValueError(
+            f"the batch for {_where(batch)} is cut off: {size} of {length + LENGTH_PREFIX_SIZE} bytes"
+        )
+    return size << _CODEC_BITS | attributes & CODEC_MASK
 
 
 def _check_ids(topics: list) -> None:  # type: ignore[type-arg]

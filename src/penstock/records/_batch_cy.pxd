@@ -1,4 +1,10 @@
 # C layout of the writer, so that the send path calls it without the interpreter.
+
+# Why `append` wrote nothing. In plain Python the module itself has the two.
+cpdef enum:
+    NO_ROOM = -1
+    NEEDS_SEGMENT = -2
+
 cdef class BatchWriter:
     cdef readonly list segments
     cdef readonly Py_ssize_t limit

@@ -15,7 +15,6 @@ Rules:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,46 +35,54 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock._primitives_cy import put_big_endian, put_varint, size_of_varint
     from cython.cimports.penstock.records._crc_cy import crc32c_at
+    from cython.cimports.penstock.records._layout_cy import (
+        ATTRIBUTES_AT,
+        BASE_OFFSET_AT,
+        BASE_SEQUENCE_AT,
+        BASE_TIMESTAMP_AT,
+        BATCH_LENGTH_AT,
+        CHECKED_FROM,
+        CRC_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LENGTH_PREFIX_SIZE,
+        MAGIC,
+        MAGIC_AT,
+        MAX_TIMESTAMP_AT,
+        NO_LEADER_EPOCH,
+        PARTITION_LEADER_EPOCH_AT,
+        PRODUCER_EPOCH_AT,
+        PRODUCER_ID_AT,
+        RECORDS_COUNT_AT,
+        TRANSACTIONAL_BIT,
+    )
 else:
     from penstock._primitives_cy import put_varint, size_of_varint
     from penstock.records._crc_cy import crc32c
+    from penstock.records.format import (
+        BATCH_HEADER,
+        CHECKED_FROM,
+        CRC_AT,
+        HEADER_SIZE,
+        LENGTH_PREFIX_SIZE,
+        MAGIC,
+        NO_LEADER_EPOCH,
+        TRANSACTIONAL_BIT,
+        BatchHeader,
+    )
 
 if TYPE_CHECKING:
     from penstock.types import Header
 
-NO_ROOM = -1  # the batch is full: it must be closed
-NEEDS_SEGMENT = (
-    -2
-)  # the estimate says that there is room, but the segment has none: `grow`, or close the batch
+if not cython.compiled:
+    # Why `append` wrote nothing; compiled code has them in the .pxd.
+    NO_ROOM = -1  # the batch is full: it must be closed
+    NEEDS_SEGMENT = (
+        -2
+    )  # the batch is not full by its estimate, but its segment is: `grow`, or close the batch
 
-# C variables when compiled, so that their use costs nothing.
-_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
-# Bytes: what the length field can say, which does not count the first twelve.
-_LARGEST = cython.declare(cython.longlong, 0x7FFFFFFF + 12)
-_NO_ROOM = cython.declare(cython.Py_ssize_t, NO_ROOM)
-_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, NEEDS_SEGMENT)
-
-_CRC_AT = 17
-_TRANSACTIONAL_BIT = 0x10
-_CRC_FROM = 21  # the checksum covers everything from the attributes on
-
-_HEADER = struct.Struct(
-    ">"
-    "q"  # base offset
-    "i"  # batch length, counted from the next field
-    "i"  # partition leader epoch
-    "b"  # magic
-    "I"  # CRC-32C
-    "h"  # attributes
-    "i"  # last offset delta
-    "q"  # base timestamp
-    "q"  # max timestamp
-    "q"  # producer id
-    "h"  # producer epoch
-    "i"  # base sequence
-    "i"  # record count
-)
-_CRC = struct.Struct(">I")
+# Bytes: what the length field can say, which does not count those before its end. A C variable when compiled.
+_LARGEST = cython.declare(cython.longlong, cython.cast(cython.longlong, 0x7FFFFFFF) + LENGTH_PREFIX_SIZE)
 
 
 def is_compiled() -> bool:
@@ -102,19 +109,19 @@ class BatchWriter:
     """
 
     def __init__(self, buffer: bytearray, limit: cython.Py_ssize_t, ratio: cython.double = 1.0) -> None:
-        if len(buffer) < _HEADER_SIZE:
-            raise ValueError(f"a batch needs at least {_HEADER_SIZE} bytes, not {len(buffer)}")
+        if len(buffer) < HEADER_SIZE:
+            raise ValueError(f"a batch needs at least {HEADER_SIZE} bytes, not {len(buffer)}")
         self.segments = [buffer]
         self.limit = limit
         self.ratio = ratio
         self.count = 0
-        self.raw_size = _HEADER_SIZE
+        self.raw_size = HEADER_SIZE
         self.base_timestamp = -1
         self.max_timestamp = -1
         self.max_record_size = 0
         self.sealed = False
         self._used = []
-        self._enter(buffer, _HEADER_SIZE)
+        self._enter(buffer, HEADER_SIZE)
 
     def _enter(self, buffer: bytearray, at: cython.Py_ssize_t) -> None:
         # The writer holds the segment in `segments` and never resizes it, so the pointer stays good.
@@ -129,10 +136,10 @@ class BatchWriter:
         """Bytes on the wire as expected now; exact without compression."""
         if self.ratio == 1.0:
             return self.raw_size
-        expected: cython.double = (self.raw_size - _HEADER_SIZE) * self.ratio * 1.05
+        expected: cython.double = (self.raw_size - HEADER_SIZE) * self.ratio * 1.05
         if cython.compiled:
-            return _HEADER_SIZE + cython.cast(cython.Py_ssize_t, expected)
-        return _HEADER_SIZE + int(expected)
+            return HEADER_SIZE + cython.cast(cython.Py_ssize_t, expected)
+        return HEADER_SIZE + int(expected)
 
     def is_full(self) -> cython.bint:
         """Whether the estimate has reached the limit."""
@@ -174,9 +181,9 @@ class BatchWriter:
             body += size_of_varint(len(headers)) + _headers_size(encoded)
         size: cython.Py_ssize_t = size_of_varint(body) + body
         if self.count and self.estimated_size() + size > self.limit:
-            return _NO_ROOM
+            return NO_ROOM
         if self._at + size > self._end:
-            return _NEEDS_SEGMENT if self.count and self.ratio != 1.0 else _NO_ROOM
+            return NEEDS_SEGMENT if self.count and self.ratio != 1.0 else NO_ROOM
 
         memory: cython.p_uchar = self._memory
         at: cython.Py_ssize_t = put_varint(memory, self._at, body)
@@ -217,10 +224,10 @@ class BatchWriter:
         """The records section before compression, as one piece."""
         first: memoryview = memoryview(self.segments[0])
         if len(self.segments) == 1:
-            return first[_HEADER_SIZE : self._at]
+            return first[HEADER_SIZE : self._at]
         used: list = [*self._used, self._at]
         pieces: list = [memoryview(segment)[:end] for segment, end in zip(self.segments, used, strict=True)]
-        pieces[0] = pieces[0][_HEADER_SIZE:]
+        pieces[0] = pieces[0][HEADER_SIZE:]
         return b"".join(pieces)
 
     def seal(
@@ -250,9 +257,9 @@ class BatchWriter:
             batch = memoryview(self.segments[0])[: self._at]
         else:
             batch = memoryview(compressed)
-        if not _HEADER_SIZE <= len(batch) <= _LARGEST:
+        if not HEADER_SIZE <= len(batch) <= _LARGEST:
             raise ValueError(
-                f"{len(batch)} bytes are no batch: from {_HEADER_SIZE} to {_LARGEST} are possible"
+                f"{len(batch)} bytes are no batch: from {HEADER_SIZE} to {_LARGEST} are possible"
             )
         self.sealed = True
         self._write_header(batch, attributes, producer_id, producer_epoch, base_sequence)
@@ -268,48 +275,46 @@ class BatchWriter:
     ) -> None:
         """Write the header, and the checksum of what follows it last."""
         if not cython.compiled:
-            _HEADER.pack_into(
-                batch,
-                0,
-                0,
-                len(batch) - 12,
-                -1,
-                2,
-                0,
-                attributes,
-                self.count - 1,
-                self.base_timestamp,
-                self.max_timestamp,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                self.count,
+            header = BatchHeader(
+                base_offset=0,
+                batch_length=len(batch) - LENGTH_PREFIX_SIZE,
+                partition_leader_epoch=NO_LEADER_EPOCH,
+                magic=MAGIC,
+                crc=0,
+                attributes=attributes,
+                last_offset_delta=self.count - 1,
+                base_timestamp=self.base_timestamp,
+                max_timestamp=self.max_timestamp,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                records_count=self.count,
             )
-            _CRC.pack_into(batch, _CRC_AT, crc32c(batch[_CRC_FROM:]))
+            BATCH_HEADER.pack_into(batch, 0, *header)
+            batch[CRC_AT:CHECKED_FROM] = crc32c(batch[CHECKED_FROM:]).to_bytes(4, "big")
             return
         view = cython.declare(cython.Py_buffer)
         PyObject_GetBuffer(batch, cython.address(view), PyBUF_WRITABLE)
-        if (
-            view.len < _HEADER_SIZE or view.len > _LARGEST
-        ):  # `seal` has looked; what follows writes where it is told
+        # `seal` has checked the size. Here it is checked again, because what follows writes without bounds.
+        if view.len < HEADER_SIZE or view.len > _LARGEST:
             PyBuffer_Release(cython.address(view))
             raise ValueError("a batch that has no room for its header, or is too large for the format")
         memory: cython.p_uchar = cython.cast(cython.p_uchar, view.buf)
-        put_big_endian(memory, 0, 0, 8)
-        put_big_endian(memory, 8, view.len - 12, 4)
-        put_big_endian(memory, 12, -1, 4)
-        put_big_endian(memory, 16, 2, 1)
-        put_big_endian(memory, 17, 0, 4)
-        put_big_endian(memory, 21, attributes, 2)
-        put_big_endian(memory, 23, self.count - 1, 4)
-        put_big_endian(memory, 27, self.base_timestamp, 8)
-        put_big_endian(memory, 35, self.max_timestamp, 8)
-        put_big_endian(memory, 43, producer_id, 8)
-        put_big_endian(memory, 51, producer_epoch, 2)
-        put_big_endian(memory, 53, base_sequence, 4)
-        put_big_endian(memory, 57, self.count, 4)
+        put_big_endian(memory, BASE_OFFSET_AT, 0, 8)
+        put_big_endian(memory, BATCH_LENGTH_AT, view.len - LENGTH_PREFIX_SIZE, 4)
+        put_big_endian(memory, PARTITION_LEADER_EPOCH_AT, NO_LEADER_EPOCH, 4)
+        put_big_endian(memory, MAGIC_AT, MAGIC, 1)
+        put_big_endian(memory, ATTRIBUTES_AT, attributes, 2)
+        put_big_endian(memory, LAST_OFFSET_DELTA_AT, self.count - 1, 4)
+        put_big_endian(memory, BASE_TIMESTAMP_AT, self.base_timestamp, 8)
+        put_big_endian(memory, MAX_TIMESTAMP_AT, self.max_timestamp, 8)
+        put_big_endian(memory, PRODUCER_ID_AT, producer_id, 8)
+        put_big_endian(memory, PRODUCER_EPOCH_AT, producer_epoch, 2)
+        put_big_endian(memory, BASE_SEQUENCE_AT, base_sequence, 4)
+        put_big_endian(memory, RECORDS_COUNT_AT, self.count, 4)
         # With the interpreter lock held: this takes microseconds, and to get the lock back may take milliseconds.
-        put_big_endian(memory, 17, crc32c_at(memory + 21, view.len - 21, 0), 4)
+        checksum: cython.longlong = crc32c_at(memory + CHECKED_FROM, view.len - CHECKED_FROM, 0)
+        put_big_endian(memory, CRC_AT, checksum, 4)
         PyBuffer_Release(cython.address(view))
 
 
@@ -321,7 +326,7 @@ def _check_identity(attributes: int, producer_id: int, producer_epoch: int, base
     if producer_id == -1:
         if producer_epoch != -1 or base_sequence != -1:
             raise ValueError("an epoch or a sequence number without a producer id")
-        if attributes & _TRANSACTIONAL_BIT:
+        if attributes & TRANSACTIONAL_BIT:
             raise ValueError("a transactional batch needs a producer id")
     elif not (
         0 <= producer_id <= 0x7FFFFFFFFFFFFFFF

@@ -32,9 +32,9 @@ if cython.compiled:
         is_null,
         long_at,
         longs_at,
+        prefetch_line,
     )
     from cython.cimports.penstock.records._numbers_cy import IntColumn
-    from cython.cimports.penstock.records._prefetch_cy import prefetch_line
 else:
     from penstock.records._memory import bytes_at, int_at, ints_at, is_null, long_at, longs_at
     from penstock.records._numbers_cy import IntColumn

@@ -1,8 +1,7 @@
 # The ordinary column, of 32-bit offsets and without nulls, read where it is used: a call for each row costs as much.
 # What its offsets say is checked here as `BytesColumn.find` does.
 from penstock.records._columns_cy cimport BytesColumn
-from penstock.records._memory_cy cimport int_at
-from penstock.records._prefetch_cy cimport prefetch_line
+from penstock.records._memory_cy cimport int_at, prefetch_line
 
 cdef extern from *:
     """

@@ -34,6 +34,17 @@ cdef inline unsigned long long half_at(const unsigned char* data, Py_ssize_t at)
         | <unsigned long long> data[3] << 24
     )
 
+# Tells the processor which memory will be read soon; compilers that cannot say so leave it out.
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define PENSTOCK_PREFETCH(address) __builtin_prefetch(address)
+    #else
+    #define PENSTOCK_PREFETCH(address) ((void)(address))
+    #endif
+    """
+    void prefetch_line "PENSTOCK_PREFETCH" (const void* address) noexcept nogil
+
 # An item of memory that another thread may change meanwhile: what was checked is what is used, so it is read once.
 cdef extern from *:
     """

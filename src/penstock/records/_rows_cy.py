@@ -20,10 +20,12 @@ if cython.compiled:
     from cython.cimports.penstock._primitives_cy import partition_at, put_varint, size_of_varint
     from cython.cimports.penstock.records._fields_cy import copy, field_size
     from cython.cimports.penstock.records._find_cy import find_in
+    from cython.cimports.penstock.records._layout_cy import HEADER_SIZE, MAX_RECORD_OVERHEAD
 else:
     from penstock._primitives_cy import partition_at, put_varint, size_of_varint
     from penstock.records._fields import copy, field_size
     from penstock.records._memory import find_in
+    from penstock.records.format import HEADER_SIZE, MAX_RECORD_OVERHEAD
 
 from penstock.records._columns_cy import LIES
 from penstock.records._numbers_cy import NULL
@@ -50,8 +52,6 @@ _LIES = cython.declare(cython.Py_ssize_t, LIES)
 # Nobody needs to know how much more than this a record takes.
 _LARGEST_RECORD = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
 _NULL = cython.declare(cython.longlong, NULL)
-_BATCH_HEADER = cython.declare(cython.Py_ssize_t, 61)
-_RECORD_OVERHEAD = cython.declare(cython.Py_ssize_t, 21)
 
 
 def is_compiled() -> bool:
@@ -83,7 +83,7 @@ class Rows:
 
         Headers are counted until they are more than `most`. -1: a bad header; LIES: a column contradicts itself.
         """
-        size: cython.Py_ssize_t = _BATCH_HEADER + _RECORD_OVERHEAD
+        size: cython.Py_ssize_t = HEADER_SIZE + MAX_RECORD_OVERHEAD
         value_size: cython.Py_ssize_t
         self._key_size = -1 if self.key is None else find_in(self.key, row)
         if self._key_size >= 0:

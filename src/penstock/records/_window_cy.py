@@ -24,16 +24,18 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
     from cython.cimports.libc.string import memcmp
     from cython.cimports.penstock._primitives_cy import partition_at
-    from cython.cimports.penstock.records._batch_cy import BatchWriter
+    from cython.cimports.penstock.records._batch_cy import NEEDS_SEGMENT, NO_ROOM, BatchWriter
     from cython.cimports.penstock.records._columns_cy import BytesColumn
     from cython.cimports.penstock.records._find_cy import prefetch_in
+    from cython.cimports.penstock.records._layout_cy import HEADER_SIZE
     from cython.cimports.penstock.records._rows_cy import Rows
 else:
     from penstock._primitives_cy import partition_at
-    from penstock.records._batch_cy import BatchWriter
+    from penstock.records._batch_cy import NEEDS_SEGMENT, NO_ROOM, BatchWriter
     from penstock.records._columns_cy import BytesColumn
     from penstock.records._memory import prefetch_in
     from penstock.records._rows_cy import Rows
+    from penstock.records.format import HEADER_SIZE
 
 from penstock.records._columns_cy import LIES
 from penstock.records._rows_cy import BAD_LAYOUT, CHANGED
@@ -49,9 +51,6 @@ _CHANGED = cython.declare(cython.Py_ssize_t, CHANGED)
 _CHANGED_ROW = cython.declare(cython.Py_ssize_t, -3)
 _LARGEST_RECORD = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
 _NO_TOPIC = cython.declare(cython.int, NO_TOPIC)
-_NO_ROOM = cython.declare(cython.Py_ssize_t, -1)
-_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
-_BATCH_HEADER = cython.declare(cython.Py_ssize_t, 61)
 # To let go of the interpreter lock for less than this costs more than it brings: getting it back means to wait until
 # the I/O thread has done its turn. Seen: with batches of 16 KiB up to twice as slow, with 128 KiB a little faster.
 _MANY_ROWS = cython.declare(cython.Py_ssize_t, 256)
@@ -248,7 +247,7 @@ class Window:
             if chosen[topic] < 0 or given[topic] >= share:
                 chosen[topic] = self._bases[topic] + choosers[topic]()
                 given[topic] = 0
-            size = self.rows.bound(self.first + at, _LARGEST_RECORD) - _BATCH_HEADER
+            size = self.rows.bound(self.first + at, _LARGEST_RECORD) - HEADER_SIZE
             given[topic] += size
             self._places[at] = chosen[topic]
         self.sticky = 0
@@ -388,9 +387,9 @@ class Window:
                 if size == _CHANGED:
                     self.refusal = _CHANGED_ROW
                     break
-                self.refusal = _NO_ROOM
+                self.refusal = NO_ROOM
                 if count and writer.ratio != 1.0 and _estimated(writer, raw) + size <= writer.limit:
-                    self.refusal = _NEEDS_SEGMENT
+                    self.refusal = NEEDS_SEGMENT
                 break
             at += size
             payload += rows.payload
@@ -443,7 +442,7 @@ def _estimated(writer: BatchWriter, raw: cython.Py_ssize_t) -> cython.Py_ssize_t
     """`BatchWriter.estimated_size` for rows that are not counted yet."""
     if writer.ratio == 1.0:
         return raw
-    expected: cython.double = (raw - _BATCH_HEADER) * writer.ratio * 1.05
+    expected: cython.double = (raw - HEADER_SIZE) * writer.ratio * 1.05
     if cython.compiled:
-        return _BATCH_HEADER + cython.cast(cython.Py_ssize_t, expected)
-    return _BATCH_HEADER + int(expected)
+        return HEADER_SIZE + cython.cast(cython.Py_ssize_t, expected)
+    return HEADER_SIZE + int(expected)

@@ -26,9 +26,8 @@ from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.appending import TimeIsUp
 from penstock.producer.batch.batch import BatchState
-from penstock.producer.blocking import run_steps
+from penstock.producer.steps import TimeIsUp, run_steps
 from penstock.records.compression import CODECS
 from penstock.records.format import HEADER_SIZE
 from penstock.types import Header
@@ -654,7 +653,7 @@ def test_many_threads_and_a_sender_lose_nothing(compression):
                 partition = rng.choice([None, 0, 1, 2])
                 delivery = core.fast(value, partition)
                 if delivery is None:
-                    delivery = run_steps(core.steps(encoded(value), partition), 30, clock, "send()")
+                    delivery = run_steps(core.steps(encoded(value), partition), 30, clock)
                 mine.append(delivery)
         except BaseException as error:
             problems.append(error)
@@ -707,9 +706,7 @@ def test_a_close_in_the_midst_of_appends_leaves_no_record_behind():
                 for _ in range(500):
                     delivery = core.fast(b"v", 0)
                     accepted.append(
-                        delivery
-                        if delivery is not None
-                        else run_steps(core.steps(encoded(b"v")), 10, clock, "send()")
+                        delivery if delivery is not None else run_steps(core.steps(encoded(b"v")), 10, clock)
                     )
             except ProducerClosedError:
                 pass
@@ -769,7 +766,7 @@ def test_whoever_waited_is_admitted_anew(waits_for):
         if not admitted:
             raise KafkaError("not any more")
 
-    steps = core.accumulator.append_steps(core.topic(), 0, encoded(b"v"), None, check)
+    steps = core.accumulator.appender.append_steps(core.topic(), 0, encoded(b"v"), None, check)
     run_to(steps, waits_for)
     admitted = False
     with pytest.raises(KafkaError, match="not any more"):
@@ -786,5 +783,5 @@ def test_whoever_is_not_admitted_adds_nothing_to_an_open_batch():
         raise KafkaError("not now")
 
     with pytest.raises(KafkaError, match="not now"):
-        run(core.accumulator.append_steps(core.topic(), 0, encoded(b"v"), None, check))
+        run(core.accumulator.appender.append_steps(core.topic(), 0, encoded(b"v"), None, check))
     assert core.accumulator.incomplete_records() == 1

@@ -13,7 +13,7 @@ from producer.fakes_txn import GateRig
 
 from penstock import Producer
 from penstock.errors import IllegalStateError
-from penstock.producer.batch._queue_cy import Admission, NotAdmitted, PartitionQueue
+from penstock.producer.batch._queue_cy import Admission, NotAdmitted, PartitionQueue, TopicState
 from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.types import ProducerRecord
 
@@ -57,9 +57,9 @@ def test_a_thread_that_was_let_in_before_the_commit_does_not_append_after_it():
     rig.commit()
     state = accumulator.topics["t"]
     memory = rig.available_memory
-    assert accumulator.append_now(state, 0, (0, None, b"late", None, 200), None) is None
+    assert accumulator.appender.append_now(state, 0, (0, None, b"late", None, 200), None) is None
     with pytest.raises(IllegalStateError, match="transaction ended"):
-        rig.drive(accumulator.append_steps(state, 0, encoded(b"late"), None))
+        rig.drive(accumulator.appender.append_steps(state, 0, encoded(b"late"), None))
     assert rig.available_memory == memory
     assert not accumulator.has_incomplete()
     assert rig.state is TxnState.READY
@@ -125,7 +125,7 @@ def test_a_record_that_met_a_closed_door_is_accepted_when_it_opens_again():
         asked.append(core.accumulator.admits_records())
         core.accumulator.admit(len(asked) != 2)
 
-    run(core.accumulator.append_steps(core.topic(), 0, encoded(b"v"), None, admitted))
+    run(core.accumulator.appender.append_steps(core.topic(), 0, encoded(b"v"), None, admitted))
     assert asked == [True, True, False, True, True]
     assert core.queue().head()[0].record_count == 1
 
@@ -161,11 +161,11 @@ def test_a_topic_that_metadata_has_lost_gets_no_new_batch_on_the_fast_path():
     accumulator = rig.parts.accumulator
     state = accumulator.topic("t", 6)
     fields = (0, None, b"v", None, 100)
-    assert accumulator.append_now(state, 0, fields, None) is not None
+    assert accumulator.appender.append_now(state, 0, fields, None) is not None
     accumulator.follow_partition_counts({}.get)
-    assert accumulator.append_now(state, 1, fields, None) is None
+    assert accumulator.appender.append_now(state, 1, fields, None) is None
     accumulator.follow_partition_counts({"t": 3}.get)
-    assert accumulator.append_now(state, 1, fields, None) is not None
+    assert accumulator.appender.append_now(state, 1, fields, None) is not None
     assert len(state.queues) == 3
 
 
@@ -181,19 +181,24 @@ def test_records_for_a_topic_that_was_forgotten_are_placed_by_what_it_has_become
     assert {delivery.result(0).partition for delivery in deliveries} == {0}
 
 
-@pytest.mark.parametrize("name", ["_new_batch", "_queue"])
-def test_an_interrupt_while_a_batch_is_opened_loses_no_memory(monkeypatch, name):
+@pytest.mark.parametrize("moment", ["new batch", "choice of the partition"])
+def test_an_interrupt_while_a_batch_is_opened_loses_no_memory(monkeypatch, moment):
     core = Core()
-    topic = core.topic()
+    topic, partition = core.topic(), 0
     free = core.pool.available()
 
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(core.accumulator, name, interrupted)
+    if moment == "new batch":
+        monkeypatch.setattr(Core, "now", property(interrupted), raising=False)  # when the batch was made
+    else:
+        queues, partition = topic.queues, None
+        topic = TopicState(topic.name, topic.sticky_size, interrupted)
+        topic.queues = queues
     buffer = core.pool.try_take(core.accumulator.batch_size)
     with pytest.raises(KeyboardInterrupt):
-        core.accumulator._append(topic, 0, encoded(b"v"), None, buffer)
+        core.accumulator.appender._append(topic, partition, encoded(b"v"), None, buffer)
     assert core.pool.available() == free
 
 

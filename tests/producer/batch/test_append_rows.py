@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from producer.fakes_core import TIME, Core, run, run_to
+from producer.fakes_core import START, TIME, Core, run, run_to
 
 from penstock.errors import ProducerClosedError
-from penstock.producer.batch._queue_cy import MOVED, NEEDS_SEGMENT, NO_BATCH
+from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH
 from penstock.producer.batch.batch import Batch
 from penstock.records._batch_cy import BatchWriter
 from penstock.records._window_cy import Window
@@ -35,7 +35,7 @@ def fresh(core: Core, ratio: float = 1.0, size: int = 1024) -> Batch:
 
 def append_steps(core: Core, window: Window, rows: tuple[int, int], accepted: list[Any], *more: Any) -> Any:
     wake = core.accumulator.bulk_wake()
-    return core.accumulator.append_rows_steps(core.queue(), window, rows, accepted, wake, *more)
+    return core.accumulator.appender.append_rows_steps(core.queue(), window, rows, accepted, wake, *more)
 
 
 def test_rows_fill_the_batch_and_close_it():
@@ -64,10 +64,10 @@ def test_a_compressed_batch_grows_by_what_there_is():
     core = Core(compression="lz4")
     window, accepted = window_of(100), []
     queue = core.queue()
-    assert queue.append_rows(window, 0, 100, accepted, None, None, fresh(core, 0.1)) == (9, NEEDS_SEGMENT)
-    assert queue.append_rows(window, 9, 100, accepted) == (0, NEEDS_SEGMENT)
+    assert queue.append_rows(window, 0, 100, accepted, None, None, fresh(core, 0.1)) == (9, GROW)
+    assert queue.append_rows(window, 9, 100, accepted) == (0, GROW)
     spares = [bytearray(1024)]
-    assert queue.append_rows(window, 9, 100, accepted, None, spares) == (10, NEEDS_SEGMENT)
+    assert queue.append_rows(window, 9, 100, accepted, None, spares) == (10, GROW)
     assert spares == []
     assert queue.append_rows(window, 19, 100, accepted, None, []) == (
         0,
@@ -124,7 +124,7 @@ def test_a_compressed_batch_that_could_not_grow_is_no_share():
     topic = core.topic()
     topic.sticky_partition = 0
     queue, window = core.queue(), window_of(30)
-    assert queue.append_rows(window, 0, 30, [], topic, None, fresh(core, 0.1)) == (9, NEEDS_SEGMENT)
+    assert queue.append_rows(window, 0, 30, [], topic, None, fresh(core, 0.1)) == (9, GROW)
     assert queue.append_rows(window, 9, 30, [], topic, []) == (0, NO_BATCH)
     assert (topic.sticky_partition, topic.sticky_bytes) == (0, 909)
 
@@ -141,7 +141,7 @@ def test_a_choice_that_was_interrupted_is_made_up_for():
     accepted: list[Any] = []
     topic.sticky_bytes = 2048
     wake = core.accumulator.bulk_wake()
-    run(core.accumulator.append_rows_steps(topic, window_of(3), (0, 3), accepted, wake))
+    run(core.accumulator.appender.append_rows_steps(topic, window_of(3), (0, 3), accepted, wake))
     assert sum(part[2] for part in accepted) == 3
 
 
@@ -206,7 +206,7 @@ def append_now(
     core: Core, window: Window, rows: tuple[int, int], accepted: list[Any], where: Any = None
 ) -> int:
     wake = core.accumulator.bulk_wake()
-    return core.accumulator.append_rows_now(where or core.queue(), window, rows, accepted, wake)
+    return core.accumulator.appender.append_rows_now(where or core.queue(), window, rows, accepted, wake)
 
 
 def test_rows_are_appended_in_one_go_while_there_is_memory():
@@ -276,7 +276,7 @@ def test_an_interrupt_in_the_middle_loses_no_memory(monkeypatch: pytest.MonkeyPa
         if len(accepted) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.producer.batch.appending.BulkWake.after", interrupt)
+    monkeypatch.setattr("penstock.producer.batch._appending_cy.BulkWake.after", interrupt)
     with pytest.raises(KeyboardInterrupt):
         append_now(core, window, (0, 40), accepted)
     assert [part[2] for part in accepted] == [9, 9, 9]
@@ -288,15 +288,16 @@ def test_an_interrupt_in_the_middle_loses_no_memory(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("mishap", ["interrupted", "closed"])
 def test_memory_taken_for_a_batch_that_never_comes_goes_back(monkeypatch: pytest.MonkeyPatch, mishap: str):
     core = Core(memory=8192)
-    make = core.accumulator._new_batch
+    queue = core.queue()
 
-    def new_batch(queue: Any, buffer: bytearray) -> Batch:
+    def asked_for_the_time(_: Core) -> float:
+        # A new batch has its memory, and wants to know when it was made.
         if mishap == "interrupted":
             raise KeyboardInterrupt
         queue.close()
-        return make(queue, buffer)
+        return START
 
-    monkeypatch.setattr(core.accumulator, "_new_batch", new_batch)
+    monkeypatch.setattr(Core, "now", property(asked_for_the_time), raising=False)
     if mishap == "interrupted":
         with pytest.raises(KeyboardInterrupt):
             append_now(core, window_of(3), (0, 3), [])
@@ -316,10 +317,10 @@ def test_the_sender_is_woken_for_a_megabyte_of_rows_not_for_each_batch():
     assert core.wakeups == 2  # 3,000,000 bytes: the rest is for the end of the call
     wake = core.accumulator.bulk_wake()
     for _ in range(3):  # what was not told adds up over stretches of rows
-        run(core.accumulator.append_rows_steps(core.queue(), window, (0, 500), [], wake))
+        run(core.accumulator.appender.append_rows_steps(core.queue(), window, (0, 500), [], wake))
     assert core.wakeups == 3
     wake.now()
-    run(core.accumulator.append_rows_steps(core.queue(), window, (0, 1000), [], wake))
+    run(core.accumulator.appender.append_rows_steps(core.queue(), window, (0, 1000), [], wake))
     assert core.wakeups == 4
 
 

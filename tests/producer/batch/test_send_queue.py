@@ -15,7 +15,7 @@ from producer.fakes_core import START, TIME, TOPIC, Core, record_size, records, 
 from penstock._primitives_cy import partition_for_key
 from penstock.errors import KafkaError, ProducerClosedError
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch._queue_cy import MOVED, NEEDS_SEGMENT, NO_BATCH, PartitionQueue, TopicState
+from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, PartitionQueue, TopicState
 from penstock.producer.batch.batch import Batch
 from penstock.producer.send._send_cy import FastPath
 from penstock.records._batch_cy import BatchWriter
@@ -123,7 +123,7 @@ def test_a_compressed_batch_asks_for_segments_and_grows():
     q = Queue()
     batch = q.batch(limit=1000, ratio=0.2, capacity=200)
     q.append(fresh=batch)
-    assert q.append() == NEEDS_SEGMENT
+    assert q.append() == GROW
     spares = [bytearray(200)]
     assert q.append(spares=spares)._index == 1
     assert spares == []
@@ -478,7 +478,12 @@ def test_the_fast_path_wakes_the_sender_when_the_batch_is_full():
 def with_new_batches(core: Core) -> Core:
     """Let the fast path of a core open batches, as a producer's does."""
     core.fast_path = FastPath(
-        core.accumulator.topics, 1024 * 1024, True, lambda: TIME, core._woken, core.accumulator.append_now
+        core.accumulator.topics,
+        1024 * 1024,
+        True,
+        lambda: TIME,
+        core._woken,
+        core.accumulator.appender.append_now,
     )
     core.fast_path.enabled = True
     return core

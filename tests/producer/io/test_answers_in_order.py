@@ -89,7 +89,7 @@ def test_a_spare_segment_that_nobody_needs_any_more_goes_back(monkeypatch: pytes
     topic = core.topic()
     core.sealer._ratios.reset(topic.name, core.sealer._codec.id, 0.1)  # so that batches grow
     fields = encoded(b"v" * 100)
-    assert core.accumulator.append_now(topic, 0, fields, None) is not None
+    assert core.accumulator.appender.append_now(topic, 0, fields, None) is not None
     free = core.pool.available()
     take = core.pool.try_take
     taken = []
@@ -101,6 +101,6 @@ def test_a_spare_segment_that_nobody_needs_any_more_goes_back(monkeypatch: pytes
 
     monkeypatch.setattr(core.pool, "try_take", take_and_close)
     with pytest.raises(ProducerClosedError):
-        core.accumulator.try_append(topic, 0, fields, None)
+        core.accumulator.appender.try_append(topic, 0, fields, None)
     assert taken
     assert core.pool.available() == free

@@ -28,8 +28,9 @@ from penstock.errors import (
     RecordTooLargeError,
 )
 from penstock.partitioners import Partitioner
-from penstock.producer.batch.appending import PROGRESS, BulkWake
+from penstock.producer.batch._appending_cy import BulkWake
 from penstock.producer.send import columns
+from penstock.producer.steps import Checkpoint
 from penstock.protocol.messages import PRODUCE
 from penstock.records.arrow import ArrowSource
 from penstock.records.arrow_rows import ColumnNames, arrow_rows
@@ -436,7 +437,7 @@ def test_an_end_before_its_time_wakes_the_sender_too(error):
     woken = count_wakeups(rig)
     chunks = arrow_rows(ArrowSource(pa.table({"value": [b"v"] * 10})), ColumnNames())
     steps = rig.parts.columns.steps("t", chunks, False)
-    assert next(item for item in steps if item == PROGRESS)
+    assert next(item for item in steps if item == Checkpoint.PROGRESS)
     assert woken == []
     with pytest.raises(type(error)):
         steps.throw(error)
@@ -731,7 +732,7 @@ def test_a_table_that_is_changed_while_it_is_sent_is_an_error_that_tells_what_wa
         {"value": [b"%d" % row for row in range(4)], "headers": column, "partition": [0, 0, 1, 1]}
     )
     steps = rig.parts.columns.steps("t", arrow_rows(ArrowSource(table), ColumnNames()), False)
-    assert next(steps) is PROGRESS  # the rows of the first partition were accepted
+    assert next(steps) is Checkpoint.PROGRESS  # the rows of the first partition were accepted
     memory[12:16] = struct.pack("=i", 1_000_000)
     with pytest.raises(ValueError, match="the table was changed while it was sent: row 2") as caught:
         rig.drive(steps)

@@ -3,6 +3,12 @@ from penstock.producer.batch._delivery_cy cimport Delivery
 from penstock._short_lock_cy cimport ShortLock
 from penstock.records._batch_cy cimport BatchWriter
 
+# Why an append did not happen. In plain Python the module itself has them.
+cpdef enum:
+    NO_BATCH = 0
+    GROW = 1
+    MOVED = 2
+
 cdef class TopicState:
     cdef readonly str name
     cdef readonly Py_ssize_t sticky_size

@@ -30,25 +30,26 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery, new_delivery
     from cython.cimports.penstock._short_lock_cy import ShortLock
-    from cython.cimports.penstock.records._batch_cy import BatchWriter
+    from cython.cimports.penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
+    from cython.cimports.penstock.records._layout_cy import HEADER_SIZE
 else:
     from penstock.producer.batch._delivery_cy import Delivery, new_delivery
     from penstock._short_lock_cy import ShortLock
-    from penstock.records._batch_cy import BatchWriter
+    from penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
+    from penstock.records.format import HEADER_SIZE
 
 if TYPE_CHECKING:
     from penstock.producer.batch.batch import Batch
 
-# Why an append did not happen.
-NO_BATCH = 0  # no batch is open, or the open one was full and is closed now
-NEEDS_SEGMENT = 1  # the compressed batch may grow, if there is a segment for it
-MOVED = 2  # records without key go to another partition now
+if not cython.compiled:
+    # Why an append did not happen; compiled code has them in the .pxd.
+    NO_BATCH = 0  # no batch is open, or the open one was full and is closed now
+    GROW = 1  # the compressed batch may grow, if there is a segment for it
+    MOVED = 2  # records without key go to another partition now
 
 _NOT_ADMITTED = "the transaction ended, by commit, abort or error, while the record was being accepted"
 
-# C variables when compiled.
-_WRITER_NEEDS_SEGMENT = cython.declare(cython.Py_ssize_t, -2)
-_EMPTY_BATCH = cython.declare(cython.Py_ssize_t, 61)  # the raw size of a batch without records
+# A C variable when compiled.
 _NO_BUDGET = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
 
 
@@ -124,7 +125,7 @@ class PartitionQueue:
         spares: list | None = None,  # type: ignore[type-arg]
         fresh: Batch | None = None,
     ) -> Delivery | int:
-        """Append one record; its Delivery, or why it could not be had: NO_BATCH, NEEDS_SEGMENT or MOVED.
+        """Append one record; its Delivery, or why it could not be had: NO_BATCH, GROW or MOVED.
 
         Args:
             sticky: the topic, when the record goes wherever records without key go now.
@@ -169,9 +170,9 @@ class PartitionQueue:
         writer: BatchWriter | None = self._writer
         delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
         if delivery is None and writer is not None:
-            if self._refusal == _WRITER_NEEDS_SEGMENT:
+            if self._refusal == NEEDS_SEGMENT:
                 if spares is None:
-                    return NEEDS_SEGMENT
+                    return GROW
                 if spares:
                     writer.grow(spares.pop())
                     delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
@@ -237,7 +238,7 @@ class PartitionQueue:
             TopicForgotten: another queue has taken the place of this one.
         """
         taken: cython.Py_ssize_t
-        before: cython.Py_ssize_t = _EMPTY_BATCH
+        before: cython.Py_ssize_t = HEADER_SIZE  # a batch without records
         budget: cython.Py_ssize_t = _NO_BUDGET
         with self._lock:
             if self.closed:
@@ -280,7 +281,7 @@ class PartitionQueue:
     ) -> cython.Py_ssize_t:
         """Append rows to the open batch, letting it grow when it has no room for the first of them; how many."""
         taken: cython.Py_ssize_t = window.append_to(self._writer, first, last, budget)
-        if taken == 0 and spares and window.refusal == _WRITER_NEEDS_SEGMENT:
+        if taken == 0 and spares and window.refusal == NEEDS_SEGMENT:
             self._writer.grow(spares.pop())
             taken = window.append_to(self._writer, first, last, budget)
         return taken
@@ -295,14 +296,14 @@ class PartitionQueue:
         """Why the open batch took no more rows, -1 when it refused none; shut it, if it has to go as it is."""
         if refusal == 0:
             return -1
-        if refusal == _WRITER_NEEDS_SEGMENT and (taken or spares is None):
-            return NEEDS_SEGMENT
+        if refusal == NEEDS_SEGMENT and (taken or spares is None):
+            return GROW
         # No room, or nothing to grow by: what has been gathered goes out as it is.
         unused: cython.Py_ssize_t = 0
-        if refusal != _WRITER_NEEDS_SEGMENT:
+        if refusal != NEEDS_SEGMENT:
             # What a full batch cannot use counts as used, so that each partition gets one batch at a time: a request
             # takes one of each.
-            unused = _EMPTY_BATCH + max(0, self._writer.limit - self._writer.estimated_size())
+            unused = HEADER_SIZE + max(0, self._writer.limit - self._writer.estimated_size())
         self._shut_locked()
         if (
             sticky is not None
@@ -341,7 +342,7 @@ class PartitionQueue:
         """
         was_open: cython.bint = self._writer is not None
         if was_open:
-            if self._refusal == _WRITER_NEEDS_SEGMENT:
+            if self._refusal == NEEDS_SEGMENT:
                 return False
             self._shut_locked()
         if sticky is None or not sticky.maybe_switch_locked():

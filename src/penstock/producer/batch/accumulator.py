@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records on their way in, batches on their way out: one queue of batches per partition.
 
-Application threads append (through the fast path, or the Appender that the accumulator is); the I/O thread asks which
-brokers have something ready, drains it, queues batches again after a failure, splits and expires them.
+Application threads append, through the fast path or the accumulator's Appender. The I/O thread asks which brokers have
+something ready, drains it, queues batches again after a failure, splits and expires them.
 
 Rules:
 1. A batch is in `incomplete` from the moment it is queued until it has its outcome; a split replaces it by its pieces.
@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
+from penstock.producer.batch._appending_cy import Appender, BulkWake
 from penstock.producer.batch._passes_cy import in_order
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer.batch._requests_cy import take_memory
-from penstock.producer.batch.appending import Appender
 from penstock.producer.batch.batch import ANONYMOUS, Batch, comes_before
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.deferring import DeferredSends
@@ -43,7 +45,7 @@ class AccumulatorSettings:
     delivery_timeout_ms: int
 
 
-class RecordAccumulator(Appender):
+class RecordAccumulator:
     """Collects records into batches, partition by partition.
 
     Args:
@@ -55,6 +57,7 @@ class RecordAccumulator(Appender):
         now: the monotonic clock.
 
     Attributes:
+        appender: appends records, and opens batches for them.
         unseen: tells of failed records that nobody looked at.
         watches_failures: whether it is told of batches that fail. Not in transactions, whose calls tell.
     """
@@ -68,16 +71,21 @@ class RecordAccumulator(Appender):
         wake: Callable[[], object],
         now: Callable[[], float],
     ) -> None:
-        super().__init__(max(1, settings.batch_size), pool, sealer, wake, now)
+        self.batch_size = max(1, settings.batch_size)
         self.linger = settings.linger_ms / 1000
         self.delivery_timeout = settings.delivery_timeout_ms / 1000
+        self.pool = pool
+        self.sealer = sealer
         self.partitioner = partitioner
+        self._wake = wake
         self.unseen = UnseenFailures(wake, now)
         self.watches_failures = True
-        # The Appender's lock guards, besides, the creation of topics and queues, flushes and closed.
+        # Guards the creation of topics and queues, the first choice of a topic's sticky partition, flushes and closed.
+        self._lock: Any = new_lock()
         self.topics: dict[str, TopicState] = {}  # written under the lock, read by anyone
         self._queues: dict[str, dict[int, PartitionQueue]] = {}  # by topic and partition, likewise
         self._admission = Admission()
+        self.appender = Appender(self.batch_size, pool, sealer, self._admission, self._lock, wake, now)
         self._flushes = 0
         self._closed = False
         # A queue adds itself, and its batches, under its own lock. Copies of sets are atomic.
@@ -152,6 +160,10 @@ class RecordAccumulator(Appender):
     def admits_records(self) -> bool:
         """Whether records are accepted, as far as transactions go."""
         return bool(self._admission.open)
+
+    def bulk_wake(self) -> BulkWake:
+        """What wakes the I/O thread for the rows of one call."""
+        return BulkWake(self._wake)
 
     def flush(self) -> Ticket[None]:
         """Make everything sendable; the Ticket is granted when all that was accepted before has its outcome."""

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 from penstock._ticket import Ticket
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, ReentrantCallError
+from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.appending import EncodedRecord, Steps, TimeIsUp
 from penstock.producer.batch.delivery import BatchResult, Countdown
 from penstock.producer.batch.unseen import UnseenFailures
+from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
 
 log = logging.getLogger("penstock.producer")
 
@@ -46,7 +47,7 @@ class LaterRecord(NamedTuple):
 
     topic: str
     encoded: EncodedRecord
-    steps: Steps
+    steps: Steps[Delivery]
     admitted: Callable[[], None]
 
 
@@ -173,7 +174,7 @@ class DeferredSends:
         try:
             while (answer := _next_answer(deferred, now)) is not None:
                 item = answer()
-                while isinstance(item, str):
+                while isinstance(item, Checkpoint):
                     item = next(deferred.record.steps)
                 deferred.waits_for = item
                 item.on_done(lambda _: self._wake())

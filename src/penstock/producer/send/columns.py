@@ -17,32 +17,135 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from penstock._ticket import Ticket
 from penstock._time import Clock
-from penstock.errors import InvalidTopicError, TopicAuthorizationError
+from penstock.errors import (
+    BadRowsError,
+    DamagedRowError,
+    InvalidTopicError,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+)
+from penstock.producer.batch._appending_cy import BulkWake
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten, TopicState
 from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.batch.appending import PROGRESS, BulkWake
 from penstock.producer.batch.unseen import EACH_ROWS_OWN
-from penstock.producer.send.bad_rows import BadRows
 from penstock.producer.send.bulk_delivery import BulkDelivery, Lost, span_of, span_rows
-from penstock.producer.send.send_path import SendPath
-from penstock.records._rows_cy import STICKY, Rows
-from penstock.records._window_cy import Window
+from penstock.producer.send.send_path import RecordLimit, SendPath
+from penstock.producer.steps import Checkpoint, Steps
+from penstock.records._rows_cy import (
+    BAD_HEADER,
+    BAD_LAYOUT,
+    BAD_PARTITION,
+    BAD_SIZE,
+    BAD_TIMESTAMP,
+    STICKY,
+    Rows,
+)
+from penstock.records._window_cy import NO_TOPIC, Window
+from penstock.records.moments import moment_text
+from penstock.records.python_rows import ManyRecords
 from penstock.topic_names import is_topic_name
-from penstock.types import ProducerRecord
-
-BulkSteps = Generator[Ticket[Any] | str, Any, BulkDelivery]
-Steps = Generator[Ticket[Any] | str, Any, None]
+from penstock.types import ProducerRecord, RowErrors
 
 # Rows that are placed and sorted at once: so many that a partition of a hundred still gets the better part of a batch
 # from each window, and so few that their vectors (8 bytes a row) stay in the processor's cache.
 WINDOW_ROWS = 65_536
+
+# So many rows have an error of their own; the others share one for each kind of trouble. A table may have millions of
+# bad rows, and an error object for each would be larger than the table.
+_TOLD = 100
+# So many are in the text of the error.
+_NAMED = 3
+
+_KINDS = {
+    BAD_SIZE: "the record is too large",
+    BAD_PARTITION: "the topic has no partition of that number",
+    BAD_TIMESTAMP: "the timestamp is before 1970, or too large",
+    BAD_HEADER: "a header is null, or its name is null or not UTF-8",
+    BAD_LAYOUT: "the table contradicts itself: an offset, a code of a dictionary or a view lies outside of the data",
+    NO_TOPIC: "the topic is null, or a name that no topic can have",
+}
+# What was found before all of a row was looked at.
+_NOT_LOOKED_THROUGH = (NO_TOPIC, BAD_HEADER, BAD_SIZE)
+_CLASSES: dict[int, type[Exception]] = {BAD_SIZE: RecordTooLargeError, BAD_LAYOUT: DamagedRowError}
+
+
+class BadRows:
+    """Collects bad rows.
+
+    Args:
+        limit: what a record may take.
+
+    Attributes:
+        count: how many there are.
+        errors: the first of them, in order.
+        refused_topics: the topics of a column that the cluster refuses, and why.
+    """
+
+    def __init__(self, limit: RecordLimit) -> None:
+        self._limit = limit
+        self.count = 0
+        self.errors: list[RowErrors] = []
+        self._general: dict[int, Exception] = {}
+        self.refused_topics: dict[bytes, Exception] = {}  # by the cluster, and why
+
+    def add(self, rows: Rows, row: int, code: int, number: int) -> Exception:
+        """Note a row; what is wrong with it.
+
+        Args:
+            rows: where it is.
+            row: its place there.
+            code: what is wrong, as `Window.bad_rows` says.
+            number: its number among all.
+        """
+        if code in _NOT_LOOKED_THROUGH and rows.is_damaged(row):
+            code = BAD_LAYOUT  # who is told of anything else may read the row
+        self.count += 1
+        refused = None
+        if code == NO_TOPIC and self.refused_topics:
+            refused = self.refused_topics.get(rows.topic.get(row))
+        if self.count > _TOLD:
+            return refused or self._kind(code)
+        error = refused or self._problem(rows, row, code)
+        self.errors.append(RowErrors(number, number, error))
+        return error
+
+    def _kind(self, code: int) -> Exception:
+        error = self._general.get(code)
+        if error is None:
+            kind = _CLASSES.get(code, ValueError)
+            error = self._general[code] = kind(_KINDS[code])
+        return error
+
+    def _problem(self, rows: Rows, row: int, code: int) -> Exception:
+        if code == BAD_SIZE:
+            return self._limit.error("the record", rows.size_bound(row))
+        value: Any = ""
+        if code == BAD_LAYOUT:
+            return DamagedRowError(f"{_KINDS[code]} (of its {rows.wrong_part(row)})")
+        if code == BAD_PARTITION:
+            topic = "" if rows.topic is None else f" of {rows.topic.get(row)!r}"
+            value = f": {rows.partition_at(row)}{topic}"
+        elif code == BAD_TIMESTAMP:
+            value = f": {moment_text(rows.timestamp.as_given(row), rows.timestamp.unit)}"
+        elif code == NO_TOPIC and rows.topic is not None:
+            value = f": {rows.topic.get(row)!r}"
+        return ValueError(_KINDS[code] + value)
+
+    def error(self, total: str, outcome: str) -> BadRowsError:
+        """What is raised for them."""
+        named = "; ".join(str(entry) for entry in self.errors[:_NAMED])
+        more = "; ..." if len(self.errors) > _NAMED else ""
+        return BadRowsError(
+            f"{self.count} {total} cannot be sent, and {outcome}. {named}{more}",
+            self.errors,
+            self.count,
+        )
 
 
 class _Call:
@@ -116,7 +219,7 @@ class ColumnSender:
         self.row_by_row = row_by_row
         self._clock = clock
 
-    def steps(self, topic: str | None, chunks: Iterable[Rows], skip: bool) -> BulkSteps:
+    def steps(self, topic: str | None, chunks: Iterable[Rows], skip: bool) -> Steps[BulkDelivery]:
         """Send all rows; their BulkDelivery.
 
         Args:
@@ -146,7 +249,16 @@ class ColumnSender:
             call.wake.now()  # whatever ended it: rows may have been accepted that nobody was told of
         return call.bulk
 
-    def record_steps(self, records: Sequence[ProducerRecord]) -> BulkSteps:
+    def many_steps(self, many: ManyRecords) -> Steps[BulkDelivery]:
+        """Send what `send_many` was given; its BulkDelivery."""
+        if self.row_by_row:
+            return (yield from self.record_steps(list(many.records())))
+        self._send_path.check_open()
+        as_they_are = not self._send_path.serializes and many.are_bytes()
+        rows = many.rows(None if as_they_are else self._send_path.serialize)
+        return (yield from self.steps(many.topic, [rows] if rows.length else [], skip=False))
+
+    def record_steps(self, records: Sequence[ProducerRecord]) -> Steps[BulkDelivery]:
         """Send records one by one through the general path, serializers and all."""
         bulk = BulkDelivery(self._accumulator.unseen)
         for row, record in enumerate(records):
@@ -161,12 +273,12 @@ class ColumnSender:
                 raise
             bulk._note(delivery, row)
             bulk._maybe_gather()
-            yield PROGRESS
+            yield Checkpoint.PROGRESS
         return bulk
 
     # ------------------------------------------------------------------------------------------ placing
 
-    def _check_all(self, call: _Call, chunks: deque[Rows]) -> Steps:
+    def _check_all(self, call: _Call, chunks: deque[Rows]) -> Steps[None]:
         """See that no row is bad. Where one window holds all rows, they stay placed."""
         total = 0
         fits = len(chunks) == 1 and 0 < chunks[0].length <= WINDOW_ROWS
@@ -180,7 +292,7 @@ class ColumnSender:
             raise call.bad.error(f"of {total} rows", "none was sent")
         call.is_placed = fits
 
-    def _place(self, call: _Call, hash_keys: bool) -> Steps:
+    def _place(self, call: _Call, hash_keys: bool) -> Steps[None]:
         """Find the topics of the window's rows, and place the rows."""
         window = call.window
         if call.topic is not None:
@@ -196,7 +308,7 @@ class ColumnSender:
         call.queues = [() if state is None else state.queues for state in call.topics]
         window.place([len(queues) for queues in call.queues], self._send_path.limit.size, hash_keys)
 
-    def _find_topic(self, name: str | None) -> Generator[Ticket[Any] | str, Any, TopicState | None]:
+    def _find_topic(self, name: str | None) -> Steps[TopicState | None]:
         if name is None:
             return None
         cluster = yield from self._send_path.await_topic(name, None)
@@ -206,7 +318,7 @@ class ColumnSender:
 
     # ------------------------------------------------------------------------------------------ sending
 
-    def _send_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps:
+    def _send_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps[None]:
         base_row = 0
         streamed = not isinstance(chunks, deque)
         for rows in _each(chunks):
@@ -222,7 +334,7 @@ class ColumnSender:
             if streamed:
                 call.wake.now()  # the source may take its time for the next chunk
 
-    def _send_window(self, call: _Call) -> Steps:
+    def _send_window(self, call: _Call) -> Steps[None]:
         window = call.window
         if not call.is_placed:
             if call.topic is None:
@@ -244,18 +356,18 @@ class ColumnSender:
                 self._accumulator.batch_size,
             )
         slots = [queue for queues in call.queues for queue in queues]
-        accumulator, parts, admit = self._accumulator, call.bulk._parts, self._admit(window)
+        appender, parts, admit = self._accumulator.appender, call.bulk._parts, self._admit(window)
         for slot, first, last in window.sort():
             where = call.topics[0] if slot == STICKY else slots[slot]
             assert where is not None  # a topic that cannot be has no rows
             admit()
-            left = accumulator.append_rows_now(where, window, (first, last), parts, call.wake)
+            left = appender.append_rows_now(where, window, (first, last), parts, call.wake)
             if left > first:
-                yield PROGRESS
+                yield Checkpoint.PROGRESS
             while left < last:
                 before = len(parts)
                 try:
-                    yield from accumulator.append_rows_steps(
+                    yield from appender.append_rows_steps(
                         where, window, (left, last), parts, call.wake, admit
                     )
                     break
@@ -263,9 +375,7 @@ class ColumnSender:
                     left += sum(part[2] for part in parts[before:])
                     where = yield from self._find_again(where)
 
-    def _find_again(
-        self, where: PartitionQueue | TopicState
-    ) -> Generator[Ticket[Any] | str, Any, PartitionQueue | TopicState]:
+    def _find_again(self, where: PartitionQueue | TopicState) -> Steps[PartitionQueue | TopicState]:
         """What takes the place of a topic or queue that was forgotten, and is used after all."""
         if isinstance(where, TopicState):
             state = yield from self._find_topic(where.name)
@@ -288,7 +398,7 @@ class ColumnSender:
 
         return admit
 
-    def _send_rows(self, call: _Call) -> Steps:
+    def _send_rows(self, call: _Call) -> Steps[None]:
         """Send the rows of the window one by one, in their order."""
         window, bulk = call.window, call.bulk
         for row in range(window.first, window.last):
@@ -298,7 +408,7 @@ class ColumnSender:
             record = ProducerRecord(call.topic_of(row), value, key, headers, partition, timestamp)
             delivery: Delivery = yield from self._send_path.steps(record, None, as_bytes=True)
             bulk._note(delivery, row)
-            yield PROGRESS
+            yield Checkpoint.PROGRESS
 
 
 def _collect(window: Window, base_row: int, bad: BadRows) -> list[Lost]:

@@ -8,11 +8,10 @@ throws its error, or throws TimeIsUp; a yielded string is a checkpoint and wants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock._primitives_cy import partition_for_key
-from penstock._ticket import Ticket
 from penstock._time import Clock
 from penstock.errors import (
     IllegalStateError,
@@ -21,15 +20,16 @@ from penstock.errors import (
     TransactionAbortedError,
 )
 from penstock.partitioners import Partitioner
+from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import TopicForgotten, TopicState
 from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.batch.appending import EncodedRecord, Steps, TimeIsUp
 from penstock.producer.batch.deferring import LaterRecord
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.producer.metadata.metadata import ProducerMetadata
+from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
 from penstock.records.format import estimate_record_size
 from penstock.serializers import BytesSerializer, MutableHeaders, Serializer, serialize_part
 from penstock.types import Header, OnDelivery, ProducerRecord, RecordMetadata
@@ -137,6 +137,7 @@ class SendPath:
         clock: Clock,
     ) -> None:
         self._accumulator = accumulator
+        self._appender = accumulator.appender
         self._metadata = metadata
         self._serializers = serializers
         self._placement = placement
@@ -146,7 +147,9 @@ class SendPath:
         self.closed = False  # set by close(), on any thread
         self.gate: Gate = OpenGate(0)  # set once, when the producer is put together
 
-    def steps(self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool = False) -> Steps:
+    def steps(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool = False
+    ) -> Steps[Delivery]:
         """Send a record. Whatever goes wrong before it is accepted is raised, and told to the interceptors.
 
         Args:
@@ -199,7 +202,7 @@ class SendPath:
         encoded: EncodedRecord,
         on_delivery: OnDelivery | None,
         admitted: Callable[[], None],
-    ) -> Steps:
+    ) -> Steps[Delivery]:
         reached = _Reached()
         try:
             admitted()
@@ -212,9 +215,7 @@ class SendPath:
             self._interceptors.on_send_error(record, reached.partition, error)
             raise
 
-    def await_topic(
-        self, topic: str, partition: int | None
-    ) -> Generator[Ticket[Any] | str, Any, ClusterSnapshot]:
+    def await_topic(self, topic: str, partition: int | None) -> Steps[ClusterSnapshot]:
         """Steps that wait until the topic (and a partition of that number) is known.
 
         Raises:
@@ -225,7 +226,7 @@ class SendPath:
             self._metadata.touch(topic, self._clock.now())
             return snapshot
         check_topic_name(topic)
-        yield "metadata"
+        yield Checkpoint.METADATA
         ticket = self._metadata.await_topic(topic, partition, self._clock.now())
         try:
             answer: ClusterSnapshot = yield ticket
@@ -257,7 +258,7 @@ class SendPath:
 
     def _accept(
         self, record: ProducerRecord, on_delivery: OnDelivery | None, reached: _Reached, as_bytes: bool
-    ) -> Steps:
+    ) -> Steps[Delivery]:
         self.check_open()
         cluster = yield from self.await_topic(record.topic, record.partition)
         key, value, frozen = self.serialize(record, as_bytes)
@@ -273,7 +274,7 @@ class SendPath:
         on_delivery: OnDelivery | None,
         reached: _Reached,
         admitted: Callable[[], None],
-    ) -> Steps:
+    ) -> Steps[Delivery]:
         while True:
             try:
                 return (
@@ -294,7 +295,7 @@ class SendPath:
         on_delivery: OnDelivery | None,
         reached: _Reached,
         admitted: Callable[[], None],
-    ) -> Steps:
+    ) -> Steps[Delivery]:
         topic = self._accumulator.topic(record.topic, cluster.partition_count(record.topic) or 1)
         topic.used = True
         if self._placement.wants_new_batches and record.partition is None:
@@ -302,9 +303,7 @@ class SendPath:
             if delivery is not None:
                 return delivery
         callback = self._acknowledger(encoded.headers or (), on_delivery)
-        return (
-            yield from self._accumulator.append_steps(topic, reached.partition, encoded, callback, admitted)
-        )
+        return (yield from self._appender.append_steps(topic, reached.partition, encoded, callback, admitted))
 
     def serialize(
         self, record: ProducerRecord, as_bytes: bool = False
@@ -331,7 +330,7 @@ class SendPath:
     ) -> Delivery | None:
         """Try the open batch; where there is none, tell the partitioner and ask it once more."""
         callback = self._acknowledger(encoded.headers or (), on_delivery)
-        delivery = self._accumulator.try_append(topic, reached.partition, encoded, callback)
+        delivery = self._appender.try_append(topic, reached.partition, encoded, callback)
         if delivery is None:
             partitioner: Any = self._placement.partitioner
             partitioner.on_new_batch(record.topic, cluster, reached.partition)

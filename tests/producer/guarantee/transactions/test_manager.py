@@ -376,7 +376,7 @@ def test_a_record_that_slipped_in_too_late_begins_no_transaction_of_its_own():
     a_transaction(rig)
     topic = rig.parts.accumulator.topic("t", 2)
     rig.parts.accumulator.admit(True)  # as if the queue had not looked
-    late = rig.drive(rig.parts.accumulator.append_steps(topic, 0, encoded(b"late"), None))
+    late = rig.drive(rig.parts.accumulator.appender.append_steps(topic, 0, encoded(b"late"), None))
     rig.parts.accumulator.admit(False)
     rig.run_for(1)
     assert rig.waiting() == []

@@ -11,9 +11,8 @@ from network.fakes import FakeClock
 from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import IllegalStateError
-from penstock.producer.batch.appending import PROGRESS, TimeIsUp
-from penstock.producer.batch.delivery import mark_io_thread
-from penstock.producer.blocking import run_steps
+from penstock.producer.batch.delivery import check_may_wait, mark_io_thread
+from penstock.producer.steps import Checkpoint, TimeIsUp, run_steps
 
 
 def in_thread(work) -> list[object]:
@@ -34,13 +33,13 @@ def in_thread(work) -> list[object]:
 
 def test_checkpoints_are_passed_and_results_handed_in():
     def steps():
-        yield "start"
+        yield Checkpoint.METADATA
         first = yield Ticket.granted("a", 1)
-        yield "middle"
+        yield Checkpoint.MEMORY
         second = yield Ticket.granted("b", 2)
         return first + second
 
-    assert run_steps(steps(), 0.0, FakeClock(), "send()") == 3
+    assert run_steps(steps(), 0.0, FakeClock()) == 3
 
 
 def test_steps_without_a_wait_need_no_time():
@@ -48,7 +47,7 @@ def test_steps_without_a_wait_need_no_time():
         return 5
         yield
 
-    assert run_steps(steps(), 0.0, FakeClock(), "send()") == 5
+    assert run_steps(steps(), 0.0, FakeClock()) == 5
 
 
 def test_a_ticket_that_ends_on_another_thread_is_waited_for():
@@ -59,7 +58,7 @@ def test_a_ticket_that_ends_on_another_thread_is_waited_for():
 
     timer = threading.Timer(0.02, ticket.complete, [7])
     timer.start()
-    assert run_steps(steps(), 10.0, SystemClock(), "send()") == 7
+    assert run_steps(steps(), 10.0, SystemClock()) == 7
     timer.join()
 
 
@@ -76,7 +75,7 @@ def test_the_error_of_a_ticket_is_thrown_in():
             raise
 
     with pytest.raises(ValueError, match="no"):
-        run_steps(steps(), 1.0, FakeClock(), "send()")
+        run_steps(steps(), 1.0, FakeClock())
     assert len(seen) == 1
 
 
@@ -90,7 +89,7 @@ def test_steps_may_go_on_after_an_error():
         except ValueError:
             return (yield Ticket.granted("y", 3))
 
-    assert run_steps(steps(), 1.0, FakeClock(), "send()") == 3
+    assert run_steps(steps(), 1.0, FakeClock()) == 3
 
 
 def test_the_budget_is_for_all_waits_together():
@@ -113,7 +112,7 @@ def test_the_budget_is_for_all_waits_together():
         yield Slow("second")
 
     with pytest.raises(TimeIsUp) as caught:
-        run_steps(steps(), 1.0, clock, "send()")
+        run_steps(steps(), 1.0, clock)
     assert waits == [1.0, pytest.approx(0.4)]
     assert caught.value.waited_ms == 1000
 
@@ -131,7 +130,7 @@ def test_waits_are_reported():
     def steps():
         yield Slow("metadata of x")
 
-    run_steps(steps(), 1.0, clock, "send()", lambda ticket, seconds: told.append((ticket.what, seconds)))
+    run_steps(steps(), 1.0, clock, on_waited=lambda ticket, seconds: told.append((ticket.what, seconds)))
     assert told == [("metadata of x", 0.25)]
 
 
@@ -143,7 +142,7 @@ def test_an_endless_budget_is_no_problem_for_the_operating_system():
     def steps():
         return (yield ticket)
 
-    assert run_steps(steps(), float("inf"), SystemClock(), "send()") == 1
+    assert run_steps(steps(), float("inf"), SystemClock()) == 1
     timer.join()
 
 
@@ -160,7 +159,7 @@ def test_a_wait_on_the_io_thread_is_refused_and_the_steps_clean_up():
 
     def work():
         mark_io_thread()
-        return run_steps(steps(), 10.0, SystemClock(), "send()")
+        return run_steps(steps(), 10.0, SystemClock(), lambda: check_may_wait("send()"))
 
     (error,) = in_thread(work)
     assert isinstance(error, IllegalStateError)
@@ -174,7 +173,7 @@ def test_what_need_not_wait_may_be_done_on_the_io_thread():
 
     def work():
         mark_io_thread()
-        return run_steps(steps(), 0.0, SystemClock(), "send()")
+        return run_steps(steps(), 0.0, SystemClock(), lambda: check_may_wait("send()"))
 
     assert in_thread(work) == [4]
 
@@ -194,7 +193,7 @@ def test_ctrl_c_reaches_the_steps_and_comes_through():
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        run_steps(steps(), 1.0, FakeClock(), "send()")
+        run_steps(steps(), 1.0, FakeClock())
     assert cleaned == [True]
 
 
@@ -212,7 +211,7 @@ class SlowTicket(Ticket[int]):
         return self.seconds <= timeout and self.complete(1)
 
 
-@pytest.mark.parametrize(("checkpoint", "in_time"), [(PROGRESS, True), ("memory", False)])
+@pytest.mark.parametrize(("checkpoint", "in_time"), [(Checkpoint.PROGRESS, True), (Checkpoint.MEMORY, False)])
 def test_progress_lets_the_time_count_anew(checkpoint, in_time):
     clock = FakeClock()
 
@@ -223,7 +222,7 @@ def test_progress_lets_the_time_count_anew(checkpoint, in_time):
         return "done"
 
     if in_time:
-        assert run_steps(steps(), 1.0, clock, "send_many()") == "done"
+        assert run_steps(steps(), 1.0, clock) == "done"
     else:
         with pytest.raises(TimeIsUp):
-            run_steps(steps(), 1.0, clock, "send_many()")
+            run_steps(steps(), 1.0, clock)

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How records get into batches: single records and rows, memory for new batches, waits as steps. Compiled if possible.
+
+Application threads come here once for every batch, or when the fast path of send() does not apply.
+
+Rules:
+1. Memory is requested outside the partition lock, and the append is tried again under it before a new batch is opened:
+   meanwhile another thread may have opened one (the double-checked append).
+2. A buffer that was taken ends in a queued batch or goes back to the pool, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock._locks import inside
+from penstock._ticket import Ticket, TicketKind
+from penstock.errors import BufferExhaustedError, ProducerClosedError
+from penstock.producer.batch._queue_cy import NotAdmitted, TopicForgotten
+from penstock.producer.batch.batch import Batch
+from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
+from penstock.types import Header
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+# In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
+if not cython.compiled:
+    from penstock.producer.batch._delivery_cy import Delivery
+    from penstock.producer.batch._flight_cy import BatchFields
+    from penstock.producer.batch._queue_cy import (
+        GROW,
+        MOVED,
+        NO_BATCH,
+        Admission,
+        PartitionQueue,
+        TopicState,
+    )
+    from penstock.records._batch_cy import BatchWriter
+else:
+    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
+    from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
+    from cython.cimports.penstock.producer.batch._queue_cy import (
+        GROW,
+        MOVED,
+        NO_BATCH,
+        Admission,
+        PartitionQueue,
+        TopicState,
+    )
+    from cython.cimports.penstock.records._batch_cy import BatchWriter
+
+if TYPE_CHECKING:
+    from penstock.producer.batch.buffer_pool import BufferPool
+    from penstock.producer.batch.sealing import Sealer
+
+# A batch that is queued as the first one lets a queue be looked at, and as the second one makes the first ready. With
+# two before it, the I/O thread has been woken for this queue, and whatever it waits for since tells it by itself. So it
+# is for single records; for rows it is woken by bytes (BulkWake), and by ColumnSender whenever a call waits or ends.
+_NEWS = cython.declare(cython.Py_ssize_t, 2)
+
+# Beside the reasons of _queue_cy why an append did not happen: it did.
+_ACCEPTED = cython.declare(cython.Py_ssize_t, -1)
+
+# Bytes of rows after which the I/O thread is told of them: about what one request holds, by default. Told of each batch
+# at once it would send requests of one batch, at the cost of a turn each, where one can take a batch of each partition.
+_UNTOLD_BYTES = 1024 * 1024
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+class EncodedRecord(NamedTuple):
+    """A record as bytes, with the most it can take in a batch of its own."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] | None
+    size_bound: int
+
+
+# What an EncodedRecord has, which is one of these.
+RecordFields = tuple[int, bytes | None, bytes | None, Any, int]
+
+
+class BulkWake:
+    """Wakes the I/O thread for the rows of one call: now and then, and when the call waits or ends.
+
+    Args:
+        wake: wakes it.
+    """
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._wake = wake
+        self._untold = 0  # bytes appended since
+
+    def after(self, size: int) -> None:
+        """Rows were appended."""
+        self._untold += size
+        if self._untold >= _UNTOLD_BYTES:
+            self.now()
+
+    def now(self) -> None:
+        """No more will come for a while."""
+        self._untold = 0
+        self._wake()
+
+
+def _always() -> None:
+    """Records are accepted, whatever happens."""
+
+
+@cython.final
+@cython.cclass
+class Appender:
+    """Appends records, singly or by rows, and opens batches for them. The accumulator owns it.
+
+    Args:
+        batch_size: bytes that a batch shall have at most.
+        pool: record memory.
+        sealer: knows how well topics compress.
+        admission: whether records are accepted, as far as transactions go.
+        lock: the accumulator's.
+        wake: wakes the I/O thread.
+        now: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        batch_size: cython.Py_ssize_t,
+        pool: BufferPool,
+        sealer: Sealer,
+        admission: Admission,
+        lock: Any,
+        wake: Callable[[], object],
+        now: Callable[[], float],
+    ) -> None:
+        self.batch_size = batch_size
+        self.pool = pool
+        self._sealer = sealer
+        self._admission = admission
+        self._lock = lock
+        self._wake = wake
+        self._now = now
+
+    # ------------------------------------------------------------------------------------ single records
+
+    def append_now(
+        self,
+        topic: TopicState,
+        partition: int | None,
+        record: RecordFields,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Append an ordinary record, opening a batch if need be; None, with nothing changed, when that needs more.
+
+        More is waiting for memory or metadata, or memory for a batch larger than usual: see `append_steps`. Also where
+        this call interrupts another one, which holds a lock: see `DeferredSends`.
+
+        Args:
+            record: as an EncodedRecord has it.
+        """
+        queue: PartitionQueue
+        size: cython.Py_ssize_t = record[4]
+        if size > self.batch_size or not topic.known or inside():
+            return None
+        try:
+            while True:
+                queue = self._queue(topic, partition)
+                if not queue.needs_batch():
+                    delivery = self.try_append(topic, partition, record, on_delivery)
+                    if delivery is not None:
+                        return delivery
+                    queue = self._queue(topic, partition)
+                buffer = self.pool.try_take(self.batch_size)
+                if buffer is None:
+                    return None
+                outcome = self._append_to(
+                    queue, topic if partition is None else None, record, on_delivery, buffer
+                )
+                if not isinstance(outcome, int):
+                    return outcome
+        except (ProducerClosedError, NotAdmitted, TopicForgotten):
+            return None  # the general path says so
+
+    def try_append(
+        self, topic: TopicState, partition: int | None, record: RecordFields, on_delivery: Any
+    ) -> Delivery | None:
+        """Append to an open batch, letting a compressed one grow; None when a new batch is needed.
+
+        Args:
+            partition: the partition, or None: wherever records without key of this topic go now.
+        """
+        while True:
+            outcome = self._append(topic, partition, record, on_delivery, None)
+            if not isinstance(outcome, int):
+                return outcome
+            if outcome != MOVED:
+                return None
+
+    def append_steps(
+        self,
+        topic: TopicState,
+        partition: int | None,
+        record: EncodedRecord,
+        on_delivery: Any,
+        admitted: Callable[[], None] = _always,
+    ) -> Steps[Delivery]:
+        """Append, opening a new batch where needed. Yields Tickets for memory, and Checkpoints.
+
+        Args:
+            admitted: raises when records are not accepted any more; asked after each wait, because what was allowed
+                before (a transaction was open) may have ended meanwhile.
+
+        Raises:
+            BufferExhaustedError: TimeIsUp was thrown in while it waited for memory.
+            ProducerClosedError: the producer was closed.
+            TopicForgotten: `topic` is not used any more: ask for it again.
+        """
+        while True:
+            admitted()
+            try:
+                delivery = self.try_append(topic, partition, record, on_delivery)
+                if delivery is not None:
+                    return delivery
+                buffer = yield from self._memory_steps(record.size_bound, admitted)
+                outcome = self._append(topic, partition, record, on_delivery, buffer)
+            except NotAdmitted as error:
+                self._ask_why(admitted, error)
+                continue
+            if not isinstance(outcome, int):
+                return outcome
+
+    def _append(
+        self,
+        topic: TopicState,
+        partition: Any,
+        record: Any,
+        on_delivery: Any,
+        buffer: Any,
+    ) -> Any:
+        try:
+            queue = self._queue(topic, partition)
+        except BaseException:
+            self._return_unused(buffer, None, None)
+            raise
+        return self._append_to(queue, topic if partition is None else None, record, on_delivery, buffer)
+
+    def _append_to(
+        self,
+        queue: PartitionQueue,
+        sticky: TopicState | None,
+        record: Any,
+        on_delivery: Any,
+        buffer: Any,
+    ) -> Any:
+        """One append, as `PartitionQueue.append` says; an unused `buffer` goes back to the pool, whatever happens."""
+        why: cython.Py_ssize_t
+        fresh: BatchFields | None = None
+        spares: list | None = None
+        try:
+            fresh = None if buffer is None else self._new_batch(queue, buffer)
+            timestamp, key, value, headers, _ = record
+            outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, None, fresh)
+            why = outcome if isinstance(outcome, int) else _ACCEPTED
+            if why == GROW:
+                spare = self.pool.try_take(self.batch_size)
+                spares = [] if spare is None else [spare]
+                outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, spares, fresh)
+                why = outcome if isinstance(outcome, int) else _ACCEPTED
+        finally:
+            if spares or (buffer is not None and (fresh is None or not fresh.queued_as)):
+                self._return_unused(buffer, fresh, spares)
+        if fresh is not None and fresh.queued_as:
+            if fresh.queued_as <= _NEWS:
+                self._wake()
+        elif why != NO_BATCH and queue.depth() < _NEWS and queue.head()[1]:
+            self._wake()  # the batch became full, or was closed because records go elsewhere now
+        return outcome
+
+    # ---------------------------------------------------------------------------------------------- rows
+
+    def append_rows_now(
+        self,
+        where: PartitionQueue | TopicState,
+        window: Any,
+        rows: tuple[int, int],
+        accepted: list[Any],
+        wake: BulkWake,
+    ) -> int:
+        """Append rows of a window as far as that needs no waiting; the first that is left.
+
+        The ordinary case of `append_rows_steps`, whose arguments these are. Where it stops, those steps go on: they
+        wait, let a compressed batch grow, or say why nothing more is accepted.
+        """
+        first, last = rows
+        buffer: bytearray | None = None
+        fresh: Any = None
+        try:
+            while first < last:
+                queue, sticky = self._place(where)
+                fresh = None if buffer is None else self._new_batch(queue, buffer)
+                taken, why = queue.append_rows(window, first, last, accepted, sticky, None, fresh)
+                if fresh is not None and fresh.queued_as:
+                    buffer = fresh = None  # it is the queue's now
+                if taken:
+                    first += taken
+                    wake.after(window.payload)
+                if why == NO_BATCH and first < last:
+                    # Also where there is a buffer: another thread's batch may have taken the rows that it was for.
+                    if window.size_bound(first) > self.batch_size:
+                        break
+                    if buffer is None:
+                        buffer = self.pool.try_take(self.batch_size)
+                    if buffer is None:
+                        break
+                elif why == GROW:
+                    break
+        except (ProducerClosedError, NotAdmitted, TopicForgotten):
+            pass  # the steps say so
+        finally:
+            self._return_unused(buffer, fresh, None)
+        return first
+
+    def append_rows_steps(
+        self,
+        where: PartitionQueue | TopicState,
+        window: Any,
+        rows: tuple[int, int],
+        accepted: list[Any],
+        wake: BulkWake,
+        admitted: Callable[[], None] = _always,
+    ) -> Steps[None]:
+        """Append rows of a window, opening batches where needed; yields as `append_steps` does, and PROGRESS.
+
+        Args:
+            where: the queue of their partition, or a topic: wherever records without key of it go now.
+            rows: the first, and the one behind the last.
+            accepted: gets what was appended; see `PartitionQueue.append_rows`.
+            wake: told what was appended. To tell it of the end is up to the caller, who may have more.
+        """
+        first, last = rows
+        needs_batch = False
+        while first < last:
+            admitted()
+            buffer = None
+            if needs_batch:
+                buffer = yield from self._memory_steps(window.size_bound(first), admitted)
+            try:
+                taken, why = self._append_rows(where, window, (first, last), accepted, buffer)
+            except NotAdmitted as error:
+                self._ask_why(admitted, error)
+                continue
+            needs_batch = why == NO_BATCH
+            if taken:
+                first += taken
+                wake.after(window.payload)
+                yield Checkpoint.PROGRESS
+
+    def _append_rows(
+        self,
+        where: Any,
+        window: Any,
+        rows: tuple,
+        accepted: list,
+        buffer: Any,
+    ) -> tuple[int, int]:
+        """One chunk; an unused `buffer` goes back to the pool, whatever happens."""
+        fresh: Any = None
+        spares: list | None = None
+        try:
+            queue, sticky = self._place(where)
+            fresh = None if buffer is None else self._new_batch(queue, buffer)
+            taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, None, fresh)
+            if taken == 0 and why == GROW:
+                spare = self.pool.try_take(self.batch_size)
+                spares = [] if spare is None else [spare]
+                taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, spares, fresh)
+        finally:
+            self._return_unused(buffer, fresh, spares)
+        return taken, why
+
+    # -------------------------------------------------------------------------------------- what both need
+
+    def _memory_steps(self, size_bound: int, admitted: Callable[[], None]) -> Steps[bytearray]:
+        """Wait for the memory of a batch whose first record takes so much; it is lost to nobody who interrupts."""
+        yield Checkpoint.MEMORY
+        buffer = yield from self._wait_for_memory(max(self.batch_size, size_bound))
+        try:
+            yield Checkpoint.SECOND_LOOK
+            admitted()
+        except BaseException:
+            self.pool.give_back((buffer,))
+            raise
+        return buffer
+
+    def _wait_for_memory(self, size: int) -> Steps[bytearray]:
+        ticket: Ticket[bytearray] = Ticket(f"{size} bytes of buffer.memory", TicketKind.MEMORY)
+        try:
+            self.pool.take_for(ticket, size)
+            if ticket.done:
+                return ticket.result
+            self._wake()  # memory pressure makes every batch ready: let the I/O thread see it
+            return (yield ticket)
+        except TimeIsUp as up:
+            self.pool.withdraw(ticket)
+            raise BufferExhaustedError(
+                f"no {size} bytes of buffer.memory ({self.pool.total}) became free within max.block.ms: waited "
+                f"{up.waited_ms} ms. The brokers take records more slowly than they are sent, or not at all; slow "
+                "down, raise buffer.memory or max.block.ms, or see whether the brokers can be reached."
+            ) from None
+        except BaseException:
+            self.pool.withdraw(ticket)
+            raise
+
+    def _return_unused(self, buffer: Any, fresh: Any, spares: Any) -> None:
+        """Give back what was taken for a batch and is not in it, also when Ctrl-C came before there was a batch."""
+        if fresh is not None:
+            if fresh.record_count == 0:
+                self.pool.give_back(fresh.buffers)
+        elif buffer is not None:
+            self.pool.give_back((buffer,))
+        if spares:
+            self.pool.give_back(spares)
+
+    def _ask_why(self, admitted: Callable[[], None], error: NotAdmitted) -> None:
+        """A queue took no record: let `admitted` say why not, or come back where that has passed meanwhile."""
+        admitted()
+        if not self._admission.open:
+            raise error  # it knows of no reason
+
+    def _queue(self, topic: TopicState, partition: Any) -> PartitionQueue:
+        """The queue of a partition; without one, of wherever records without key go now."""
+        queues: list = topic.queues
+        if partition is not None:
+            return queues[partition]
+        chosen: cython.Py_ssize_t = topic.sticky_partition
+        while not 0 <= chosen < len(queues):
+            with self._lock:  # the first choice; later ones are made under the lock of the partition left
+                if topic.sticky_partition == chosen:
+                    topic.switch()
+            queues = topic.queues
+            chosen = topic.sticky_partition
+        return queues[chosen]
+
+    def _place(self, where: Any) -> tuple[PartitionQueue, TopicState | None]:
+        """The queue that rows go to now, and their topic where that is only for now."""
+        if isinstance(where, TopicState):
+            return self._queue(where, None), where
+        return where, None
+
+    def _new_batch(self, queue: PartitionQueue, buffer: Any) -> Any:
+        # A first record larger than batch.size is accepted all the same, and the batch is full with it.
+        writer: BatchWriter = BatchWriter(buffer, self.batch_size, self._sealer.expected_ratio(queue.topic))
+        # The batch's memory is the very list to which the writer adds the segments it grows by.
+        return Batch(queue, writer, self._now(), writer.segments)
