@@ -12,8 +12,8 @@ from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import IllegalStateError
 from penstock.producer.batch.appending import PROGRESS, TimeIsUp
-from penstock.producer.batch.delivery import mark_io_thread
 from penstock.producer.blocking import run_steps
+from penstock.producer.owner import mark_io_thread
 
 
 def in_thread(work) -> list[object]:

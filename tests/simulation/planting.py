@@ -40,7 +40,7 @@ PLACES = {
     "Action": "penstock.producer.guarantee.response_policy.Action",
     "Batch": "penstock.producer.batch.batch.Batch",
     "BatchState": "penstock.producer.batch.batch.BatchState",
-    "BatchResult": "penstock.producer.batch.delivery.BatchResult",
+    "BatchResult": "penstock.producer.batch._delivery_cy.BatchResult",
     "BufferPool": "penstock.producer.batch.buffer_pool.BufferPool",
     "Drainer": "penstock.producer.io.drain.Drainer",
     "FastPath": "penstock.producer.send._send_cy.FastPath",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from penstock._ticket import Ticket
 from penstock._time import Clock
 from penstock.producer.batch.appending import PROGRESS, TimeIsUp
-from penstock.producer.batch.delivery import check_may_wait
+from penstock.producer.owner import check_may_wait
 
 R = TypeVar("R")
 

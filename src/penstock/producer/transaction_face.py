@@ -16,9 +16,9 @@ from penstock._ticket import Ticket
 from penstock.consumer_groups import as_group, as_positions
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError, ProducerFencedError
 from penstock.producer.assembly import ProducerParts
-from penstock.producer.batch.delivery import check_may_wait
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.io.client_metrics import add_nanoseconds
+from penstock.producer.owner import check_may_wait
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import GroupLike, PositionsLike
 

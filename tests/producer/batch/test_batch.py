@@ -13,7 +13,7 @@ from penstock.errors import IllegalStateError, InvalidRecordError, KafkaError, N
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch.batch import TRANSITIONS, Batch, BatchState
-from penstock.producer.batch.delivery import mark_io_thread
+from penstock.producer.owner import mark_io_thread
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import HEADER_SIZE
 from penstock.types import RecordMetadata, TopicPartition

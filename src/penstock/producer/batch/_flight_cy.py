@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.errors import IllegalStateError
 from penstock.producer.batch.batch_states import TRANSITIONS, BatchState
-from penstock.producer.batch.delivery import BatchResult
+from penstock.producer.batch._delivery_cy import BatchResult
 from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock.producer.batch.identity import ANONYMOUS, BatchIdentity
 

@@ -28,11 +28,11 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery, new_delivery
+    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
     from cython.cimports.penstock._short_lock_cy import ShortLock
     from cython.cimports.penstock.records._batch_cy import BatchWriter
 else:
-    from penstock.producer.batch._delivery_cy import Delivery, new_delivery
+    from penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
     from penstock._short_lock_cy import ShortLock
     from penstock.records._batch_cy import BatchWriter
 
@@ -194,7 +194,7 @@ class PartitionQueue:
     def _append_locked(
         self,
         writer: BatchWriter | None,
-        result: Any,
+        result: BatchResult | None,
         timestamp: cython.longlong,
         key: bytes | None,
         value: bytes | None,

@@ -21,12 +21,12 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
-    from cython.cimports.penstock.producer.batch._result_cy import ResultFields
+    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult
     from cython.cimports.penstock.protocol._produce_cy import PartitionBatch, PartitionResponse
 else:
     from penstock.producer.batch._flight_cy import BatchFields
     from penstock.producer.batch._queue_cy import PartitionQueue
-    from penstock.producer.batch._result_cy import ResultFields
+    from penstock.producer.batch._delivery_cy import BatchResult
     from penstock.protocol._produce_cy import PartitionBatch, PartitionResponse
 
 _IN_FLIGHT, _SUCCEEDED = BatchState.IN_FLIGHT, BatchState.SUCCEEDED
@@ -199,7 +199,7 @@ def tell_written(done: list, on_trouble: Callable[[Any, Exception], None]) -> No
     """Settle the results of batches that were written; `on_trouble(batch, error)` where that fails."""
     batch: BatchFields
     answer: PartitionResponse
-    result: ResultFields
+    result: BatchResult
     for pair in done:
         batch = pair[0]
         answer = pair[1]

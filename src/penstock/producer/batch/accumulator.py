@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
+from penstock.producer.batch._delivery_cy import BatchResult, Countdown
 from penstock.producer.batch._passes_cy import in_order
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer.batch._requests_cy import take_memory
@@ -24,7 +25,6 @@ from penstock.producer.batch.appending import Appender
 from penstock.producer.batch.batch import ANONYMOUS, Batch, comes_before
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.deferring import DeferredSends
-from penstock.producer.batch.delivery import BatchResult, Countdown
 from penstock.producer.batch.partitioner import BuiltInPartitioner
 from penstock.producer.batch.sealing import Sealer
 from penstock.producer.batch.unseen import UnseenFailures
@@ -90,7 +90,7 @@ class RecordAccumulator(Appender):
 
     @property
     def owner(self) -> object:
-        """What tells the I/O thread of this producer from those of others; see `delivery.on_io_thread`."""
+        """What tells the I/O thread of this producer from those of others; see `owner.on_io_thread`."""
         return self._active
 
     # ------------------------------------------------------------------------------- application threads

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from penstock.errors import KafkaError
+from penstock.producer.batch._delivery_cy import BatchResult
 from penstock.producer.batch._flight_cy import BatchFields, is_later
 from penstock.producer.batch.batch_states import TRANSITIONS, BatchState
-from penstock.producer.batch.delivery import BatchResult
 from penstock.producer.batch.identity import ANONYMOUS, BatchIdentity
 from penstock.types import TopicPartition
 

@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 from penstock._ticket import Ticket
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, ReentrantCallError
-from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery
 from penstock.producer.batch.appending import EncodedRecord, Steps, TimeIsUp
-from penstock.producer.batch.delivery import BatchResult, Countdown
 from penstock.producer.batch.unseen import UnseenFailures
 
 log = logging.getLogger("penstock.producer")
