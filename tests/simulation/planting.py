@@ -36,10 +36,10 @@ PLACES = {
     "NodeApiVersions": "penstock.protocol.api_versions.NodeApiVersions",
     "ProduceRequest": "penstock.protocol._produce_cy.ProduceRequest",
     # producer
-    "ANONYMOUS": "penstock.producer.batch.identity.ANONYMOUS",
+    "ANONYMOUS": "penstock.producer.batch._batch_cy.ANONYMOUS",
     "Action": "penstock.producer.guarantee.response_policy.Action",
-    "Batch": "penstock.producer.batch.batch.Batch",
-    "BatchState": "penstock.producer.batch.batch.BatchState",
+    "Batch": "penstock.producer.batch._batch_cy.Batch",
+    "BatchState": "penstock.producer.batch._batch_cy.BatchState",
     "BatchResult": "penstock.producer.batch._delivery_cy.BatchResult",
     "BufferPool": "penstock.producer.batch.buffer_pool.BufferPool",
     "Drainer": "penstock.producer.io.drain.Drainer",

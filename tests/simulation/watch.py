@@ -29,8 +29,8 @@ from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, DeliveryTimeoutError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.batch import _delivery_cy
+from penstock.producer.batch._batch_cy import Batch, BatchState
 from penstock.producer.batch._delivery_cy import BatchResult
-from penstock.producer.batch.batch import Batch, BatchState
 from penstock.producer.batch.buffer_pool import BufferPool
 from simulation.ledger import Entry
 from simulation.plan import TRANSACTIONAL

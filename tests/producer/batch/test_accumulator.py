@@ -25,9 +25,9 @@ from producer.fakes_core import (
 from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
+from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch.appending import TimeIsUp
-from penstock.producer.batch.batch import BatchState
 from penstock.producer.blocking import run_steps
 from penstock.records.compression import CODECS
 from penstock.records.format import HEADER_SIZE

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from penstock._locks import inside, new_lock
 from penstock.errors import ProducerClosedError
 from penstock.producer.batch._queue_cy import NotAdmitted, TopicForgotten
-from penstock.producer.batch.batch import Batch
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -22,12 +21,12 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
-    from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue, TopicState
     from cython.cimports.penstock.records._batch_cy import BatchWriter
 else:
     from penstock.producer.batch._delivery_cy import Delivery
-    from penstock.producer.batch._flight_cy import BatchFields
+    from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
     from penstock.records._batch_cy import BatchWriter
 
@@ -161,7 +160,7 @@ class BatchOpener:
     ) -> Any:
         """One append, as `PartitionQueue.append` says; an unused `buffer` goes back to the pool, whatever happens."""
         why: cython.Py_ssize_t
-        fresh: BatchFields | None = None
+        fresh: Batch | None = None
         spares: list | None = None  # type: ignore[type-arg]
         try:
             fresh = None if buffer is None else self._new_batch(queue, buffer)

@@ -37,7 +37,7 @@ else:
     from penstock.records._batch_cy import BatchWriter
 
 if TYPE_CHECKING:
-    from penstock.producer.batch.batch import Batch
+    from penstock.producer.batch._batch_cy import Batch
 
 # Why an append did not happen.
 NO_BATCH = 0  # no batch is open, or the open one was full and is closed now

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
+from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before
 from penstock.producer.batch._delivery_cy import BatchResult, Countdown
 from penstock.producer.batch._passes_cy import in_order
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer.batch._requests_cy import take_memory
 from penstock.producer.batch.appending import Appender
-from penstock.producer.batch.batch import ANONYMOUS, Batch, comes_before
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.deferring import DeferredSends
 from penstock.producer.batch.partitioner import BuiltInPartitioner

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from penstock._ticket import Ticket, TicketKind
 from penstock.errors import BufferExhaustedError, ProducerClosedError
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._opening_cy import BatchOpener
 from penstock.producer.batch._queue_cy import (
@@ -24,7 +25,6 @@ from penstock.producer.batch._queue_cy import (
     TopicForgotten,
     TopicState,
 )
-from penstock.producer.batch.batch import Batch
 from penstock.types import Header
 
 Steps = Generator[Ticket[Any] | str, Any, Delivery]
