@@ -12,7 +12,7 @@ from bench import counted, in_memory
 from bench.__main__ import main as bench_main
 from bench.studies import instructions
 from bench.studies.instructions import RECORDS
-from penstock.producer.batch.delivery import on_io_thread
+from penstock.producer.owner import on_io_thread
 
 
 def recorded(**per_record: float) -> dict[str, Any]:

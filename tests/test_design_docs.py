@@ -16,7 +16,7 @@ import pytest
 
 from penstock.control import ending
 from penstock.network import states
-from penstock.producer.batch import batch
+from penstock.producer.batch import _batch_cy
 from penstock.producer.guarantee.transactions import requests as txn_requests
 from penstock.producer.guarantee.transactions import states as transactions
 
@@ -117,7 +117,7 @@ def arrows_by_event(table: Mapping[Any, enum.Enum]) -> Arrows:
 @pytest.mark.parametrize(
     ("position", "arrows", "first"),
     [
-        (0, arrows_of(batch.TRANSITIONS), "QUEUED"),
+        (0, arrows_of(_batch_cy.TRANSITIONS), "QUEUED"),
         (1, arrows_of(states.TRANSITIONS), "DISCONNECTED"),
         (2, arrows_of(transactions.TRANSITIONS), transactions.TransactionState().current.name),
         (3, arrows_by_event(ending.TRANSITIONS), "ASKING"),
@@ -142,7 +142,7 @@ def states_named(page: str, predicate: str) -> set[str]:
 
 
 def test_final_states_of_a_batch_are_named(page: str) -> None:
-    final = {state.name for state, targets in batch.TRANSITIONS.items() if not targets}
+    final = {state.name for state, targets in _batch_cy.TRANSITIONS.items() if not targets}
     assert states_named(page, "are final") == final
 
 

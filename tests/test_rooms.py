@@ -32,12 +32,10 @@ NOT_A_PART = {
 # bases that have one child, in another file
 STILL_IN_TWO = {
     "producer.batch._choice_cy.StickyChoice",
-    "producer.batch._flight_cy.BatchFields",
     "producer.batch._flight_cy.NumberedBook",
     "producer.batch._flight_cy.NumberedGate",
     "producer.batch._flight_cy.NumberedLeave",
     "producer.batch._passes_cy.Sealing",
-    "producer.batch._result_cy.ResultFields",
     "producer.guarantee.transactions.exchange.TransactionExchange",
     "producer.guarantee.transactions.operation.OperationDesk",
     "producer.guarantee.transactions.queue.RequestQueue",
@@ -52,7 +50,7 @@ STILL_A_PREFIX: dict[str, set[str]] = {
 }
 
 # uses of names that begin with an underscore and belong to another module of the package
-PRIVATE_USES = 46
+PRIVATE_USES = 39
 # What named tuples, enums, C structures and the standard library call by such names, which anybody may use.
 NOT_PRIVATE = {
     "_asdict",
@@ -78,7 +76,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
-    """What a name of a module means elsewhere: Batch -> penstock.producer.batch.batch.Batch."""
+    """What a name of a module means elsewhere: Batch -> penstock.producer.batch._batch_cy.Batch."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -10,10 +10,10 @@ from typing import Any
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import EncodedRecord
+from penstock.producer.batch._batch_cy import Batch, BatchState
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
-from penstock.producer.batch.batch import Batch, BatchState
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch.sealing import Sealer

@@ -11,7 +11,7 @@ from network.fakes import FakeClock
 from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import IllegalStateError
-from penstock.producer.batch.delivery import check_may_wait, mark_io_thread
+from penstock.producer.owner import check_may_wait, mark_io_thread
 from penstock.producer.steps import Checkpoint, TimeIsUp, run_steps
 
 

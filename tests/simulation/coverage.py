@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 from penstock.errors import error_row
 from penstock.network import states
 from penstock.network.states import NodeState
-from penstock.producer.batch import batch
-from penstock.producer.batch.batch import Batch
+from penstock.producer.batch import _batch_cy
+from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.gate import OpenGate
 from penstock.producer.guarantee.numbering import Numbering
 from penstock.producer.guarantee.transactions import policy as txn_policy
@@ -31,13 +31,41 @@ PRODUCE_ERRORS, TRANSACTION_ERRORS = "answers to Produce", "answers to transacti
 def counted(rows: Rows) -> Iterator[None]:
     """Count the rows that are used while the block runs."""
     with ExitStack() as stack:
-        stack.enter_context(_moves(Batch, "move_to", lambda one: one.state, BATCHES, rows))
+        # Batches are compiled: their methods cannot be replaced, but the table that these look into can.
+        stack.enter_context(mock.patch.object(_batch_cy, "TRANSITIONS", _CountedTable(rows)))
         stack.enter_context(_moves(NodeState, "move_to", lambda one: one.state, CONNECTIONS, rows))
         stack.enter_context(_moves(TransactionState, "move_to", lambda one: one.current, TRANSACTIONS, rows))
         for gate in (OpenGate, Numbering):
             stack.enter_context(_decisions(gate, rows))
         stack.enter_context(_verdicts(rows))
         yield
+
+
+class _CountedTable(dict[BatchState, frozenset[BatchState]]):
+    """The transitions of batches; counts each that is made."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__(
+            {state: _CountedRow(state, allowed, rows) for state, allowed in _batch_cy.TRANSITIONS.items()}
+        )
+
+
+class _CountedRow(frozenset[BatchState]):
+    """The states that may follow one; counts each that does."""
+
+    def __new__(cls, before: BatchState, allowed: frozenset[BatchState], rows: Rows) -> Self:
+        row = super().__new__(cls, allowed)
+        row._before, row._rows = before, rows
+        return row
+
+    _before: BatchState
+    _rows: Rows
+
+    def __contains__(self, after: object) -> bool:
+        allowed = super().__contains__(after)
+        if allowed and isinstance(after, BatchState):
+            self._rows[BATCHES, f"{self._before.value} -> {after.value}"] += 1
+        return allowed
 
 
 def _moves(owner: type, method: str, state: Callable[[Any], Any], table: str, rows: Rows) -> Any:
@@ -80,7 +108,7 @@ def _name(code: int) -> str:
 
 
 def _all_moves() -> Iterator[tuple[str, str]]:
-    for table, transitions in ((BATCHES, batch.TRANSITIONS), (CONNECTIONS, states.TRANSITIONS)):
+    for table, transitions in ((BATCHES, _batch_cy.TRANSITIONS), (CONNECTIONS, states.TRANSITIONS)):
         for before, following in transitions.items():
             yield from ((table, f"{before.value} -> {after.value}") for after in following)
     for before, following in transactions.TRANSITIONS.items():

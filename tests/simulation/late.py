@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.error_codes import ErrorCode
-from penstock.producer.batch._flight_cy import is_later
+from penstock.producer.batch._batch_cy import is_later
 from penstock.producer.guarantee.response_policy import Action
 from penstock.protocol.codec import decode_request_body
 from penstock.protocol.messages import API_BY_KEY, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
@@ -79,7 +79,7 @@ class LateRequests:
                 and decision.action is Action.RETRY
             ):
                 for each in gate.numbering.book.of(batch.queue).in_flight:
-                    self._numbered_anew.add((each.topic_partition, *each.identity[:3]))
+                    self._numbered_anew.add((each.topic_partition, *_numbers(each)))
             return decision
 
         gate.decide = watched  # type: ignore[method-assign]
@@ -92,7 +92,7 @@ class LateRequests:
         def watched(failed: Any, *count: int) -> None:
             for each in book.of(failed.queue).in_flight:
                 if is_later(each.identity.base_sequence, failed.identity.base_sequence):
-                    self._numbered_anew.add((each.topic_partition, *each.identity[:3]))
+                    self._numbered_anew.add((each.topic_partition, *_numbers(each)))
             close_gap(failed, *count)
 
         book.close_gap = watched  # type: ignore[method-assign]
@@ -149,3 +149,9 @@ def batches_of(cluster: FakeCluster, body: Any) -> Iterator[tuple[Partition, Rec
             if partition is not None:
                 (batch,) = read_batches(part["records"])
                 yield partition, batch
+
+
+def _numbers(batch: Any) -> tuple[int, int, int]:
+    """Producer id, epoch and first sequence number of a batch."""
+    identity = batch.identity
+    return identity.producer_id, identity.producer_epoch, identity.base_sequence

@@ -18,10 +18,9 @@ from unittest import mock
 
 from penstock._identity import ProducerIdentity
 from penstock.config.config import ProducerConfig
-from penstock.producer import lifecycle
+from penstock.producer import lifecycle, owner
 from penstock.producer import producer as producer_module
 from penstock.producer.assembly import ProducerParts, assemble
-from penstock.producer.batch import delivery as delivery_module
 from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.producer.producer import Producer
 from penstock.testing.apis.context import ApiRequest
@@ -458,7 +457,7 @@ class _ApplicationSide:
     __slots__ = ("_before", "_marks")
 
     def __enter__(self) -> None:
-        self._marks = vars(delivery_module._thread)
+        self._marks = vars(owner._thread)
         self._before = dict(self._marks)
         self._marks.clear()
 

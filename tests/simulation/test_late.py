@@ -10,7 +10,7 @@ import pytest
 from testing.wire import Producer, Wire, batch, make_cluster
 
 from penstock.network.transport import Address
-from penstock.producer.batch.batch import BatchIdentity
+from penstock.producer.batch._batch_cy import BatchIdentity
 from penstock.producer.guarantee.response_policy import Action, Decision
 from penstock.protocol._framing_cy import frame_request
 from penstock.protocol.codec import encode_request_body

@@ -28,9 +28,10 @@ from unittest import mock
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, DeliveryTimeoutError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
-from penstock.producer.batch.batch import Batch, BatchState
+from penstock.producer.batch import _delivery_cy
+from penstock.producer.batch._batch_cy import Batch, BatchState
+from penstock.producer.batch._delivery_cy import BatchResult
 from penstock.producer.batch.buffer_pool import BufferPool
-from penstock.producer.batch.delivery import BatchResult
 from simulation.ledger import Entry
 from simulation.plan import TRANSACTIONAL
 
@@ -183,12 +184,12 @@ class Watch:
 @contextmanager
 def watched_order(sim: Simulation) -> Iterator[None]:
     """Watch the order of callbacks in a batch, and that of memory, for all producers of a simulation."""
-    settle, take_for = BatchResult.settle, BufferPool.take_for
+    call_callbacks, take_for = _delivery_cy.call_callbacks, BufferPool.take_for
     asked: dict[BufferPool, list[Ticket[bytearray]]] = defaultdict(list)
 
-    def watched_settle(result: BatchResult, *args: Any, **options: Any) -> None:
+    def watched_callbacks(result: BatchResult, callbacks: list[Any]) -> None:
         first = len(sim.told)
-        settle(result, *args, **options)
+        call_callbacks(result, callbacks)
         last: dict[int, int] = {}
         for entry in sim.told[first:]:
             if entry.number < last.get(entry.sender, -1):
@@ -207,7 +208,8 @@ def watched_order(sim: Simulation) -> Iterator[None]:
         ticket.on_done(lambda _: _check_first(sim, waiting, ticket))
 
     with (
-        mock.patch.object(BatchResult, "settle", watched_settle),
+        # A function of the module: a method of a compiled class could not be replaced.
+        mock.patch.object(_delivery_cy, "call_callbacks", watched_callbacks),
         mock.patch.object(BufferPool, "take_for", watched_take),
     ):
         yield

@@ -31,11 +31,11 @@ from penstock.errors import (
 from penstock.producer import lifecycle
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.delivery import check_may_wait, on_io_thread
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.io.client_metrics import add_nanoseconds
 from penstock.producer.io.sender import Sender
 from penstock.producer.metadata.cluster import PartitionInfo
+from penstock.producer.owner import check_may_wait, on_io_thread
 from penstock.producer.send._send_cy import SendFace
 from penstock.producer.send.bulk_delivery import BulkDelivery
 from penstock.producer.steps import Steps, run_steps

@@ -25,8 +25,8 @@ from producer.fakes_core import (
 from penstock._ticket import Ticket
 from penstock._time import SystemClock
 from penstock.errors import BufferExhaustedError, KafkaError, ProducerClosedError
+from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.batch import BatchState
 from penstock.producer.steps import TimeIsUp, run_steps
 from penstock.records.compression import CODECS
 from penstock.records.format import HEADER_SIZE

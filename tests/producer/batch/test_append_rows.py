@@ -9,8 +9,8 @@ import pytest
 from producer.fakes_core import START, TIME, Core, run, run_to
 
 from penstock.errors import ProducerClosedError
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH
-from penstock.producer.batch.batch import Batch
 from penstock.records._batch_cy import BatchWriter
 from penstock.records._window_cy import Window
 from penstock.records.python_rows import PythonRows

@@ -10,10 +10,10 @@ import pytest
 from producer.fakes_core import START, TIME, Core, encoded, run, value_for, values
 
 from penstock.errors import IllegalStateError, InvalidRecordError, KafkaError, NetworkError
+from penstock.producer.batch._batch_cy import ANONYMOUS, TRANSITIONS, Batch, BatchIdentity, BatchState
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch.batch import TRANSITIONS, Batch, BatchState
-from penstock.producer.batch.delivery import mark_io_thread
+from penstock.producer.owner import mark_io_thread
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import HEADER_SIZE
 from penstock.types import RecordMetadata, TopicPartition
@@ -376,3 +376,35 @@ def test_only_the_thread_that_settles_a_batch_may_not_wait_for_it():
         thread.join(10)
     assert outcomes[0] is IllegalStateError
     assert outcomes[1] is not IllegalStateError
+
+
+# -------------------------------------------------------------------------------------------- identity
+
+
+def test_identities_are_compared_by_their_fields():
+    identity = BatchIdentity(9, 8, 7)
+    assert identity == BatchIdentity(9, 8, 7, transactional=False)
+    others = [
+        BatchIdentity(1, 8, 7),
+        BatchIdentity(9, 1, 7),
+        BatchIdentity(9, 8, 1),
+        BatchIdentity(9, 8, 7, transactional=True),
+        (9, 8, 7, False),
+        None,
+    ]
+    assert all(identity != other for other in others)
+
+
+def test_an_identity_without_fields_is_nobodys():
+    identity = BatchIdentity()
+    assert identity == ANONYMOUS
+    assert (identity.producer_id, identity.producer_epoch, identity.base_sequence) == (-1, -1, -1)
+    assert not identity.transactional
+
+
+def test_an_identity_goes_on_with_another_sequence_number():
+    large = 2**63 - 1
+    identity = BatchIdentity(large, 32767, 5, transactional=True)
+    assert identity.with_sequence(2**31 - 1) == BatchIdentity(large, 32767, 2**31 - 1, transactional=True)
+    assert identity.base_sequence == 5
+    assert repr(identity) == f"<BatchIdentity {large}, 32767, 5, transactional>"

@@ -15,8 +15,8 @@ import pytest
 from producer.fakes_core import TIME
 
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.delivery import BatchResult, Countdown, check_may_wait, mark_io_thread
+from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery
+from penstock.producer.owner import mark_io_thread
 from penstock.producer.send.bulk_delivery import BulkDelivery
 from penstock.types import RecordMetadata
 
@@ -368,13 +368,6 @@ def test_a_callback_may_ask_for_a_settled_delivery_but_not_wait():
     thread.join(10)
     assert seen[0] == 4
     assert "Delivery.result() was called from a delivery callback" in seen[1]
-
-
-def test_blocking_calls_are_refused_on_an_io_thread_alone():
-    check_may_wait("flush()")
-    thread, outcome = in_thread(lambda: check_may_wait("flush()"), as_io=True)
-    thread.join(10)
-    assert isinstance(outcome[0], IllegalStateError)
 
 
 # ---------------------------------------------------------------------------------------------- splits

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import pytest
 from producer.fakes_core import NO_LEADER, TOPIC, Core, cluster, value_for
 
-from penstock.producer.batch._choice_cy import Chance, note_depths
+from penstock.producer.batch._choice_cy import Chance, LoadTable, note_depths
 from penstock.producer.batch._queue_cy import TopicState
-from penstock.producer.batch.partitioner import BuiltInPartitioner, LoadTable, PartitionerSettings
+from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.records.format import HEADER_SIZE
 

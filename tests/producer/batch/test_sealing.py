@@ -11,8 +11,7 @@ from producer.fakes_core import TIME, TOPIC, Core, encoded, records, run, value_
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
-from penstock.producer.batch.batch import Batch, BatchState
-from penstock.producer.guarantee.gate import ANONYMOUS, BatchIdentity
+from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, BatchIdentity, BatchState
 from penstock.records.compression import CODECS
 from penstock.records.format import HEADER_SIZE
 from penstock.records.reader import read_batches
@@ -502,4 +501,4 @@ def test_few_batches_of_a_mixed_stream_have_to_be_split(share):
 
 
 def test_anonymous_batches_have_no_identity():
-    assert ANONYMOUS == (-1, -1, -1, False)
+    assert BatchIdentity(-1, -1, -1, transactional=False) == ANONYMOUS

@@ -14,9 +14,9 @@ from producer.fakes_core import START, TIME, TOPIC, Core, record_size, records, 
 
 from penstock._primitives_cy import partition_for_key
 from penstock.errors import KafkaError, ProducerClosedError
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, PartitionQueue, TopicState
-from penstock.producer.batch.batch import Batch
 from penstock.producer.send._send_cy import FastPath
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import HEADER_SIZE, estimate_record_size

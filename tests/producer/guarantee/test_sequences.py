@@ -9,15 +9,12 @@ import pytest
 from producer.fakes_core import TIME
 
 from penstock._identity import NO_IDENTITY, ProducerIdentity
+from penstock.producer.batch._batch_cy import Batch, comes_before
+from penstock.producer.batch._flight_cy import last_sequence_of
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch.batch import Batch, comes_before
 from penstock.producer.guarantee.numbering import Numbering
 from penstock.producer.guarantee.response_policy import Action, BatchSituation
-from penstock.producer.guarantee.sequences import (
-    SequenceBook,
-    identity_of,
-    last_sequence_of,
-)
+from penstock.producer.guarantee.sequences import SequenceBook, identity_of
 from penstock.records._batch_cy import BatchWriter
 
 OLD, NEW = ProducerIdentity(7, 0), ProducerIdentity(7, 1)
@@ -472,7 +469,7 @@ def test_a_batch_that_was_numbered_anew_counts_when_it_is_acknowledged(queue):
     book = SequenceBook()
     (batch,) = numbered(book, queue, 3)
     book.restart(queue, NEW, transactional=False)
-    assert batch.identity[:2] == NEW
+    assert (batch.identity.producer_id, batch.identity.producer_epoch) == NEW
     book.acknowledge(batch, 10)
     assert book.of(queue).last_acked_sequence == 2
     assert book.of(queue).in_flight == []

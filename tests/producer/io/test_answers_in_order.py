@@ -11,9 +11,9 @@ from producer.fakes_core import Core, encoded
 from producer.fakes_sender import Rig, produce_body
 
 from penstock.errors import ProducerClosedError
+from penstock.producer.batch._batch_cy import Batch, BatchState
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch._requests_cy import tell_apart
-from penstock.producer.batch.batch import Batch, BatchState
 from penstock.protocol._produce_cy import PartitionResponse
 from penstock.records._batch_cy import BatchWriter
 from penstock.types import Node

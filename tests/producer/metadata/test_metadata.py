@@ -26,7 +26,8 @@ from penstock.errors import (
     UnknownTopicOrPartitionError,
     broker_error,
 )
-from penstock.producer.metadata.metadata import ClusterSnapshot, MetadataSettings, ProducerMetadata
+from penstock.producer.metadata.cluster import ClusterSnapshot
+from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
 from penstock.protocol.codec import decode_response_body, encode_response_body
 from penstock.protocol.messages import METADATA
 from penstock.types import Node

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import BulkDeliveryError, InvalidRecordError, KafkaTimeoutError, NetworkError
-from penstock.producer.batch.delivery import BatchResult
+from penstock.producer.batch._delivery_cy import BatchResult
 from penstock.producer.send.bulk_delivery import BulkDelivery, row_ranges, span_of
 from penstock.types import PartitionReport, RowErrors, TopicPartition
 

@@ -18,7 +18,7 @@ from penstock._locks import inside
 from penstock._ticket import Ticket, TicketKind
 from penstock.errors import BufferExhaustedError, ProducerClosedError
 from penstock.producer.batch._queue_cy import NotAdmitted, TopicForgotten
-from penstock.producer.batch.batch import Batch
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
 from penstock.types import Header
 
@@ -31,7 +31,7 @@ except ModuleNotFoundError:
 # In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
 if not cython.compiled:
     from penstock.producer.batch._delivery_cy import Delivery
-    from penstock.producer.batch._flight_cy import BatchFields
+    from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.batch._queue_cy import (
         GROW,
         MOVED,
@@ -43,7 +43,7 @@ if not cython.compiled:
     from penstock.records._batch_cy import BatchWriter
 else:
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
-    from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
     from cython.cimports.penstock.producer.batch._queue_cy import (
         GROW,
         MOVED,
@@ -263,7 +263,7 @@ class Appender:
     ) -> Any:
         """One append, as `PartitionQueue.append` says; an unused `buffer` goes back to the pool, whatever happens."""
         why: cython.Py_ssize_t
-        fresh: BatchFields | None = None
+        fresh: Batch | None = None
         spares: list | None = None
         try:
             fresh = None if buffer is None else self._new_batch(queue, buffer)

@@ -1,19 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Delivery: what send() returns, one per record. Compiled if possible.
+"""The outcome of records: the Delivery of one record, and the BatchResult of one batch. Compiled if possible.
 
-What all records of a batch have in common is in their BatchResult; a Delivery adds only what is the record's own,
-because an application may keep millions of them.
+`send` returns a Delivery for each record. All Deliveries of a batch share its BatchResult. A Delivery adds only what is
+the record's own, because an application may keep millions of them. A BatchResult holds numbers and errors, never the
+batch's buffer.
+
+Rules:
+1. Values are set first, then callbacks run in the order of the records, then `done` turns true and waiters are
+   released: a Delivery that is done has had its callback.
+2. Only the I/O thread settles or forwards; any thread may ask, wait, or add a callback.
+3. After a split, `pieces` says which later result answers for which range of indexes; waiters go on there.
+
+There is no lock around the outcome. A waiter puts itself into a list and then looks at `done`; the I/O thread sets
+`done` and then takes the list apart, one entry at a time. The second of the two sees what the first did, so nobody is
+left waiting. Each entry is taken once, by `pop` or by `remove`: single list operations are atomic, loops over them are
+not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from penstock._arguments import check_callable, check_timeout
-from penstock.errors import KafkaError, KafkaTimeoutError
-from penstock.producer.batch.delivery import follow, until_done
-from penstock.types import RecordMetadata
+from penstock._latch import Latch
+from penstock._locks import new_lock
+from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
+from penstock.producer.batch.unseen import UnseenRecords
+from penstock.producer.owner import check_may_wait, on_io_thread, process
+from penstock.types import RecordMetadata, TopicPartition
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -21,12 +40,16 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-if TYPE_CHECKING:
-    from penstock.producer.batch.delivery import BatchResult
+log = logging.getLogger("penstock.producer")
 
+NO_ERRORS: Mapping[int, KafkaError] = {}
+# The callbacks of every result that has called its own. Nobody may append to it.
+NOBODY: list[Any] = []
 
 # By another name, so that Cython looks at what users give instead of converting it.
 Seconds = float
+E = TypeVar("E")
+_FIRST_INDEX = itemgetter(0)  # of an entry of `pieces`
 
 
 def is_compiled() -> bool:
@@ -35,8 +58,345 @@ def is_compiled() -> bool:
 
 
 @cython.final
-# A Delivery refers to its batch's result only, and once that is done, nothing in it leads back: its errors are its own,
-# and users get twins of them, so that no traceback, and with it no frame that holds the Delivery, hangs on them.
+@cython.cclass
+class BatchResult:
+    """The outcome of one batch.
+
+    Args:
+        topic: the batch's topic.
+        partition: its partition.
+        owner: whose I/O thread settles it.
+    """
+
+    def __init__(self, topic: str, partition: cython.int, owner: object = None) -> None:
+        self.owner = owner
+        self.topic = topic
+        self.partition = partition
+        self.pid = process.id  # a fork's copy will never be settled
+        # Set once by the I/O thread.
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.error: KafkaError | None = None
+        self.record_errors: Mapping[int, KafkaError] = NO_ERRORS
+        self.settled = False  # values are set; callbacks may still be running
+        self.done = False
+        self.pieces: Sequence[tuple[int, Any]] = ()  # (first index, result), in order, after a split
+        # (delivery, on_delivery): appended under the partition lock while the batch is open, then the I/O thread's.
+        self.callbacks: list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]] = []
+        # Who follows, and who waits: any thread. Most results are done before anybody does. A program that keeps its
+        # Deliveries keeps these, and a list would be looked at by the garbage collector where an empty dict is not.
+        self.interested: dict[str, list[Any]] = {}
+        # (first index, count) of rows that may be left out if the broker refuses them; set as `callbacks` are.
+        self.expendable: list[tuple[int, int]] | None = None
+        self.unseen: Any = None  # an UnseenRecords, once the batch has failed
+
+    @property
+    def followers(self) -> list[_Follower]:
+        """Who added a done callback, and was not called yet."""
+        return self.interested.get("followers", [])
+
+    @property
+    def waiters(self) -> list[Latch]:
+        """Who waits for the outcome."""
+        return self.interested.get("waiters", [])
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition the batch was for."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the outcome is known, and every record of it was written."""
+        return self.settled and self.error is None and not self.record_errors
+
+    @property
+    def still_unknown(self) -> bool:
+        """Whether no outcome is known, and no split says who knows it."""
+        return not (self.settled or self.pieces)
+
+    def add_expendable(self, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> None:
+        """Rows behind all others may be left out. Many small calls that follow each other make one range."""
+        ranges = self.expendable
+        if ranges is None:
+            self.expendable = [(first, count)]
+        elif sum(ranges[-1]) == first:
+            ranges[-1] = (ranges[-1][0], ranges[-1][1] + count)
+        else:
+            ranges.append((first, count))
+
+    def may_lose(self, indexes: Iterable[int]) -> bool:
+        """Whether all these records are rows of calls that go on without those that the broker refuses."""
+        ranges = self.expendable or ()
+        return all(any(first <= index < first + count for first, count in ranges) for index in indexes)
+
+    def may_lose_all(self, record_count: int) -> bool:
+        """The same for all records of the batch; `record_count` says how many it has."""
+        ranges = self.expendable or ()
+        kept = sum(
+            max(0, min(first + count, record_count) - max(first, 0)) for first, count in ranges
+        )  # of a piece they say what the whole had
+        return kept >= record_count
+
+    def take_expendable(self, whole: BatchResult, first: cython.Py_ssize_t) -> None:
+        """Take over what may be left out of a batch, as its piece from index `first` on."""
+        if whole.expendable:
+            self.expendable = [(start - first, count) for start, count in whole.expendable]
+
+    def resolve(self, index: cython.Py_ssize_t) -> tuple[BatchResult, int]:
+        """The result that answers for a record now, and the record's index there."""
+        result = self
+        while result.pieces:
+            at = bisect_right(result.pieces, index, key=_FIRST_INDEX) - 1
+            first, result = result.pieces[at]
+            index -= first
+        return result, index
+
+    def error_of(self, index: int) -> KafkaError | None:
+        """The error of one record of a settled result. Users get a `twin`.
+
+        A raise of this very object would hang frames on it. Where they hold a Delivery, that would be a cycle which the
+        garbage collector does not see.
+        """
+        if self.record_errors:
+            return self.record_errors.get(index, self.error)
+        return self.error
+
+    def look_at(self, index: int, count: int = 1) -> None:
+        """Note that the application was told of the outcome of these records."""
+        if self.unseen is not None:
+            self.unseen.look(index, count)
+
+    def metadata_of(
+        self, index: cython.Py_ssize_t, timestamp: cython.longlong, key_size: int, value_size: int
+    ) -> RecordMetadata:
+        """Where one record of a settled result is; -1 for what is not known."""
+        if self.error_of(index) is not None:
+            return RecordMetadata(self.topic, self.partition, -1, -1, -1, -1)
+        offset = -1 if self.base_offset < 0 else self.base_offset + index
+        if self.log_append_time_ms >= 0:
+            timestamp = self.log_append_time_ms
+        return RecordMetadata(self.topic, self.partition, offset, timestamp, key_size, value_size)
+
+    def settle(
+        self,
+        base_offset: cython.longlong = -1,
+        log_append_time_ms: cython.longlong = -1,
+        error: KafkaError | None = None,
+        record_errors: Mapping[int, KafkaError] | None = None,
+        count: cython.Py_ssize_t = 0,
+    ) -> None:
+        """Set the outcome, run the callbacks, release those who wait. I/O thread only, once.
+
+        Args:
+            base_offset: of the first record, and `log_append_time_ms`, where the broker tells it.
+            error: why the batch failed, and `record_errors`, why some records of it did.
+            count: how many records have failed; 0: those that the application never asks about need no warning.
+        """
+        if self.settled or self.pieces:
+            raise IllegalStateError(f"the result of a batch of {self.topic_partition} was set twice")
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        # Its own, because no traceback may ever hang on it; see `error_of`.
+        self.error = None if error is None else error.twin()
+        self.record_errors = record_errors or NO_ERRORS
+        if self.error is not None and count:
+            self.unseen = UnseenRecords(self.topic, count, self.error, self.record_errors)
+        self.settled = True
+        callbacks, self.callbacks = self.callbacks, NOBODY
+        if callbacks:
+            call_callbacks(self, callbacks)
+        self.done = True
+        if self.interested:
+            self._release()
+
+    def settle_unwatched(
+        self, base_offset: cython.longlong, log_append_time_ms: cython.longlong
+    ) -> cython.bint:
+        """Settle it as written, if it has no callback and nobody waits; False: `settle` has to do it. I/O thread only.
+
+        Compiled code only: there no other thread runs between the look at who waits and the end.
+        """
+        if not cython.compiled or self.settled or self.callbacks or self.interested or len(self.pieces):
+            return False
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.callbacks = NOBODY
+        self.settled = True
+        self.done = True
+        return True
+
+    def forward(self, pieces: Sequence[tuple[int, BatchResult]]) -> None:
+        """Let the results of a split's pieces answer from now on. I/O thread only, before the pieces are sent."""
+        self.pieces = list(pieces)
+        callbacks, self.callbacks = self.callbacks, NOBODY
+        for delivery, callback in callbacks:
+            # A Delivery counts from the batch it was made for, which this one may itself be a piece of.
+            delivery._answered_by().callbacks.append((delivery, callback))
+        self._release()
+
+    def wait(self, index: cython.Py_ssize_t, timeout: Seconds | None) -> tuple[BatchResult, int] | None:
+        """Block until the record's outcome is known; None when the time is up. Ctrl-C interrupts."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            result, index_there = self.resolve(index)
+            if result.done or (result.settled and on_io_thread(result.owner)):
+                return result, index_there
+            if result.pid != process.id:
+                raise ForkedProducerError(
+                    f"the outcome of a record of {self.topic_partition} goes to the process that sent it; this is a "
+                    "child of it, forked before the outcome was known"
+                )
+            check_may_wait("Delivery.result()", result.owner)
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return None
+            released = Latch()
+            result.interested.setdefault("waiters", []).append(
+                released
+            )  # atomic: other threads may do the same
+            try:
+                if result.still_pending():
+                    released.wait(remaining)
+            finally:
+                _take(result.waiters, released)  # a program may ask again and again: no entry may stay behind
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back once this result and all pieces that answer for it are done. For flush; never from under a lock."""
+        follow(_Whole(self), lambda whole: whole.after(callback))
+
+    def still_pending(self) -> bool:
+        """Whether neither the outcome nor a split has released those who wait here."""
+        return not (self.done or self.pieces)
+
+    def add_follower(self, entry: _Follower) -> None:
+        """Let somebody follow this result; see `follow`."""
+        self.interested.setdefault("followers", []).append(entry)
+        if not self.still_pending() and _take(self.followers, entry):
+            self._pass_on(entry)
+
+    def _release(self) -> None:
+        # One by one: `wait` and `add_follower` take their own entry back when they see `done` before we see the entry.
+        while self.waiters and (waiter := _take_first(self.waiters)) is not None:
+            waiter.set()
+        while self.followers and (entry := _take_first(self.followers)) is not None:
+            self._pass_on(entry)
+
+    def _pass_on(self, entry: _Follower) -> None:
+        """Tell a follower that this result is done; after a split, let it follow the piece that answers for it."""
+        if self.pieces and not isinstance(entry.delivery, _Whole):
+            entry.delivery._answered_by().add_follower(entry)
+        else:
+            entry.call()
+
+    def __repr__(self) -> str:
+        state = (
+            "split"
+            if self.pieces
+            else "pending"
+            if not self.settled
+            else "failed"
+            if self.error
+            else "acknowledged"
+        )
+        return f"<BatchResult {self.topic_partition} {state}>"
+
+
+def call_callbacks(result: BatchResult, callbacks: list[Any]) -> None:
+    """Call the callbacks of a settled result, in the order of the records. The simulator watches this function."""
+    for delivery, callback in callbacks:
+        look = result.unseen is None or getattr(callback, "is_look", True)
+        try:
+            callback(*delivery._outcome(look))
+        except BaseException:  # no error of a callback, whatever its class, may end the I/O thread
+            log.exception("on_delivery callback for %s raised", result.topic_partition)
+
+
+def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
+    """Call `callback(delivery)` once the record is done, on the I/O thread; at once when it is done already.
+
+    The callback does not count as a look at the outcome: see `BatchResult.look_at`.
+    """
+    delivery._answered_by().add_follower(_Follower(delivery, callback))
+
+
+def until_done(delivery: Any) -> Generator[Any, None, None]:
+    """Let a coroutine wait for a delivery of either kind: what its `__await__` does before it gives the result."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    delivery._follow(lambda _: loop.call_soon_threadsafe(finish))
+    yield from done
+
+
+class Countdown:
+    """Calls back after `count` calls of `one_less`, which may come from several threads at once."""
+
+    __slots__ = ("_callback", "_left", "_lock")
+
+    def __init__(self, count: int, callback: Callable[[], object]) -> None:
+        self._callback = callback
+        self._lock: Any = new_lock()  # guards _left
+        self._left = count
+
+    def one_less(self) -> None:
+        """Count one; the last one calls back, outside the lock."""
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._callback()
+
+
+class _Follower:
+    """A callback that is to be called when a record is done."""
+
+    __slots__ = ("callback", "delivery")
+
+    def __init__(self, delivery: Any, callback: Callable[[Any], object]) -> None:
+        self.delivery = delivery
+        self.callback = callback
+
+    def call(self) -> None:
+        try:
+            self.callback(self.delivery)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not on_io_thread():
+                raise  # the record was done already: this is the thread that added the callback
+            log.exception("a done callback of a delivery raised")
+
+
+class _Whole:
+    """Stands for all records of a result, so that a flush can follow it through splits."""
+
+    __slots__ = ("result",)
+
+    def __init__(self, result: BatchResult) -> None:
+        self.result = result
+
+    def _answered_by(self) -> BatchResult:
+        return self.result
+
+    def after(self, callback: Callable[[], None]) -> None:
+        pieces = self.result.pieces
+        if not pieces:
+            callback()
+            return
+        countdown = Countdown(len(pieces), callback)
+        for _, piece in pieces:
+            piece.when_settled(countdown.one_less)
+
+
+@cython.final
+# No garbage collection: a Delivery refers to its batch's result only, and once that is done, nothing in it leads back.
+# Its errors are its own, and users get twins of them, so that no traceback, and with it no frame that holds the
+# Delivery, hangs on them.
 @cython.no_gc
 @cython.freelist(256)
 @cython.cclass
@@ -48,7 +408,12 @@ class Delivery:
     """
 
     def __init__(
-        self, batch: BatchResult, index: int, timestamp: int = -1, key_size: int = -1, value_size: int = -1
+        self,
+        batch: BatchResult,
+        index: cython.int,
+        timestamp: cython.longlong = -1,
+        key_size: cython.int = -1,
+        value_size: cython.int = -1,
     ) -> None:
         self._batch = batch
         self._index = index
@@ -108,7 +473,7 @@ class Delivery:
         follow(self, call)
 
     def _follow(self, fn: Callable[[Delivery], object]) -> None:
-        """The same for somebody who will ask for the outcome later, or perhaps not."""
+        """The same, but the call of `fn` does not count as a look at the outcome."""
         follow(self, fn)
 
     def _place_in_batch(self) -> tuple[BatchResult, int]:
@@ -181,3 +546,20 @@ def new_delivery(
     delivery._key_size = key_size
     delivery._value_size = value_size
     return delivery
+
+
+def _take(entries: list[Any], entry: object) -> bool:
+    """Remove an entry; False when somebody else has taken it."""
+    try:
+        entries.remove(entry)
+    except ValueError:
+        return False
+    return True
+
+
+def _take_first(entries: list[E]) -> E | None:
+    """Remove the first entry; None when there is none."""
+    try:
+        return entries.pop(0)
+    except IndexError:
+        return None

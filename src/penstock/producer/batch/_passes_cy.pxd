@@ -1,10 +1,10 @@
 # C layout of what a look at the queues finds.
-from penstock.producer.batch._flight_cy cimport BatchFields
+from penstock.producer.batch._batch_cy cimport Batch
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 
 cdef class Waiting:
     cdef readonly PartitionQueue queue
-    cdef readonly BatchFields batch
+    cdef readonly Batch batch
     cdef readonly int leader_epoch
 
 cdef class Home:
@@ -28,7 +28,7 @@ cdef class Look:
     cdef readonly double next_delay
     cdef readonly double oldest
 
-    cdef _note(self, Home home, PartitionQueue queue, BatchFields batch)
+    cdef _note(self, Home home, PartitionQueue queue, Batch batch)
 
 cdef class Sealing:
     cdef int _codec_id

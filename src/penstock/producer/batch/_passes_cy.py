@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from penstock.producer.batch.batch_states import BatchState
+from penstock.producer.batch._batch_cy import BatchState
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -20,10 +20,10 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch, BatchIdentity
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
 else:
-    from penstock.producer.batch._flight_cy import BatchFields
+    from penstock.producer.batch._batch_cy import Batch, BatchIdentity
     from penstock.producer.batch._queue_cy import PartitionQueue
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _comes_before(queue: PartitionQueue, other: PartitionQueue) -> cython.bint:
 class Waiting:
     """A queue, the batch at its head, and the epoch of its partition's leader."""
 
-    def __init__(self, queue: PartitionQueue, batch: BatchFields, leader_epoch: cython.int) -> None:
+    def __init__(self, queue: PartitionQueue, batch: Batch, leader_epoch: cython.int) -> None:
         self.queue = queue
         self.batch = batch
         self.leader_epoch = leader_epoch
@@ -149,7 +149,7 @@ class Look:
         self.next_delay = _FOREVER
         self.oldest = _FOREVER
 
-    def _note(self, home: Home, queue: PartitionQueue, batch: BatchFields) -> None:
+    def _note(self, home: Home, queue: PartitionQueue, batch: Batch) -> None:
         waiting = Waiting(queue, batch, home.leader_epoch)
         found: Any = self.by_node.get(home.leader_id)
         if found is None:
@@ -176,7 +176,7 @@ def look_at(
     """
     look = Look(homes.snapshot)
     queue: PartitionQueue
-    batch: BatchFields
+    batch: Batch
     home: Home
     delay: cython.double
     for queue in queues:
@@ -242,7 +242,7 @@ def take_batches(
     left: cython.Py_ssize_t = 0
     waiting: Waiting
     queue: PartitionQueue
-    batch: BatchFields
+    batch: Batch
     for waiting in _rotated(led, last):
         queue = waiting.queue
         batch = waiting.batch
@@ -289,7 +289,7 @@ class Sealing:
     def __init__(self, codec_id: cython.int) -> None:
         self._codec_id = codec_id
 
-    def seal(self, batch: BatchFields, identity: Any) -> None:
+    def seal(self, batch: Batch, identity: BatchIdentity) -> None:
         """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""
         if batch.wire is not None and batch.stamped == identity:
             return
@@ -297,8 +297,10 @@ class Sealing:
         if body is None and self._codec_id:
             body = self._compress(batch)
         batch.stamped = None  # if this fails half way, its bytes say nothing that can be relied on
-        attributes: cython.int = self._codec_id | (_TRANSACTIONAL_BIT if identity[3] else 0)
-        batch.wire = batch.writer.seal(attributes, identity[0], identity[1], identity[2], body)
+        attributes: cython.int = self._codec_id | (_TRANSACTIONAL_BIT if identity.transactional else 0)
+        batch.wire = batch.writer.seal(
+            attributes, identity.producer_id, identity.producer_epoch, identity.base_sequence, body
+        )
         batch.stamped = identity
 
     def _compress(self, batch: Any) -> Any:

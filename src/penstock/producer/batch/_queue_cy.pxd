@@ -1,5 +1,5 @@
 # C layout of queues and topics, so that the fast path reads their fields and appends without the interpreter.
-from penstock.producer.batch._delivery_cy cimport Delivery
+from penstock.producer.batch._delivery_cy cimport BatchResult, Delivery
 from penstock._short_lock_cy cimport ShortLock
 from penstock.records._batch_cy cimport BatchWriter
 
@@ -39,7 +39,7 @@ cdef class PartitionQueue:
     cdef readonly bint closed
     cdef readonly object batches
     cdef BatchWriter _writer     # of the open batch, None when there is none
-    cdef object _result
+    cdef BatchResult _result
     cdef Py_ssize_t _size        # of the record appended last
     cdef Py_ssize_t _refusal     # the writer's answer, when it took no record
     cdef bint _news              # of the fast path's last append: the I/O thread is to hear of it
@@ -56,7 +56,7 @@ cdef class PartitionQueue:
         fresh,
     )
     cdef Delivery _append_locked(
-        self, BatchWriter writer, result, long long timestamp, bytes key, bytes value, headers
+        self, BatchWriter writer, BatchResult result, long long timestamp, bytes key, bytes value, headers
     )
     cdef Py_ssize_t _append_more_rows_locked(
         self, window, Py_ssize_t first, Py_ssize_t last, Py_ssize_t budget, list spares

@@ -28,18 +28,18 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery, new_delivery
+    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
     from cython.cimports.penstock._short_lock_cy import ShortLock
     from cython.cimports.penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
     from cython.cimports.penstock.records._layout_cy import HEADER_SIZE
 else:
-    from penstock.producer.batch._delivery_cy import Delivery, new_delivery
+    from penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
     from penstock._short_lock_cy import ShortLock
     from penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
     from penstock.records.format import HEADER_SIZE
 
 if TYPE_CHECKING:
-    from penstock.producer.batch.batch import Batch
+    from penstock.producer.batch._batch_cy import Batch
 
 if not cython.compiled:
     # Why an append did not happen; compiled code has them in the .pxd.
@@ -195,7 +195,7 @@ class PartitionQueue:
     def _append_locked(
         self,
         writer: BatchWriter | None,
-        result: Any,
+        result: BatchResult | None,
         timestamp: cython.longlong,
         key: bytes | None,
         value: bytes | None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.producer.batch.batch_states import TRANSITIONS, BatchState
+from penstock.producer.batch._batch_cy import TRANSITIONS, BatchState
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -19,14 +19,14 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
-    from cython.cimports.penstock.producer.batch._result_cy import ResultFields
+    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult
     from cython.cimports.penstock.protocol._produce_cy import PartitionBatch, PartitionResponse
 else:
-    from penstock.producer.batch._flight_cy import BatchFields
+    from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.batch._queue_cy import PartitionQueue
-    from penstock.producer.batch._result_cy import ResultFields
+    from penstock.producer.batch._delivery_cy import BatchResult
     from penstock.protocol._produce_cy import PartitionBatch, PartitionResponse
 
 _IN_FLIGHT, _SUCCEEDED = BatchState.IN_FLIGHT, BatchState.SUCCEEDED
@@ -48,7 +48,7 @@ def enter_flight(batches: list, in_flight: dict, mute: cython.bint) -> cython.do
         mute: whether nothing of their partitions may overtake them.
     """
     oldest: cython.double = float("inf")
-    batch: BatchFields
+    batch: Batch
     for batch in batches:
         batch.request_pending = True
         in_flight[batch] = None
@@ -61,7 +61,7 @@ def enter_flight(batches: list, in_flight: dict, mute: cython.bint) -> cython.do
 
 def leave_flight(batches: list, in_flight: dict) -> None:  # type: ignore[type-arg]
     """The request holds them no longer."""
-    batch: BatchFields
+    batch: Batch
     for batch in batches:
         batch.request_pending = False
         in_flight.pop(batch, None)
@@ -70,7 +70,7 @@ def leave_flight(batches: list, in_flight: dict) -> None:  # type: ignore[type-a
 def addressed(batches: list, topic_id: Callable[[str], bytes]) -> list[PartitionBatch]:  # type: ignore[type-arg]
     """What a request says of each batch: where it goes, and its bytes."""
     found: list = []
-    batch: BatchFields
+    batch: Batch
     queue: PartitionQueue
     topic: str | None = None
     known: Any = None
@@ -108,7 +108,7 @@ class RequestSums:
         self.record_sizes = 0
         self.largest_record = 0
         self.topic: str | None = None
-        batch: BatchFields
+        batch: Batch
         size: cython.Py_ssize_t
         waited: cython.double
         several: cython.bint = False
@@ -142,7 +142,7 @@ def tell_apart(batches: list, answers: list) -> tuple[list[Any], list[Any]]:  # 
     """
     written: list = []
     others: list = []
-    batch: BatchFields
+    batch: Batch
     answer: PartitionResponse | None
     at: cython.Py_ssize_t
     by_place: dict | None = None  # type: ignore[type-arg]
@@ -162,7 +162,7 @@ def tell_apart(batches: list, answers: list) -> tuple[list[Any], list[Any]]:  # 
 def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type-arg]
     """Whether each answer is for the batch at its place, as a broker answers that takes a request as it is."""
     at: cython.Py_ssize_t
-    batch: BatchFields
+    batch: Batch
     answer: PartitionResponse
     if len(answers) != len(batches):
         return False
@@ -180,7 +180,7 @@ def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # ty
     """Let the gate know of batches that were written; those that are done, and (batch, error) where that failed."""
     done: list = []
     failed: list = []
-    batch: BatchFields
+    batch: Batch
     answer: PartitionResponse
     for pair in written:
         batch = pair[0]
@@ -197,9 +197,9 @@ def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # ty
 
 def tell_written(done: list, on_trouble: Callable[[Any, Exception], None]) -> None:  # type: ignore[type-arg]
     """Settle the results of batches that were written; `on_trouble(batch, error)` where that fails."""
-    batch: BatchFields
+    batch: Batch
     answer: PartitionResponse
-    result: ResultFields
+    result: BatchResult
     for pair in done:
         batch = pair[0]
         answer = pair[1]
@@ -219,7 +219,7 @@ def take_memory(batches: Any, given_up: set) -> tuple[list[bytearray], int]:  # 
     """
     buffers: list = []
     counted: cython.Py_ssize_t = 0
-    batch: BatchFields
+    batch: Batch
     for batch in batches:
         if batch.request_pending or TRANSITIONS[batch.state]:
             continue

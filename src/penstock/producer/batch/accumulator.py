@@ -20,13 +20,13 @@ from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import Appender, BulkWake
+from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before
+from penstock.producer.batch._delivery_cy import BatchResult, Countdown
 from penstock.producer.batch._passes_cy import in_order
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer.batch._requests_cy import take_memory
-from penstock.producer.batch.batch import ANONYMOUS, Batch, comes_before
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.deferring import DeferredSends
-from penstock.producer.batch.delivery import BatchResult, Countdown
 from penstock.producer.batch.partitioner import BuiltInPartitioner
 from penstock.producer.batch.sealing import Sealer
 from penstock.producer.batch.unseen import UnseenFailures
@@ -98,7 +98,7 @@ class RecordAccumulator:
 
     @property
     def owner(self) -> object:
-        """What tells the I/O thread of this producer from those of others; see `delivery.on_io_thread`."""
+        """What tells the I/O thread of this producer from those of others; see `owner.on_io_thread`."""
         return self._active
 
     # ------------------------------------------------------------------------------- application threads

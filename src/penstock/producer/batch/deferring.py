@@ -23,8 +23,7 @@ from penstock._ticket import Ticket
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, ReentrantCallError
 from penstock.producer.batch._appending_cy import EncodedRecord
-from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.delivery import BatchResult, Countdown
+from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
 

@@ -10,8 +10,8 @@ from collections.abc import Container
 from itertools import groupby
 
 from penstock.errors import IllegalStateError
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._passes_cy import Sealing
-from penstock.producer.batch.batch import Batch
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import Codec

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 
 from penstock._time import FOREVER
 from penstock.errors import KafkaError
-from penstock.producer.batch._result_cy import process
+from penstock.producer.owner import process
 
 log = logging.getLogger("penstock.producer")
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.errors import KafkaError
 from penstock.network import InFlightRequest
+from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, BatchIdentity
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch.batch import ANONYMOUS, Batch, BatchIdentity
 from penstock.producer.guarantee.response_policy import BatchSituation, Decision, decide
 from penstock.protocol.requests import Request
 from penstock.types import Node, TopicPartition

@@ -18,9 +18,9 @@ from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network import InFlightRequest
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._flight_cy import NumberedGate
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch.batch import Batch
 from penstock.producer.guarantee.gate import NOTHING_REFUSED, GateRequest
 from penstock.producer.guarantee.numbering import Numbering
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision

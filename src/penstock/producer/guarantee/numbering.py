@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._flight_cy import NumberedLeave
-from penstock.producer.batch.batch import Batch
 from penstock.producer.guarantee.response_policy import (
     MEANING,
     BatchSituation,

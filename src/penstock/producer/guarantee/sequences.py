@@ -27,15 +27,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock._identity import ProducerIdentity
+from penstock.producer.batch._batch_cy import Batch, is_later
 from penstock.producer.batch._flight_cy import (
     NumberedBook,
     PartitionNumbers,
-    is_later,
     last_sequence_of,
     next_sequence,
 )
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch.batch import Batch
 
 __all__ = [
     "PartitionNumbers",
@@ -125,7 +124,7 @@ class SequenceBook(NumberedBook):
         for later in numbers.in_flight:
             if is_later(later.identity.base_sequence, batch.identity.base_sequence):
                 base = _lowered(later.identity.base_sequence, failed)
-                later.identity = later.identity._replace(base_sequence=base)
+                later.identity = later.identity.with_sequence(base)
                 later.renumbered = True
         numbers.next = _lowered(numbers.next, failed)
 
@@ -135,7 +134,7 @@ class SequenceBook(NumberedBook):
         sequence = batch.identity.base_sequence
         for piece in pieces:
             piece.numbered_as = batch.numbered_as
-            piece.identity = batch.identity._replace(base_sequence=sequence)
+            piece.identity = batch.identity.with_sequence(sequence)
             sequence = next_sequence(sequence, piece.record_count)
         at = numbers.in_flight.index(batch) if batch in numbers.in_flight else len(numbers.in_flight)
         numbers.in_flight[at : at + 1] = list(pieces)

@@ -14,10 +14,10 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from penstock.errors import KafkaError
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._choice_cy import note_depths
 from penstock.producer.batch._passes_cy import Homes, Look, Waiting, look_at, take_batches, who_leads
 from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.batch.batch import Batch
 from penstock.producer.guarantee.gate import Gate
 from penstock.producer.guarantee.response_policy import Action, Decision
 from penstock.producer.metadata.cluster import ClusterSnapshot

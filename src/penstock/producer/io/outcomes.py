@@ -16,9 +16,9 @@ from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.network import InFlightRequest
+from penstock.producer.batch._batch_cy import Batch, BatchState
 from penstock.producer.batch._requests_cy import note_written, tell_apart, tell_written
 from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.batch.batch import Batch, BatchState
 from penstock.producer.guarantee.gate import Gate
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
 from penstock.producer.io.sender_metrics import SenderMetrics

@@ -16,15 +16,15 @@ from operator import attrgetter
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._requests_cy import addressed, enter_flight, leave_flight
 from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.batch.batch import Batch
-from penstock.producer.batch.delivery import mark_io_thread
 from penstock.producer.io.drain import Drainer
 from penstock.producer.io.gate_requests import GateRequests
 from penstock.producer.io.outcomes import Outcomes, Retries
 from penstock.producer.io.sender_metrics import SenderMetrics
 from penstock.producer.metadata.metadata import ProducerMetadata
+from penstock.producer.owner import mark_io_thread
 from penstock.protocol._produce_cy import ProduceRequest
 from penstock.types import Node
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from penstock._metrics import MetricsRegistry, WindowedStat
-from penstock.producer.batch.batch import Batch
+from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.io import metric_names as names
 from penstock.producer.io._sender_stats_cy import RequestStats
 

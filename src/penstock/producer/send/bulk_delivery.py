@@ -22,8 +22,7 @@ from typing import Any
 from penstock._arguments import check_callable, check_timeout
 from penstock._locks import forbid_reentry, inside, new_lock
 from penstock.errors import BrokerError, BulkDeliveryError, KafkaError, KafkaTimeoutError
-from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch.delivery import BatchResult, Countdown, until_done
+from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery, until_done
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
 

@@ -31,8 +31,8 @@ from penstock.errors import (
     TransactionAbortedError,
     UnknownProducerIdError,
 )
+from penstock.producer.batch._batch_cy import Batch, BatchIdentity
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch.batch import Batch, BatchIdentity
 from penstock.producer.guarantee.response_policy import BatchSituation, Decision
 from penstock.producer.guarantee.transactions.exchange import SEND_OFFSETS, TransactionExchange
 from penstock.producer.guarantee.transactions.parts import FirstWrite, Surroundings, TransactionSettings

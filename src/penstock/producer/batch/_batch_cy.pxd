@@ -1,0 +1,42 @@
+# C layout of batches, so that what happens to every batch reads fields and not dictionaries.
+from penstock.producer.batch._delivery_cy cimport BatchResult
+from penstock.producer.batch._queue_cy cimport PartitionQueue
+from penstock.records._batch_cy cimport BatchWriter
+
+cdef class BatchIdentity:
+    cdef readonly long long producer_id
+    cdef readonly int producer_epoch
+    cdef readonly int base_sequence
+    cdef readonly bint transactional
+
+    cdef bint is_of(self, producer) except -1
+
+cdef class Batch:
+    cdef public PartitionQueue queue
+    cdef public BatchWriter writer
+    cdef public double created
+    cdef public list buffers
+    cdef public Py_ssize_t queued_as
+    cdef public Py_ssize_t counted
+    cdef public BatchResult result
+    cdef public object state
+    cdef public Py_ssize_t attempts
+    cdef public double retry_at
+    cdef public int leader_epoch
+    cdef public double drained_at
+    cdef public bint request_pending
+    cdef public BatchIdentity identity
+    cdef public Py_ssize_t numbered_as
+    cdef public BatchIdentity stamped
+    cdef public bint renumbered
+    cdef public object last_error
+    cdef public bint in_doubt
+    cdef public bint is_piece
+    cdef public object wire
+
+    cpdef move_to(self, state)
+    cpdef bint backing_off(self, double now, int leader_epoch) noexcept
+    cpdef Py_ssize_t wire_size(self) except -1
+
+cdef BatchIdentity new_identity(long long producer_id, int producer_epoch, int base_sequence, bint transactional)
+cpdef bint is_later(int sequence, int than) noexcept
