@@ -33,9 +33,6 @@ NOT_A_PART = {
 STILL_IN_TWO = {
     "producer.batch._choice_cy.StickyChoice",
     "producer.batch._flight_cy.BatchFields",
-    "producer.batch._flight_cy.NumberedBook",
-    "producer.batch._flight_cy.NumberedGate",
-    "producer.batch._flight_cy.NumberedLeave",
     "producer.batch._opening_cy.BatchOpener",
     "producer.batch._passes_cy.Sealing",
     "producer.batch._result_cy.ResultFields",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -770,12 +771,19 @@ def test_what_is_behind_an_answer_that_could_not_be_handled_keeps_its_number(wha
     rig = GateRig(reconnect_backoff_ms=0)
     warm(rig)
     first, _ = flight(rig, b"a", b"b")
-    owner, name = (
-        (rig.parts.sender._gate, "on_success")
-        if what == "success"
-        else (rig.parts.sender._outcomes, "_take_hints")
+    sender = rig.parts.sender
+    mistake = mock.Mock(side_effect=RuntimeError("a mistake"))
+    numbering = sender._gate.numbering
+    names = [name for name in dir(numbering) if not name.startswith("_")]
+    stumbling = SimpleNamespace(
+        **{name: getattr(numbering, name) for name in names} | {"on_success": mistake}
     )
-    with mock.patch.object(owner, name, side_effect=RuntimeError("a mistake")):
+    broken = (
+        mock.patch.object(sender._gate, "numbering", stumbling)
+        if what == "success"
+        else mock.patch.object(sender._outcomes, "_take_hints", mistake)
+    )
+    with broken:
         rig.answer(first, base_offset=5)
     rig.break_connection()
     assert arrived(rig.await_request())[1:] == (0, 2, [b"b"])

@@ -1,4 +1,4 @@
-# C layout of batches and of their numbers, so that what happens to every batch reads fields and not dictionaries.
+# C layout of batches, so that what happens to every batch reads fields and not dictionaries.
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 from penstock.records._batch_cy cimport BatchWriter
 
@@ -28,43 +28,10 @@ cdef class BatchFields:
     cdef public object wire
 
     cdef _take_identity(self, identity)
+    cpdef take_numbers(self, producer, int base_sequence, Py_ssize_t numbered_as, bint transactional)
+    cpdef bint is_numbered_for(self, producer) except -1
     cpdef move_to(self, state)
     cpdef bint backing_off(self, double now, int leader_epoch) noexcept
     cpdef Py_ssize_t wire_size(self) except -1
 
-cdef class PartitionNumbers:
-    cdef public object identity
-    cdef public int next
-    cdef readonly Py_ssize_t numbered
-    cdef public int last_acked_sequence
-    cdef public long long last_acked_offset
-    cdef public list in_flight
-
-cdef class NumberedBook:
-    cdef readonly dict _partitions
-    cdef readonly dict away
-    cdef readonly dict unresolved
-    cdef readonly dict broken
-
-    cpdef PartitionNumbers of(self, PartitionQueue queue)
-    cpdef bint may_number(self, PartitionQueue queue, identity) except -1
-    cpdef bint may_resend(self, PartitionQueue queue, BatchFields batch) except -1
-    cpdef number(self, BatchFields batch, identity, bint transactional)
-    cpdef acknowledge(self, BatchFields batch, long long base_offset)
-
-cdef class NumberedLeave:
-    cdef readonly Py_ssize_t retries
-    cdef readonly bint transactional
-    cdef readonly NumberedBook book
-    cdef object _identity
-    cdef bint _valid
-
-    cdef bint _may_drain(self, PartitionQueue queue, BatchFields batch) except -1
-    cdef _assign(self, BatchFields batch)
-
-cdef class NumberedGate:
-    cdef readonly NumberedLeave numbering
-
-cpdef int next_sequence(int base_sequence, Py_ssize_t count) noexcept
-cpdef int last_sequence_of(BatchFields batch) noexcept
 cpdef bint is_later(int sequence, int than) noexcept

@@ -29,8 +29,8 @@ from penstock.errors import (
 )
 from penstock.network import InFlightRequest
 from penstock.producer.batch._queue_cy import PartitionQueue
+from penstock.producer.guarantee._sequences_cy import Numbering
 from penstock.producer.guarantee.gate import GateRequest
-from penstock.producer.guarantee.numbering import Numbering
 from penstock.producer.guarantee.transactions.parts import (
     Surroundings,
     TransactionSettings,

@@ -294,6 +294,11 @@ class TransactionManager(TransactionExchange):
         self._complete()
         return error
 
+    @property
+    def numbering(self) -> TransactionManager:
+        """Itself: whether a batch may leave depends on the transaction, too, and on its lock."""
+        return self
+
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch may be sent: its partition is in the transaction, and its number fits."""
         with self._lock:

@@ -1,0 +1,36 @@
+# C layout of the numbers, so that what is asked of every batch reads fields and not dictionaries.
+from penstock.producer.batch._flight_cy cimport BatchFields
+from penstock.producer.batch._queue_cy cimport PartitionQueue
+
+cdef class PartitionNumbers:
+    cdef public object identity
+    cdef public int next
+    cdef readonly Py_ssize_t numbered
+    cdef public int last_acked_sequence
+    cdef public long long last_acked_offset
+    cdef public list in_flight
+
+    cpdef bint is_next(self, int sequence) noexcept
+
+cdef class SequenceBook:
+    cdef readonly dict _partitions
+    cdef readonly dict away
+    cdef readonly dict unresolved
+    cdef readonly dict broken
+
+    cpdef PartitionNumbers of(self, PartitionQueue queue)
+    cpdef bint may_number(self, PartitionQueue queue, identity) except -1
+    cpdef bint may_resend(self, PartitionQueue queue, BatchFields batch) except -1
+    cpdef bint may_resend_broken(self, PartitionQueue queue, BatchFields batch) except -1
+    cpdef number(self, BatchFields batch, identity, bint transactional)
+    cpdef acknowledge(self, BatchFields batch, long long base_offset)
+
+cdef class Numbering:
+    cdef readonly Py_ssize_t retries
+    cdef readonly bint transactional
+    cdef public SequenceBook book
+    cdef object _identity
+    cdef bint _valid
+
+cpdef int next_sequence(int base_sequence, Py_ssize_t count) noexcept
+cpdef int last_sequence_of(BatchFields batch) noexcept
