@@ -182,7 +182,7 @@ def test_transactions_go_on_after_topics_were_forgotten(protocol, few_put_away):
                 rig.deliver(rig.send(f"t{number}", b"more"))
             rig.commit()
             forget(rig, f"t{number}")
-            assert len(rig.manager._numbering.book.away) <= 31
+            assert len(rig.manager._numbers.book.away) <= 31
     for number in range(35):
         more = [b"more"] * (number % 2)
         assert rig.values(f"t{number}") == [b"0", *more, b"1", *more]

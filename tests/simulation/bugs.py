@@ -21,7 +21,7 @@ def sequence_not_rewound() -> Changes:
 
     def retry(original: Any, outcomes: Any, batch: Any, *args: Any) -> None:
         original(outcomes, batch, *args)
-        numbering = getattr(outcomes._gate, "_numbering", outcomes._gate.numbering)
+        numbering = getattr(outcomes._gate, "_numbers", outcomes._gate.numbering)
         if hasattr(numbering, "book"):
             numbering.book.drop(batch)
             batch.identity = find("ANONYMOUS")

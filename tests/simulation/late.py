@@ -101,7 +101,7 @@ class LateRequests:
 
     def watch_gaps(self, gate: TransactionManager) -> None:
         """Note which batches a transactional producer numbers anew (hole 4)."""
-        gate._numbering.book = _WatchedBook(self._numbered_anew)  # nothing has a number yet
+        gate._numbers.book = _WatchedBook(self._numbered_anew)  # nothing has a number yet
 
     def read(self, frame: bytes) -> LateRequest:
         """What a frame asks for."""

@@ -114,7 +114,7 @@ def test_a_batch_whose_number_moved_down_is_lost_under_its_old_one():
     producer = wire.init()
     wire.add(producer)
     numbering = Numbering(retries=5, transactional=True)
-    late.watch_gaps(SimpleNamespace(_numbering=numbering))
+    late.watch_gaps(SimpleNamespace(_numbers=numbering))
     queue = PartitionQueue("t", 0, set(), set())
     batches = [one_record(queue) for _ in range(3)]
     for each in batches:

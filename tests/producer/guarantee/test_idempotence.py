@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 from network.fakes import Received
-from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of, numbers
-from producer.guarantee.test_response_policy import FAIL, RETRY, RETRY_AND_REFRESH, cases
+from producer.fakes_answers import FAIL, RETRY, RETRY_AND_REFRESH, cases
+from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of, numbers, some_fault
 
 from penstock._identity import ProducerIdentity
 from penstock.errors import (
@@ -27,8 +27,6 @@ from penstock.errors import (
 )
 from penstock.producer.guarantee.idempotence import LAST_EPOCH
 from penstock.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
-from penstock.protocol.schema import ApiSchema
-from penstock.testing import Fault
 
 SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
 LAST_NUMBER = 2**31 - 1
@@ -665,18 +663,6 @@ def test_a_batch_in_doubt_without_retries_left_is_like_one_that_expired():
 
 
 # -------------------------------------------------------------------------------------- a validating cluster
-
-
-def some_fault(rng: random.Random, apis: list[ApiSchema], codes: list[int]) -> Fault:
-    api, skip, kind = rng.choice(apis), rng.randrange(3), rng.random()
-    if kind < 0.45:
-        return Fault(api=api, cut="before" if kind < 0.2 else "after", skip=skip)
-    if kind < 0.8:
-        code = rng.choice(codes)
-        return Fault(api=api, error=code, took_effect=code in (7, 20) and rng.random() < 0.5, skip=skip)
-    if kind < 0.9:
-        return Fault(api=api, delay=rng.random(), skip=skip)
-    return Fault(api=api, throttle_ms=rng.randrange(300), skip=skip)
 
 
 @pytest.mark.parametrize("release", ["4.3", "2.4"])
