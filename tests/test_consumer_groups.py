@@ -170,3 +170,23 @@ def test_a_leader_epoch_and_no_metadata_are_kept():
 def test_what_is_no_position_is_refused(offsets, error, problem):
     with pytest.raises(error, match=problem):
         as_positions(offsets)
+
+
+@pytest.mark.parametrize(
+    ("group", "error"),
+    [
+        (None, TypeError),
+        (7, TypeError),
+        ("", ValueError),
+        (ConsumerGroupMetadata("g", 1, ""), ValueError),
+        (ConsumerGroupMetadata("", 1, "m"), ValueError),
+    ],
+)
+def test_a_group_is_an_id_or_says_who_asks(group, error):
+    with pytest.raises(error):
+        as_group(group)
+
+
+def test_a_group_may_be_given_in_two_ways():
+    assert as_group("g") == ConsumerGroupMetadata("g")
+    assert as_group(ConsumerGroupMetadata("g", 3, "m")).generation_id == 3

@@ -32,13 +32,7 @@ NOT_A_PART = {
 # bases that have one child, in another file
 STILL_IN_TWO = {
     "producer.batch._choice_cy.StickyChoice",
-    "producer.batch._flight_cy.NumberedBook",
-    "producer.batch._flight_cy.NumberedGate",
-    "producer.batch._flight_cy.NumberedLeave",
     "producer.batch._passes_cy.Sealing",
-    "producer.guarantee.transactions.exchange.TransactionExchange",
-    "producer.guarantee.transactions.operation.OperationDesk",
-    "producer.guarantee.transactions.queue.RequestQueue",
     "producer.io._sender_stats_cy.RequestStats",
     "producer.send._send_cy.SendFace",  # to stay: its docstring says why
     "testing.mock.bulk.MockBulkFace",

@@ -13,6 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from network.fakes import FakeBroker, FakeNetwork, Peer, Received, api_versions_body
 from producer.fakes_sender import Rig
 
@@ -36,11 +37,15 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.schema import ApiSchema
 from penstock.records.reader import RecordBatch, read_batches
-from penstock.testing import ClusterSettings, FakeCluster
+from penstock.testing import ClusterSettings, FakeCluster, Fault
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 PRODUCER_ID = 4000
 CUT = "cut"  # in a script: break the connection in place of an answer
+V1, V2 = 1, 2
+both = pytest.mark.parametrize("protocol", [V1, V2], ids=["v1", "v2"])
+SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
+NO_BUMP = {"InitProducerId": (0, 2)}  # a coordinator that cannot raise an epoch when asked
 QUIET = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}  # without jitter
 
 _GATE_APIS = (
@@ -431,3 +436,53 @@ class ClusterRig(TransactionCalls):
         if at < self._pump_at:
             self._pump_at = max(at, now)
             self.network.after(max(0.0, at - now), self.pump)
+
+
+def opened(protocol: int | None = V2, **options: object) -> GateRig:
+    """A producer in a transaction."""
+    rig = GateRig.transactional(protocol=protocol, **options)
+    rig.begin()
+    return rig
+
+
+def in_flight(rig: GateRig, value: bytes = b"a", partition: int = 0) -> Received:
+    """Send a record in a request of its own, which waits."""
+    rig.send("t", value, partition=partition)
+    return rig.await_request(count=len(rig.waiting()) + 1)
+
+
+def first_numbers(request: Received) -> tuple[int, int, int]:
+    """The numbers of the first batch of a produce request."""
+    return numbers(batches_of(request)[0])
+
+
+def a_transaction(rig: GateRig, value: bytes = b"next") -> tuple[int, int, int]:
+    """A transaction of one record in partition 0, committed; the numbers of its batch."""
+    rig.begin()
+    delivery = rig.send("t", value, partition=0)
+    ticket = rig.manager.commit()
+    request = rig.await_request()
+    rig.answer()
+    rig.finish(ticket)
+    delivery.result(0)
+    return first_numbers(request)
+
+
+def uninitialized() -> GateRig:
+    """A producer before init_transactions()."""
+    rig = GateRig(transactional_id="x")
+    rig.know("t", 2)
+    return rig
+
+
+def some_fault(rng: random.Random, apis: list[ApiSchema], codes: list[int]) -> Fault:
+    """Something that goes wrong with a request of one of these APIs, or an answer with one of these codes."""
+    api, skip, kind = rng.choice(apis), rng.randrange(3), rng.random()
+    if kind < 0.45:
+        return Fault(api=api, cut="before" if kind < 0.2 else "after", skip=skip)
+    if kind < 0.8:
+        code = rng.choice(codes)
+        return Fault(api=api, error=code, took_effect=code in (7, 20) and rng.random() < 0.5, skip=skip)
+    if kind < 0.9:
+        return Fault(api=api, delay=rng.random(), skip=skip)
+    return Fault(api=api, throttle_ms=rng.randrange(300), skip=skip)

@@ -15,7 +15,7 @@ from producer.fakes_txn import ClusterRig, GateRig, numbers
 from penstock import Producer
 from penstock.partitioners import Partitioner, RoundRobinPartitioner, StickyPartitioner
 from penstock.producer.batch._queue_cy import TopicForgotten
-from penstock.producer.guarantee import sequences
+from penstock.producer.guarantee import _sequences_cy
 from penstock.protocol.messages import INIT_PRODUCER_ID, PRODUCE
 from penstock.records.python_rows import ManyRecords
 from penstock.testing import FakeKafka
@@ -59,7 +59,7 @@ def visit(rig: Rig, name: str) -> None:
 
 @pytest.fixture
 def few_put_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequences, "MOST_PUT_AWAY", 30)
+    monkeypatch.setattr(_sequences_cy, "MOST_PUT_AWAY", 30)
 
 
 def test_many_short_lived_topics_cost_what_a_few_do(few_put_away):
@@ -182,7 +182,7 @@ def test_transactions_go_on_after_topics_were_forgotten(protocol, few_put_away):
                 rig.deliver(rig.send(f"t{number}", b"more"))
             rig.commit()
             forget(rig, f"t{number}")
-            assert len(rig.manager._numbering.book.away) <= 31
+            assert len(rig.manager._numbers.book.away) <= 31
     for number in range(35):
         more = [b"more"] * (number % 2)
         assert rig.values(f"t{number}") == [b"0", *more, b"1", *more]

@@ -48,14 +48,16 @@ def test_an_answer_that_cannot_be_handled_fails_its_batch_and_no_other(monkeypat
     rig.know("t", partitions=2)
     deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
     rig.await_request()
-    original = getattr(rig.parts.send_path.gate, step)
+    gate = rig.parts.send_path.gate
+    owner = gate.numbering if step == "on_success" else gate
+    original = getattr(owner, step)
 
     def fail_for_the_first(*args: Any) -> Any:
         if any(isinstance(arg, Batch) and arg.queue.partition == 0 for arg in args):
             raise MemoryError("no room for an answer")
         return original(*args)
 
-    monkeypatch.setattr(rig.parts.send_path.gate, step, fail_for_the_first)
+    monkeypatch.setattr(owner, step, fail_for_the_first)
     rig.answer(error_code=code)
     rig.run_until(deliveries[1].done)
     assert isinstance(deliveries[0].exception(0).__cause__, MemoryError)
@@ -135,7 +137,8 @@ def test_a_gate_that_cannot_hear_of_failures_keeps_no_batch_from_its_outcome(
 ):
     rig, deliveries = two_in_flight()
     gate = rig.parts.send_path.gate
-    for step in ("on_success", "decide", "on_failure"):
+    monkeypatch.setattr(gate.numbering, "on_success", fail)
+    for step in ("decide", "on_failure"):
         monkeypatch.setattr(gate, step, fail)
     if not counted:
         monkeypatch.setattr(rig.parts.sender._metrics, "on_batch_error", fail)
@@ -160,7 +163,7 @@ def test_trouble_with_expired_batches_leaves_none_without_an_outcome(monkeypatch
     rig = Rig(delivery_timeout_ms=1000, request_timeout_ms=1000)
     rig.know("t", partitions=3)
     gate = rig.parts.send_path.gate
-    monkeypatch.setattr(gate, "may_drain", lambda queue, _: queue.partition == 2)
+    monkeypatch.setattr(gate.numbering, "may_drain", lambda queue, _: queue.partition == 2)
     if step == "on_expired":
         monkeypatch.setattr(gate, step, fail)
     else:
@@ -204,7 +207,8 @@ def test_a_batch_is_looked_at_again_soon_when_the_gate_could_not_say_whether_it_
     rig.know("t")
     rig.acknowledge_all()
     answers = iter([fail, fail])
-    monkeypatch.setattr(rig.parts.send_path.gate, "may_drain", lambda *_: next(answers, lambda: True)())
+    numbering = rig.parts.send_path.gate.numbering
+    monkeypatch.setattr(numbering, "may_drain", lambda *_: next(answers, lambda: True)())
     delivery = rig.send("t", b"v")
     before = rig.clock.now()
     rig.run_until(delivery.done)

@@ -21,8 +21,8 @@ def sequence_not_rewound() -> Changes:
 
     def retry(original: Any, outcomes: Any, batch: Any, *args: Any) -> None:
         original(outcomes, batch, *args)
-        numbering = getattr(outcomes._gate, "numbering", None) or getattr(outcomes._gate, "_numbering", None)
-        if numbering is not None:
+        numbering = getattr(outcomes._gate, "_numbers", outcomes._gate.numbering)
+        if hasattr(numbering, "book"):
             numbering.book.drop(batch)
             batch.identity = find("ANONYMOUS")
 
@@ -78,13 +78,13 @@ def epoch_renumbers_too_much() -> Changes:
 def too_many_numbered() -> Changes:
     """More batches are numbered behind one in flight than the broker remembers."""
 
-    def may_drain(original: Any, gate: Any, queue: Any, batch: Any) -> bool:
-        numbers = gate.numbering.book.of(queue)
-        for each in numbers.in_flight:
+    def may_drain(original: Any, numbering: Any, queue: Any, batch: Any) -> bool:
+        numbers = numbering.book.of(queue)
+        for each in [] if numbering.transactional else numbers.in_flight:
             each.numbered_as = numbers.numbered
-        return bool(original(gate, queue, batch))
+        return bool(original(numbering, queue, batch))
 
-    return around("IdempotentGate", "may_drain", may_drain)
+    return around("Numbering", "may_drain", may_drain)
 
 
 def end_sent_too_early() -> Changes:

@@ -292,12 +292,12 @@ def numbers_of_the_expired_used_again() -> Changes:
 
 def coordinator_kept() -> Changes:
     """A broker that does not coordinate the transaction any more is asked again and again."""
-    return around("TransactionManager", "_lose_coordinator", lambda *_: None)
+    return around("RequestQueue", "lose", lambda *_: None)
 
 
 def second_call_begins_anew() -> Changes:
     """A transaction call that is made again, after its time was up, does not wait for the operation under way."""
-    return around("TransactionManager", "_same_operation", lambda *_: None)
+    return around("Operation", "same", lambda *_: None)
 
 
 def older_leader_believed() -> Changes:

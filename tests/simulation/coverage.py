@@ -15,10 +15,11 @@ from penstock.network.states import NodeState
 from penstock.producer.batch import _batch_cy
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.gate import OpenGate
-from penstock.producer.guarantee.numbering import Numbering
+from penstock.producer.guarantee.idempotence import IdempotentGate
 from penstock.producer.guarantee.transactions import policy as txn_policy
 from penstock.producer.guarantee.transactions import requests as txn_requests
 from penstock.producer.guarantee.transactions import states as transactions
+from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.guarantee.transactions.states import TransactionState, TxnState
 
 Rows = Counter[tuple[str, str]]  # (table, row)
@@ -35,7 +36,7 @@ def counted(rows: Rows) -> Iterator[None]:
         stack.enter_context(mock.patch.object(_batch_cy, "TRANSITIONS", _CountedTable(rows)))
         stack.enter_context(_moves(NodeState, "move_to", lambda one: one.state, CONNECTIONS, rows))
         stack.enter_context(_moves(TransactionState, "move_to", lambda one: one.current, TRANSACTIONS, rows))
-        for gate in (OpenGate, Numbering):
+        for gate in (OpenGate, IdempotentGate, TransactionManager):
             stack.enter_context(_decisions(gate, rows))
         stack.enter_context(_verdicts(rows))
         yield

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.error_codes import ErrorCode
 from penstock.producer.batch._batch_cy import is_later
+from penstock.producer.guarantee._sequences_cy import SequenceBook
 from penstock.producer.guarantee.response_policy import Action
 from penstock.protocol.codec import decode_request_body
 from penstock.protocol.messages import API_BY_KEY, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
@@ -53,6 +54,20 @@ class LateRequest(NamedTuple):
     version: int
     body: Any
     begun_at: float
+
+
+class _WatchedBook(SequenceBook):
+    """Notes the numbers of batches before they move down."""
+
+    def __init__(self, numbered_anew: set[tuple[Any, int, int, int]]) -> None:
+        super().__init__()
+        self._numbered_anew = numbered_anew
+
+    def close_gap(self, batch: Any, count: int | None = None) -> None:
+        for each in self.of(batch.queue).in_flight:
+            if is_later(each.base_sequence, batch.base_sequence):
+                self._numbered_anew.add((each.topic_partition, *_numbers(each)))
+        super().close_gap(batch, count)
 
 
 class LateRequests:
@@ -86,16 +101,7 @@ class LateRequests:
 
     def watch_gaps(self, gate: TransactionManager) -> None:
         """Note which batches a transactional producer numbers anew (hole 4)."""
-        book = gate._numbering.book
-        close_gap = book.close_gap
-
-        def watched(failed: Any, *count: int) -> None:
-            for each in book.of(failed.queue).in_flight:
-                if is_later(each.identity.base_sequence, failed.identity.base_sequence):
-                    self._numbered_anew.add((each.topic_partition, *_numbers(each)))
-            close_gap(failed, *count)
-
-        book.close_gap = watched  # type: ignore[method-assign]
+        gate._numbers.book = _WatchedBook(self._numbered_anew)  # nothing has a number yet
 
     def read(self, frame: bytes) -> LateRequest:
         """What a frame asks for."""

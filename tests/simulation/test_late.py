@@ -9,12 +9,16 @@ from types import SimpleNamespace
 import pytest
 from testing.wire import Producer, Wire, batch, make_cluster
 
+from penstock._identity import ProducerIdentity
 from penstock.network.transport import Address
-from penstock.producer.batch._batch_cy import BatchIdentity
+from penstock.producer.batch._batch_cy import Batch, BatchIdentity
+from penstock.producer.batch._queue_cy import PartitionQueue
+from penstock.producer.guarantee._sequences_cy import Numbering
 from penstock.producer.guarantee.response_policy import Action, Decision
 from penstock.protocol._framing_cy import frame_request
 from penstock.protocol.codec import encode_request_body
 from penstock.protocol.messages import END_TXN, PRODUCE
+from penstock.records._batch_cy import BatchWriter
 from penstock.types import TopicPartition
 from simulation.late import LateRequests
 from simulation.wire import SimClock, World
@@ -98,21 +102,26 @@ def test_a_batch_that_goes_on_under_a_new_epoch_is_lost_until_the_broker_has_see
     assert not late.is_lost(itself)
 
 
+def one_record(queue):
+    writer = BatchWriter(bytearray(200), 200)
+    assert writer.append(0, None, b"v", None) > 0
+    return Batch(queue, writer, 0.0, [])
+
+
 def test_a_batch_whose_number_moved_down_is_lost_under_its_old_one():
     cluster = make_cluster()
     late, wire = LateRequests(cluster), Wire(cluster)
     producer = wire.init()
     wire.add(producer)
-    behind = SimpleNamespace(
-        topic_partition=TopicPartition("t", 0), identity=BatchIdentity(*producer, 2, True)
-    )
-    book = SimpleNamespace(
-        of=lambda queue: SimpleNamespace(in_flight=[behind]), close_gap=lambda failed: None
-    )
-    late.watch_gaps(SimpleNamespace(_numbering=SimpleNamespace(book=book)))
+    numbering = Numbering(retries=5, transactional=True)
+    late.watch_gaps(SimpleNamespace(_numbers=numbering))
+    queue = PartitionQueue("t", 0, set(), set())
+    batches = [one_record(queue) for _ in range(3)]
+    for each in batches:
+        numbering.book.number(each, ProducerIdentity(*producer), transactional=True)
     requests = [late.read(produce(producer, at, version=12, transactional_id="x")) for at in (1, 2)]
     assert [late.is_lost(request) for request in requests] == [False, False]
-    book.close_gap(SimpleNamespace(queue=None, identity=BatchIdentity(*producer, 1, True)))
+    numbering.book.close_gap(batches[1])
     assert [late.is_lost(request) for request in requests] == [False, True]
 
 

@@ -24,8 +24,8 @@ from penstock.producer.batch.sealing import Sealer
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.guarantee.idempotence import IdempotentGate
 from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
+from penstock.producer.guarantee.transactions.coordinator import TransactionHooks, TransactionSettings
 from penstock.producer.guarantee.transactions.manager import TransactionManager
-from penstock.producer.guarantee.transactions.parts import Surroundings, TransactionSettings
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.io.client_metrics import ClientMetrics
 from penstock.producer.io.drain import Drainer
@@ -189,8 +189,8 @@ def _transactions(
         config.retry_backoff_ms,
         config.retry_backoff_max_ms,
     )
-    around = Surroundings(cluster, accumulator.may_still_be_written, accept, client.wakeup)
-    return TransactionManager(settings, around, rng)
+    hooks = TransactionHooks(cluster, accumulator.may_still_be_written, accept, client.wakeup)
+    return TransactionManager(settings, hooks, rng)
 
 
 def _accumulator(

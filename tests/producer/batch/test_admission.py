@@ -74,7 +74,7 @@ def opened() -> GateRig:
 
 def send_during_the_look(rig: GateRig) -> list[Any]:
     """Let records come in, by every way there is, while the manager looks whether any are on their way."""
-    look = rig.manager._around.has_incomplete
+    look = rig.manager._hooks.has_incomplete
     accepted: list[Any] = []
 
     def has_incomplete() -> bool:
@@ -88,7 +88,7 @@ def send_during_the_look(rig: GateRig) -> list[Any]:
                 accepted.append(rig.drive(steps))
         return answer
 
-    rig.manager._around = rig.manager._around._replace(has_incomplete=has_incomplete)
+    rig.manager._hooks = rig.manager._hooks._replace(has_incomplete=has_incomplete)
     return accepted
 
 
@@ -132,7 +132,7 @@ def test_a_record_that_met_a_closed_door_is_accepted_when_it_opens_again():
 
 def test_a_commit_that_comes_while_the_producer_closes_waits_for_the_abort(monkeypatch):
     rig = opened()
-    drop = rig.manager._drop_operation
+    drop = rig.manager._operation.drop_if_done
     refused: list[Exception] = []
 
     def commit() -> None:
@@ -148,7 +148,7 @@ def test_a_commit_that_comes_while_the_producer_closes_waits_for_the_abort(monke
         other.join(0.05)  # it cannot end before the abort has begun
         drop()
 
-    monkeypatch.setattr(rig.manager, "_drop_operation", between_look_and_abort)
+    monkeypatch.setattr(rig.manager._operation, "drop_if_done", between_look_and_abort)
     rig.manager.begin_close()
     other.join(10)
     assert rig.state is TxnState.ABORTING

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 from network.fakes import Received
-from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of, numbers
-from producer.guarantee.test_response_policy import FAIL, RETRY, RETRY_AND_REFRESH, cases
+from producer.fakes_answers import FAIL, RETRY, RETRY_AND_REFRESH, cases
+from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of, numbers, some_fault
 
 from penstock._identity import ProducerIdentity
 from penstock.errors import (
@@ -26,8 +27,6 @@ from penstock.errors import (
 )
 from penstock.producer.guarantee.idempotence import LAST_EPOCH
 from penstock.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
-from penstock.protocol.schema import ApiSchema
-from penstock.testing import Fault
 
 SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
 LAST_NUMBER = 2**31 - 1
@@ -666,18 +665,6 @@ def test_a_batch_in_doubt_without_retries_left_is_like_one_that_expired():
 # -------------------------------------------------------------------------------------- a validating cluster
 
 
-def some_fault(rng: random.Random, apis: list[ApiSchema], codes: list[int]) -> Fault:
-    api, skip, kind = rng.choice(apis), rng.randrange(3), rng.random()
-    if kind < 0.45:
-        return Fault(api=api, cut="before" if kind < 0.2 else "after", skip=skip)
-    if kind < 0.8:
-        code = rng.choice(codes)
-        return Fault(api=api, error=code, took_effect=code in (7, 20) and rng.random() < 0.5, skip=skip)
-    if kind < 0.9:
-        return Fault(api=api, delay=rng.random(), skip=skip)
-    return Fault(api=api, throttle_ms=rng.randrange(300), skip=skip)
-
-
 @pytest.mark.parametrize("release", ["4.3", "2.4"])
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_each_record_is_there_once_and_in_order(seed, release):
@@ -770,12 +757,19 @@ def test_what_is_behind_an_answer_that_could_not_be_handled_keeps_its_number(wha
     rig = GateRig(reconnect_backoff_ms=0)
     warm(rig)
     first, _ = flight(rig, b"a", b"b")
-    owner, name = (
-        (rig.parts.sender._gate, "on_success")
-        if what == "success"
-        else (rig.parts.sender._outcomes, "_take_hints")
+    sender = rig.parts.sender
+    mistake = mock.Mock(side_effect=RuntimeError("a mistake"))
+    numbering = sender._gate.numbering
+    names = [name for name in dir(numbering) if not name.startswith("_")]
+    stumbling = SimpleNamespace(
+        **{name: getattr(numbering, name) for name in names} | {"on_success": mistake}
     )
-    with mock.patch.object(owner, name, side_effect=RuntimeError("a mistake")):
+    broken = (
+        mock.patch.object(sender._gate, "numbering", stumbling)
+        if what == "success"
+        else mock.patch.object(sender._outcomes, "_take_hints", mistake)
+    )
+    with broken:
         rig.answer(first, base_offset=5)
     rig.break_connection()
     assert arrived(rig.await_request())[1:] == (0, 2, [b"b"])

@@ -10,11 +10,14 @@ from producer.fakes_core import TIME
 
 from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock.producer.batch._batch_cy import Batch, comes_before
-from penstock.producer.batch._flight_cy import last_sequence_of
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.guarantee.numbering import Numbering
+from penstock.producer.guarantee._sequences_cy import (
+    Numbering,
+    SequenceBook,
+    identity_of,
+    last_sequence_of,
+)
 from penstock.producer.guarantee.response_policy import Action, BatchSituation
-from penstock.producer.guarantee.sequences import SequenceBook, identity_of
 from penstock.records._batch_cy import BatchWriter
 
 OLD, NEW = ProducerIdentity(7, 0), ProducerIdentity(7, 1)
@@ -371,6 +374,17 @@ def test_assigning_again_keeps_the_numbers(queue):
     assert bases(first, second) == [1, 2]
     assert not numbering.may_drain(queue, second)
     assert numbering.may_drain(queue, first)
+
+
+def test_of_a_broken_partition_only_what_is_before_the_missing_batch_leaves(queue):
+    """Requirement 53."""
+    numbering, (first, second) = numbering_with(queue, 2)
+    numbering.book.mark_broken(queue, 2)
+    assert numbering.may_drain(queue, first)
+    assert not numbering.may_drain(queue, second)
+    assert not numbering.may_drain(queue, batch_of(queue))
+    other = PartitionQueue("t", 1, set(), set())
+    assert numbering.may_drain(other, batch_of(other))
 
 
 def test_out_of_order_behind_another_batch_is_only_retried(queue):

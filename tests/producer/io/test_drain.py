@@ -374,6 +374,7 @@ class CountingGate(OpenGate):
 
     def __init__(self) -> None:
         super().__init__(retries=9)
+        self.numbering = self
         self.held: set[int] = set()
         self.next = 0
 

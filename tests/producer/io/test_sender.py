@@ -1082,7 +1082,7 @@ def test_a_turn_waits_for_a_retry_behind_a_partition_that_the_gate_holds_back(mo
     rig.await_request()
     rig.answer(error_code=7)
     gate = rig.parts.send_path.gate
-    monkeypatch.setattr(gate, "may_drain", lambda queue, batch: queue.partition != 0)
+    monkeypatch.setattr(gate.numbering, "may_drain", lambda queue, batch: queue.partition != 0)
     rig.send("t", b"v", partition=0)
     started = rig.clock.now()
     rig.await_request()

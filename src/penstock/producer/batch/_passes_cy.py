@@ -235,7 +235,7 @@ def take_batches(
     Returns:
         The batches, the place of the queue that was looked at last now, and how many queues have more.
     """
-    gate: Any = drainer.gate
+    numbering: Any = drainer.gate.numbering
     sealer: Any = drainer.sealer
     taken: list = []
     size: cython.Py_ssize_t = 0
@@ -255,7 +255,7 @@ def take_batches(
         if taken and size + batch.wire_size() > limit:
             break  # it is looked at first next time
         try:
-            if not gate.may_drain(queue, batch):
+            if not numbering.may_drain(queue, batch):
                 continue  # its partition waits for something; the others need not
         except Exception as error:  # noqa: BLE001 - the drainer tells of it
             # It stays where it is. What was taken before is in no queue: it must not be lost with this one.
@@ -267,7 +267,7 @@ def take_batches(
             batch.move_to(_IN_FLIGHT)
             batch.leader_epoch = waiting.leader_epoch
             batch.drained_at = now
-            sealer.seal(batch, gate.assign(batch))
+            sealer.seal(batch, numbering.assign(batch))
         except Exception as error:  # noqa: BLE001 - likewise
             drainer.spoil(batch, error)
             continue

@@ -176,8 +176,8 @@ def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type
     return True
 
 
-def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
-    """Let the gate know of batches that were written; those that are done, and (batch, error) where that failed."""
+def note_written(written: list, numbering: Any) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
+    """Tell the numbering of batches that were written; those that are done, and (batch, error) where that failed."""
     done: list = []
     failed: list = []
     batch: Batch
@@ -186,7 +186,7 @@ def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # ty
         batch = pair[0]
         answer = pair[1]
         try:
-            gate.on_success(batch, answer.base_offset)
+            numbering.on_success(batch, answer.base_offset)
             batch.move_to(_SUCCEEDED)
         except Exception as error:  # noqa: BLE001 - told by the caller, and the others get their turn
             failed.append((batch, error))

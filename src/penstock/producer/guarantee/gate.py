@@ -41,8 +41,29 @@ class GateRequest(NamedTuple):
     on_unreachable: Callable[[KafkaError, float], None]
 
 
+class BatchNumbering(Protocol):
+    """What a gate is asked for every batch: whether it may leave, as what; and that it was written."""
+
+    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Whether the batch at the head of the queue may be sent now."""
+        ...
+
+    def assign(self, batch: Batch) -> BatchIdentity:
+        """The identity of a batch that is about to be sent; the same again when it is retried."""
+        ...
+
+    def on_success(self, batch: Batch, base_offset: int) -> None:
+        """A batch was written."""
+        ...
+
+
 class Gate(Protocol):
-    """Decides which batches may leave, as what, and what becomes of them."""
+    """Decides what becomes of batches; its numbering decides which may leave, and as what."""
+
+    @property
+    def numbering(self) -> BatchNumbering:
+        """What is asked for every batch."""
+        ...
 
     @property
     def transactional_id(self) -> str | None:
@@ -95,20 +116,8 @@ class Gate(Protocol):
         """Seconds until `next_request` is worth asking again; infinity when an event will tell."""
         ...
 
-    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Whether the batch at the head of the queue may be sent now."""
-        ...
-
-    def assign(self, batch: Batch) -> BatchIdentity:
-        """The identity of a batch that is about to be sent; the same again when it is retried."""
-        ...
-
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
         """What to do with a batch whose request ended with that code; not asked when it was simply written."""
-        ...
-
-    def on_success(self, batch: Batch, base_offset: int) -> None:
-        """A batch was written."""
         ...
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
@@ -140,6 +149,21 @@ class Gate(Protocol):
         ...
 
 
+class NoNumbering:
+    """Everything may leave, and nothing is numbered."""
+
+    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Always."""
+        return True
+
+    def assign(self, batch: Batch) -> BatchIdentity:
+        """No identity."""
+        return ANONYMOUS
+
+    def on_success(self, batch: Batch, base_offset: int) -> None:
+        """Nothing to note."""
+
+
 class OpenGate:
     """The gate without guarantees: everything may pass, nothing is numbered.
 
@@ -156,6 +180,7 @@ class OpenGate:
     refused_partitions = NOTHING_REFUSED
 
     def __init__(self, retries: int) -> None:
+        self.numbering: BatchNumbering = NoNumbering()
         self._retries = retries
 
     def check_send(self) -> None:
@@ -173,20 +198,9 @@ class OpenGate:
         """Never."""
         return float("inf")
 
-    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Always."""
-        return True
-
-    def assign(self, batch: Batch) -> BatchIdentity:
-        """No identity."""
-        return ANONYMOUS
-
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
         """By the table."""
         return decide(code, situation, self._retries)
-
-    def on_success(self, batch: Batch, base_offset: int) -> None:
-        """Nothing to note."""
 
     def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
         """Nothing to note."""

@@ -19,10 +19,9 @@ from penstock._time import ExponentialBackoff
 from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network import InFlightRequest
 from penstock.producer.batch._batch_cy import Batch
-from penstock.producer.batch._flight_cy import NumberedGate
 from penstock.producer.batch._queue_cy import PartitionQueue
+from penstock.producer.guarantee._sequences_cy import Numbering
 from penstock.producer.guarantee.gate import NOTHING_REFUSED, GateRequest
-from penstock.producer.guarantee.numbering import Numbering
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.protocol.requests import SchemaRequest
@@ -33,7 +32,7 @@ LAST_EPOCH = 32767
 _NO_TIMEOUT = 2**31 - 1
 
 
-class IdempotentGate(NumberedGate):
+class IdempotentGate:
     """Numbers batches, and keeps the numbering whole.
 
     Args:
@@ -49,12 +48,11 @@ class IdempotentGate(NumberedGate):
     completing = False
     busy = False
     refused_partitions = NOTHING_REFUSED
-    numbering: Numbering
 
     def __init__(
         self, retries: int, backoff: ExponentialBackoff, rng: random.Random, accept: Callable[[bool], None]
     ) -> None:
-        super().__init__(Numbering(retries, transactional=False))
+        self.numbering = Numbering(retries, transactional=False)
         self._backoff = backoff
         self._rng = rng
         self._accept = accept

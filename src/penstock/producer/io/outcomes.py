@@ -150,7 +150,7 @@ class Outcomes:
         Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
         and a callback that sends finds what its own record has left.
         """
-        done, unhandled = note_written(written, self._gate)
+        done, unhandled = note_written(written, self._gate.numbering)
         batches = [batch for batch, _ in done]
         try:
             self._accumulator.release_all(batches)
@@ -186,7 +186,7 @@ class Outcomes:
         if decision.refresh_metadata:
             self._metadata.request_update(now)
         if decision.action is Action.SUCCEED:
-            self._gate.on_success(batch, answer.base_offset)
+            self._gate.numbering.on_success(batch, answer.base_offset)
             if batch.succeed(answer.base_offset, answer.log_append_time_ms):
                 self._accumulator.finish(batch)
         elif decision.action is Action.RETRY:

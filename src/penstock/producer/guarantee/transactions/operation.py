@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call at a time that waits for the coordinator: its Ticket, and who may make which call meanwhile.
+"""The call that the application waits for: one at a time, its Ticket, and which call may be made meanwhile.
 
-The base of the TransactionManager that knows nothing of transactions. All fields are guarded by the manager's lock;
-Tickets are completed outside it.
+It knows nothing of transactions. The TransactionManager owns it. Every method needs the transaction lock held, but for
+`complete_tickets`, which is called after the lock was released.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock._locks import new_nesting_lock
 from penstock._ticket import Ticket
 from penstock.errors import IllegalStateError, KafkaError
 
 
-class _Operation:
-    """A call that waits for the coordinator, and what it is about."""
+class _Call:
+    """A call, and what it is about."""
 
     __slots__ = ("about", "name", "ticket")
 
@@ -26,73 +25,89 @@ class _Operation:
         self.ticket: Ticket[None] = Ticket(f"the coordinator's answer to {name}()")
 
 
-class OperationDesk:
-    """Starts operations, and completes their Tickets.
+class Operation:
+    """The call under way, until its caller has seen the outcome; none at the beginning.
 
     Args:
-        wake: wakes the I/O thread, which does the work.
+        lock: the transaction lock.
     """
 
-    def __init__(self, wake: Callable[[], object]) -> None:
-        self._wake = wake
-        # The transaction lock; guards all below, and all of the manager.
-        self._lock: Any = new_nesting_lock()
-        self._operation: _Operation | None = None
-        self._done: list[Callable[[], object]] = []  # Tickets to be completed once the lock is free
-
-    def fetched(self, ticket: Ticket[None]) -> None:
-        """The caller has seen the outcome of an operation: the next one may start."""
-        with self._lock:
-            if self._operation is not None and self._operation.ticket is ticket:
-                self._operation = None
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self._call: _Call | None = None
+        self._completions: list[Callable[[], object]] = []  # of Tickets, for when the lock is free
 
     @property
-    def busy(self) -> bool:
-        """Whether an operation waits for the coordinator."""
-        with self._lock:
-            return self._operation is not None and not self._operation.ticket.done
+    def name(self) -> str | None:
+        """The call under way, or whose outcome was not fetched; None without one."""
+        return None if self._call is None else self._call.name
 
-    def _drop_operation(self) -> None:
-        with self._lock:
-            if self._operation is not None and self._operation.ticket.done:
-                self._operation = None
+    @property
+    def pending(self) -> bool:
+        """Whether it waits for the coordinator."""
+        return self._call is not None and not self._call.ticket.done
 
-    def _start(self, name: str, about: object = None) -> Ticket[None]:
-        self._operation = _Operation(name, about)
-        self._wake()
-        return self._operation.ticket
+    def start(self, name: str, about: object = None) -> Ticket[None]:
+        """A call begins to wait; `about` has its arguments."""
+        self._call = _Call(name, about)
+        return self._call.ticket
 
-    def _same_operation(self, name: str, about: object = None) -> Ticket[None] | None:
-        """The pending Ticket of the same call; raises when another one is pending, be it in its arguments only."""
-        operation = self._operation
-        if operation is None:
+    def same(self, name: str, about: object = None) -> Ticket[None] | None:
+        """The Ticket of the same call, if it is under way.
+
+        Raises:
+            IllegalStateError: another call is under way, be it in its arguments only.
+        """
+        call = self._call
+        if call is None:
             return None
-        if (operation.name, operation.about) != (name, about):
-            self._check_no_operation(name)
-        return operation.ticket
+        if (call.name, call.about) != (name, about):
+            self.check_none(name)
+        return call.ticket
 
-    def _check_no_operation(self, name: str) -> None:
-        if self._operation is not None:
+    def check_none(self, name: str) -> None:
+        """Refuse a call while another one is under way.
+
+        Raises:
+            IllegalStateError: one is.
+        """
+        if self._call is not None:
             raise IllegalStateError(
-                f"{name}() is not possible while the outcome of {self._operation.name}() is not known: make that call "
+                f"{name}() is not possible while the outcome of {self._call.name}() is not known: make that call "
                 "again first"
             )
 
-    def _end_operation(self) -> None:
-        operation = self._operation
-        if operation is not None:
-            self._done.append(lambda: operation.ticket.complete(None))
+    def succeed(self) -> None:
+        """The call under way, if there is one, has done what it was for."""
+        call = self._call
+        if call is not None:
+            self._completions.append(lambda: call.ticket.complete(None))
 
-    def _fail_operation(self, error: KafkaError) -> None:
-        operation = self._operation
-        if operation is not None:
+    def fail(self, error: KafkaError) -> None:
+        """The call under way, if there is one, ends with an error."""
+        call = self._call
+        if call is not None:
             # The producer keeps the error: the caller gets another one to hang a traceback, and with it a stack, on.
             own = error.twin()
-            self._done.append(lambda: operation.ticket.fail(own))
+            self._completions.append(lambda: call.ticket.fail(own))
 
-    def _complete(self) -> None:
-        """Complete Tickets, outside the lock."""
+    def fetched(self, ticket: Ticket[None]) -> None:
+        """The caller has seen the outcome: the next call may start."""
+        if self._call is not None and self._call.ticket is ticket:
+            self._call = None
+
+    def drop(self) -> None:
+        """Nobody will fetch the outcome."""
+        self._call = None
+
+    def drop_if_done(self) -> None:
+        """Nobody will fetch the outcome, if there is one."""
+        if not self.pending:
+            self._call = None
+
+    def complete_tickets(self) -> None:
+        """Complete the Tickets of calls that have ended; not under the lock, because callbacks run."""
         with self._lock:
-            done, self._done = self._done, []
-        for complete in done:
+            completions, self._completions = self._completions, []
+        for complete in completions:
             complete()

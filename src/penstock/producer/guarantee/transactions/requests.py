@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One class per transaction request: what it sends, and what its answer changes.
 
-What an error means is in `policy`; what follows from it is done by the TransactionManager, whom each request tells.
-I/O thread only, under the manager's lock.
+What an error means is in `policy`; what follows from it is done by the `Coordinator`, which each request tells. I/O
+thread only, under the transaction lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.protocol.schema import ApiSchema
 from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.producer.guarantee.transactions.exchange import TransactionExchange
+    from penstock.producer.guarantee.transactions.coordinator import Coordinator
 
 _NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR  # for what an answer leaves out
 
@@ -50,11 +50,11 @@ class TxnRequest:
 
     api: ClassVar[ApiSchema]
     priority: ClassVar[int]
-    coordinator: ClassVar[CoordinatorKind | None] = CoordinatorKind.TRANSACTION
+    goes_to: ClassVar[CoordinatorKind | None] = CoordinatorKind.TRANSACTION  # None: to any broker
     finds: CoordinatorKind | None = None  # the coordinator that it looks for, if that is what it does
 
-    def __init__(self, manager: TransactionExchange) -> None:
-        self.manager = manager
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
         self.retry_at = 0.0
         self.attempts = 0  # times it was queued again
         self.in_doubt = False  # it was sent, and whether the coordinator has seen it is not known
@@ -69,14 +69,14 @@ class TxnRequest:
 
     def on_error(self, code: int, now: float, message: str | None = None) -> None:
         """The answer was an error: do what the table says."""
-        self.manager.on_verdict(self, self._judge(code), broker_error(code, message), now)
+        self.coordinator.on_verdict(self, self._judge(code), broker_error(code, message), now)
 
     def on_errors(self, codes: Iterable[int], now: float) -> None:
         """The answer has several errors: the worst one decides."""
         self.on_error(min(codes, key=lambda code: _WORST_FIRST.index(self._judge(code))), now)
 
     def _judge(self, code: int) -> Verdict:
-        return judge(self.api.name, code, can_bump=self.manager.can_bump_epoch, committing=self.is_commit)
+        return judge(self.api.name, code, can_bump=self.coordinator.can_bump_epoch, committing=self.is_commit)
 
     @property
     def is_commit(self) -> bool:
@@ -86,7 +86,7 @@ class TxnRequest:
     @property
     def for_a_group(self) -> bool:
         """Whether it is about a group's offsets alone: without meaning once the transaction is being aborted."""
-        return CoordinatorKind.GROUP in (self.coordinator, self.finds)
+        return CoordinatorKind.GROUP in (self.goes_to, self.finds)
 
     def backoff_ms(self, code: int) -> float | None:
         """A wait before the next attempt that differs from retry.backoff.ms."""
@@ -99,10 +99,10 @@ class FindCoordinatorRequest(TxnRequest):
 
     api = FIND_COORDINATOR
     priority = 0
-    coordinator = None
+    goes_to = None
 
-    def __init__(self, manager: TransactionExchange, kind: CoordinatorKind, key: str) -> None:
-        super().__init__(manager)
+    def __init__(self, coordinator: Coordinator, kind: CoordinatorKind, key: str) -> None:
+        super().__init__(coordinator)
         self.finds = self.kind = kind
         self.key = key
 
@@ -116,7 +116,7 @@ class FindCoordinatorRequest(TxnRequest):
         if answer["error_code"] != 0:
             self.on_error(answer["error_code"], now, answer["error_message"])
             return
-        self.manager.set_coordinator(self.kind, Node(answer["node_id"], answer["host"], answer["port"]))
+        self.coordinator.queue.found(self.kind, Node(answer["node_id"], answer["host"], answer["port"]))
 
 
 class InitProducerIdRequest(TxnRequest):
@@ -127,8 +127,8 @@ class InitProducerIdRequest(TxnRequest):
 
     api = INIT_PRODUCER_ID
 
-    def __init__(self, manager: TransactionExchange, bump: bool) -> None:
-        super().__init__(manager)
+    def __init__(self, coordinator: Coordinator, bump: bool) -> None:
+        super().__init__(coordinator)
         self.bump = bump
 
     @property
@@ -139,11 +139,11 @@ class InitProducerIdRequest(TxnRequest):
     def build(self) -> SchemaRequest:
         """With the present identity for a bump, else without."""
         body: dict[str, Any] = {
-            "transactional_id": self.manager.transactional_id,
-            "transaction_timeout_ms": self.manager.timeout_ms,
+            "transactional_id": self.coordinator.transactional_id,
+            "transaction_timeout_ms": self.coordinator.timeout_ms,
         }
         if self.bump:
-            identity = self.manager.identity
+            identity = self.coordinator.identity
             body |= {"producer_id": identity.producer_id, "producer_epoch": identity.epoch}
             return SchemaRequest.of(INIT_PRODUCER_ID, body, min_version=3)
         return SchemaRequest.of(INIT_PRODUCER_ID, body)
@@ -154,7 +154,7 @@ class InitProducerIdRequest(TxnRequest):
             self.on_error(body["error_code"], now)
             return
         identity = ProducerIdentity(body["producer_id"], body["producer_epoch"])
-        self.manager.on_initialized(identity, version, in_doubt=self.in_doubt)
+        self.coordinator.on_initialized(identity, version, in_doubt=self.in_doubt)
 
 
 class AddPartitionsRequest(TxnRequest):
@@ -163,8 +163,8 @@ class AddPartitionsRequest(TxnRequest):
     api = ADD_PARTITIONS_TO_TXN
     priority = 2
 
-    def __init__(self, manager: TransactionExchange, partitions: frozenset[TopicPartition]) -> None:
-        super().__init__(manager)
+    def __init__(self, coordinator: Coordinator, partitions: frozenset[TopicPartition]) -> None:
+        super().__init__(coordinator)
         self.partitions = partitions
 
     def build(self) -> SchemaRequest:
@@ -173,9 +173,9 @@ class AddPartitionsRequest(TxnRequest):
         for topic, partition in sorted(self.partitions):
             topics.setdefault(topic, []).append(partition)
         body = {
-            "v3_and_below_transactional_id": self.manager.transactional_id,
-            "v3_and_below_producer_id": self.manager.identity.producer_id,
-            "v3_and_below_producer_epoch": self.manager.identity.epoch,
+            "v3_and_below_transactional_id": self.coordinator.transactional_id,
+            "v3_and_below_producer_id": self.coordinator.identity.producer_id,
+            "v3_and_below_producer_epoch": self.coordinator.identity.epoch,
             "v3_and_below_topics": [
                 {"name": name, "partitions": numbers} for name, numbers in topics.items()
             ],
@@ -196,7 +196,7 @@ class AddPartitionsRequest(TxnRequest):
             if (code := codes.get(partition, _NO_ANSWER)) != 0
         }
         if not failed:
-            self.manager.on_partitions_added(self.partitions)
+            self.coordinator.partitions.add(self.partitions)
             return
         # Where one is refused, nothing is added. That of the others is no reason of its own.
         reasons = {
@@ -204,7 +204,7 @@ class AddPartitionsRequest(TxnRequest):
         } or failed
         forbidden = {tp for tp, code in reasons.items() if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
         if forbidden and all(tp in forbidden or self._judge(reasons[tp]) is Verdict.RETRY for tp in reasons):
-            self.manager.on_partitions_refused(
+            self.coordinator.partitions.refuse(
                 {tp: _not_authorized(tp) for tp in forbidden}, self.partitions - forbidden
             )
             return
@@ -212,7 +212,7 @@ class AddPartitionsRequest(TxnRequest):
 
     def backoff_ms(self, code: int) -> float | None:
         """Sooner for the first partitions of a transaction."""
-        if code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.manager.has_partitions:
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.coordinator.partitions.added:
             return FIRST_PARTITION_BACKOFF_MS
         return None
 
@@ -225,20 +225,20 @@ class AddOffsetsRequest(TxnRequest):
 
     def __init__(
         self,
-        manager: TransactionExchange,
+        coordinator: Coordinator,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
-        super().__init__(manager)
+        super().__init__(coordinator)
         self.offsets = offsets
         self.group = group
 
     def build(self) -> SchemaRequest:
         """The group's id."""
         body = {
-            "transactional_id": self.manager.transactional_id,
-            "producer_id": self.manager.identity.producer_id,
-            "producer_epoch": self.manager.identity.epoch,
+            "transactional_id": self.coordinator.transactional_id,
+            "producer_id": self.coordinator.identity.producer_id,
+            "producer_epoch": self.coordinator.identity.epoch,
             "group_id": self.group.group_id,
         }
         return SchemaRequest.of(ADD_OFFSETS_TO_TXN, body)
@@ -248,7 +248,7 @@ class AddOffsetsRequest(TxnRequest):
         if body["error_code"] != 0:
             self.on_error(body["error_code"], now)
             return
-        self.manager.on_offsets_added(self.offsets, self.group)
+        self.coordinator.on_offsets_added(self.offsets, self.group)
 
 
 class TxnOffsetCommitRequest(TxnRequest):
@@ -256,15 +256,15 @@ class TxnOffsetCommitRequest(TxnRequest):
 
     api = TXN_OFFSET_COMMIT
     priority = 2
-    coordinator = CoordinatorKind.GROUP
+    goes_to = CoordinatorKind.GROUP
 
     def __init__(
         self,
-        manager: TransactionExchange,
+        coordinator: Coordinator,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
-        super().__init__(manager)
+        super().__init__(coordinator)
         self.offsets = dict(offsets)  # those not acknowledged yet
         self.group = group
         self._names: dict[bytes, str] = {}  # of the topics, by the ids that they had when it was built
@@ -272,16 +272,17 @@ class TxnOffsetCommitRequest(TxnRequest):
     def build(self) -> SchemaRequest:
         """With the group's generation where there is one, which old brokers cannot check."""
         # Version 5 makes the group's partition part of the transaction by itself; before, AddOffsetsToTxn did that.
-        lowest, highest = (5, 5) if self.manager.uses_v2 else (0, 4)
-        ids = self.manager.topic_ids({topic for topic, _ in self.offsets}) if self.manager.uses_v2 else None
+        lowest, highest = (5, 5) if self.coordinator.uses_v2 else (0, 4)
+        cluster = self.coordinator.hooks.cluster
+        ids = cluster.topic_ids({topic for topic, _ in self.offsets}) if self.coordinator.uses_v2 else None
         if ids is not None:
             highest = FIRST_OFFSETS_BY_TOPIC_ID
             self._names = {topic_id: topic for topic, topic_id in ids.items()}
         body: dict[str, Any] = {
-            "transactional_id": self.manager.transactional_id,
+            "transactional_id": self.coordinator.transactional_id,
             "group_id": self.group.group_id,
-            "producer_id": self.manager.identity.producer_id,
-            "producer_epoch": self.manager.identity.epoch,
+            "producer_id": self.coordinator.identity.producer_id,
+            "producer_epoch": self.coordinator.identity.epoch,
             "topics": self._topics(ids or {}),
         }
         if self.group.has_member:
@@ -321,13 +322,13 @@ class TxnOffsetCommitRequest(TxnRequest):
                 else:
                     codes.add(entry["error_code"])
         if ErrorCode.UNKNOWN_TOPIC_ID in codes:
-            self.manager.doubt_topics()  # the topic may have been made anew, with another id
+            self.coordinator.hooks.cluster.doubt_topics()  # the topic may have been made anew, with another id
         if codes:
             self.on_errors(codes, now)
         elif self.offsets:  # some were left out: ask for those again
-            self.manager.on_verdict(self, Verdict.RETRY, broker_error(_NO_ANSWER), now)
+            self.coordinator.on_verdict(self, Verdict.RETRY, broker_error(_NO_ANSWER), now)
         else:
-            self.manager.on_offsets_committed()
+            self.coordinator.on_offsets_committed()
 
 
 class EndTxnRequest(TxnRequest):
@@ -336,10 +337,10 @@ class EndTxnRequest(TxnRequest):
     api = END_TXN
     priority = 3
 
-    def __init__(self, manager: TransactionExchange, commit: bool) -> None:
-        super().__init__(manager)
+    def __init__(self, coordinator: Coordinator, commit: bool) -> None:
+        super().__init__(coordinator)
         self._commit = commit
-        self._v2 = manager.uses_v2  # a transaction ends with the protocol that it started with
+        self._v2 = coordinator.uses_v2  # a transaction ends with the protocol that it started with
 
     @property
     def is_commit(self) -> bool:
@@ -349,9 +350,9 @@ class EndTxnRequest(TxnRequest):
     def build(self) -> SchemaRequest:
         """Version 5 belongs to protocol v2, and to it alone."""
         body = {
-            "transactional_id": self.manager.transactional_id,
-            "producer_id": self.manager.identity.producer_id,
-            "producer_epoch": self.manager.identity.epoch,
+            "transactional_id": self.coordinator.transactional_id,
+            "producer_id": self.coordinator.identity.producer_id,
+            "producer_epoch": self.coordinator.identity.epoch,
             "committed": self._commit,
         }
         if self._v2:
@@ -366,7 +367,7 @@ class EndTxnRequest(TxnRequest):
         following = None
         if version >= 5 and body.get("producer_id", -1) >= 0:
             following = ProducerIdentity(body["producer_id"], body["producer_epoch"])
-        self.manager.on_ended(following)
+        self.coordinator.on_ended(following)
 
 
 def _not_authorized(partition: TopicPartition) -> BrokerError:

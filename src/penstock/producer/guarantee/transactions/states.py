@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import enum
 
+from penstock._identity import ProducerIdentity
+from penstock.error_codes import ErrorCode
 from penstock.errors import (
     IllegalStateError,
     InvalidProducerEpochError,
@@ -95,6 +97,11 @@ class TransactionState:
         """Whether work cannot go on without an abort, or not at all."""
         return self.current in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR)
 
+    @property
+    def aborting(self) -> bool:
+        """Whether batches that were not sent are to be dropped."""
+        return self.current is TxnState.ABORTING
+
     def raise_error(self, call: str) -> None:
         """Raise what stands in the way of a call, if anything does.
 
@@ -118,3 +125,25 @@ class TransactionState:
         raise TransactionAbortableError(
             f"{call} is not possible after an error ({self.error}); call abort_transaction(), then go on"
         ) from self.error
+
+
+def for_the_transaction(error: KafkaError) -> KafkaError:
+    """The error that calls raise: one that looks as if the call could be repeated is wrapped, for it cannot."""
+    if not error.retriable and getattr(error, "code", 0) != ErrorCode.INVALID_TXN_STATE:
+        return error
+    wrapped = TransactionAbortableError(f"a record was not delivered: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def fence_text(transactional_id: str, identity: ProducerIdentity, timeout_ms: int) -> str:
+    """What a fenced producer is told: by whom, and what to do."""
+    used = (
+        f" (this one is producer id {identity.producer_id}, epoch {identity.epoch})" if identity.valid else ""
+    )
+    return (
+        f"another producer has taken over the transactional id {transactional_id!r}{used}; or a transaction was open "
+        f"for longer than transaction.timeout.ms ({timeout_ms}), and was ended by its coordinator. What this one had "
+        "not committed is aborted. Close it: a newer one goes on, and where there is none, make one. Producers that "
+        "work at the same time need a transactional.id each"
+    )

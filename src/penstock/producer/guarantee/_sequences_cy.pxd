@@ -1,4 +1,4 @@
-# C layout of the numbers of batches, so that what happens to every batch reads fields and not dictionaries.
+# C layout of the numbers, so that what is asked of every batch reads fields and not dictionaries.
 from penstock.producer.batch._batch_cy cimport Batch
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 
@@ -10,7 +10,9 @@ cdef class PartitionNumbers:
     cdef public long long last_acked_offset
     cdef public list in_flight
 
-cdef class NumberedBook:
+    cpdef bint is_next(self, int sequence) noexcept
+
+cdef class SequenceBook:
     cdef readonly dict _partitions
     cdef readonly dict away
     cdef readonly dict unresolved
@@ -19,21 +21,16 @@ cdef class NumberedBook:
     cpdef PartitionNumbers of(self, PartitionQueue queue)
     cpdef bint may_number(self, PartitionQueue queue, identity) except -1
     cpdef bint may_resend(self, PartitionQueue queue, Batch batch) except -1
+    cpdef bint may_resend_broken(self, PartitionQueue queue, Batch batch) except -1
     cpdef number(self, Batch batch, identity, bint transactional)
     cpdef acknowledge(self, Batch batch, long long base_offset)
 
-cdef class NumberedLeave:
+cdef class Numbering:
     cdef readonly Py_ssize_t retries
     cdef readonly bint transactional
-    cdef readonly NumberedBook book
+    cdef public SequenceBook book
     cdef object _identity
     cdef bint _valid
-
-    cdef bint _may_drain(self, PartitionQueue queue, Batch batch) except -1
-    cdef _assign(self, Batch batch)
-
-cdef class NumberedGate:
-    cdef readonly NumberedLeave numbering
 
 cpdef int next_sequence(int base_sequence, Py_ssize_t count) noexcept
 cpdef int last_sequence_of(Batch batch) noexcept
