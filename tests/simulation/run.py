@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from penstock._identity import ProducerIdentity
 from penstock.config.config import ProducerConfig
 from penstock.producer import lifecycle
 from penstock.producer import producer as producer_module
@@ -421,7 +422,7 @@ class Simulation:
     def _end_handle(self, txn: Txn, handle: TransactionHandle, commit: bool) -> None:
         coordinator = self.cluster.transactions
         end = coordinator.end_v2 if handle.end_txn_version >= 5 else coordinator.end_v1
-        producer = (handle.producer_id, handle.producer_epoch)
+        producer = ProducerIdentity(handle.producer_id, handle.producer_epoch)
         answer = end(handle.transactional_id, producer, commit=commit, now=self.clock.time)
         self.note("transaction %s is ended from elsewhere: commit=%s, %s", txn.number, commit, answer)
         if answer.code == 0:
