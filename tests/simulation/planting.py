@@ -43,7 +43,7 @@ PLACES = {
     "BatchResult": "penstock.producer.batch.delivery.BatchResult",
     "BufferPool": "penstock.producer.batch.buffer_pool.BufferPool",
     "BuiltInPartitioner": "penstock.producer.batch.partitioner.BuiltInPartitioner",
-    "Drainer": "penstock.producer.io.drain.Drainer",
+    "Drainer": "penstock.producer.io._drain_cy.Drainer",
     "FastPath": "penstock.producer.send._send_cy.FastPath",
     "IdempotentGate": "penstock.producer.guarantee.idempotence.IdempotentGate",
     "Numbering": "penstock.producer.guarantee.numbering.Numbering",

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
-from penstock.producer.batch._passes_cy import in_order
-from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
+from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState, in_order
 from penstock.producer.batch._requests_cy import take_memory
 from penstock.producer.batch.appending import Appender
 from penstock.producer.batch.batch import ANONYMOUS, Batch, comes_before
