@@ -18,7 +18,7 @@ from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch.sealing import Sealer
 from penstock.producer.guarantee.gate import Gate, OpenGate
-from penstock.producer.io.drain import Drainer, ReadyCheck
+from penstock.producer.io._drain_cy import Drainer, ReadyCheck
 from penstock.producer.metadata.cluster import ClusterSnapshot, PartitionInfo, TopicInfo
 from penstock.producer.send._send_cy import FastPath
 from penstock.records._batch_cy import BatchWriter

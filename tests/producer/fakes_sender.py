@@ -194,6 +194,10 @@ class Rig:
         for owner in (self.parts.sender, self.parts.sender._gate_requests):
             monkeypatch.setattr(owner, "_client", changed)
 
+    def change_drainer(self, monkeypatch: pytest.MonkeyPatch, **methods: Callable[..., Any]) -> None:
+        """Let the sender find other methods at the drainer."""
+        monkeypatch.setattr(self.parts.sender, "_drainer", Changed(self.parts.sender._drainer, methods))
+
     def steps(self, record: ProducerRecord, on_delivery: Any = None) -> Any:
         return self.parts.send_path.steps(record, on_delivery)
 

@@ -43,7 +43,7 @@ PLACES = {
     "BatchState": "penstock.producer.batch._batch_cy.BatchState",
     "BatchResult": "penstock.producer.batch._delivery_cy.BatchResult",
     "BufferPool": "penstock.producer.batch.buffer_pool.BufferPool",
-    "Drainer": "penstock.producer.io.drain.Drainer",
+    "Drainer": "penstock.producer.io._drain_cy.Drainer",
     "FastPath": "penstock.producer.send._send_cy.FastPath",
     "IdempotentGate": "penstock.producer.guarantee.idempotence.IdempotentGate",
     "Numbering": "penstock.producer.guarantee._sequences_cy.Numbering",

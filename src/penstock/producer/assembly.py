@@ -27,8 +27,8 @@ from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 from penstock.producer.guarantee.transactions.coordinator import TransactionHooks, TransactionSettings
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.interceptors import Interceptors
+from penstock.producer.io._drain_cy import Drainer
 from penstock.producer.io.client_metrics import ClientMetrics
-from penstock.producer.io.drain import Drainer
 from penstock.producer.io.sender import Sender, SenderSettings
 from penstock.producer.io.sender_metrics import SenderMetrics
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata

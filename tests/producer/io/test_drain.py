@@ -500,21 +500,21 @@ def test_the_gate_hears_of_a_batch_that_cannot_be_sealed_before_its_records_do(
 
 
 def test_a_batch_of_which_the_gate_cannot_say_whether_it_may_leave_stays_alone(caplog):
-    class StumblingGate(CountingGate):
-        stumbles = True
+    class FailingGate(CountingGate):
+        fails = True
 
         def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
-            if self.stumbles and queue.partition == 1:
+            if self.fails and queue.partition == 1:
                 raise MemoryError("no room for an answer")
             return super().may_drain(queue, batch)
 
-    gate = StumblingGate()
+    gate = FailingGate()
     core = Core([1, 1, 1, 2], gate=gate)
     for partition in range(4):
         core.append(FULL, partition)
     assert sorted(partitions(core.drain(1, 2))) == [0, 2, 3]
     assert "orders-1" in caplog.text
-    gate.stumbles = False
+    gate.fails = False
     assert partitions(core.drain()) == [1]
 
 

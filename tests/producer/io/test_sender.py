@@ -874,7 +874,7 @@ def test_an_error_in_a_turn_is_logged_and_the_next_turn_goes_on(monkeypatch, cap
             raise troubles.pop()
         return ready(*args)
 
-    monkeypatch.setattr(rig.parts.sender._drainer, "ready", fail_once)
+    rig.change_drainer(monkeypatch, ready=fail_once)
     delivery = rig.send("t", b"a")
     rig.parts.accumulator.close()
     rig.parts.sender.initiate_close()
@@ -911,7 +911,7 @@ def test_when_the_thread_dies_nobody_is_left_waiting(monkeypatch):
     def die(*_):
         raise Unheard
 
-    monkeypatch.setattr(rig.parts.sender._drainer, "ready", die)
+    rig.change_drainer(monkeypatch, ready=die)
     delivery = rig.send("t", b"a")
     with pytest.raises(Unheard):
         rig.run_to_end()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock._locks import OwnedLock
@@ -51,6 +52,9 @@ _NOT_ADMITTED = "the transaction ended, by commit, abort or error, while the rec
 
 # A C variable when compiled.
 _NO_BUDGET = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
+# Up to so many queues, putting each where it belongs is quicker than a sort that asks for keys and compares tuples.
+_FEW = cython.declare(cython.Py_ssize_t, 24)
+_BY_PLACE = attrgetter("place")
 
 
 def is_compiled() -> bool:
@@ -540,3 +544,31 @@ class TopicState:
             return False
         self.switch()
         return True
+
+
+def in_order(active: set) -> list[PartitionQueue]:  # type: ignore[type-arg]
+    """These queues, by topic and partition. Other threads may add to the set meanwhile: its copy is atomic."""
+    queues: list = list(active)
+    count: cython.Py_ssize_t = len(queues)
+    if not cython.compiled or count > _FEW:
+        queues.sort(key=_BY_PLACE)
+        return queues
+    queue: PartitionQueue
+    at: cython.Py_ssize_t
+    place: cython.Py_ssize_t
+    for at in range(1, count):
+        queue = queues[at]
+        place = at
+        while place > 0 and _comes_before(queue, queues[place - 1]):
+            queues[place] = queues[place - 1]
+            place -= 1
+        queues[place] = queue
+    return queues
+
+
+@cython.cfunc
+def _comes_before(queue: PartitionQueue, other: PartitionQueue) -> cython.bint:
+    # Queues of one topic nearly always share the very string.
+    if queue.topic is other.topic or queue.topic == other.topic:
+        return queue.partition < other.partition
+    return queue.topic < other.topic

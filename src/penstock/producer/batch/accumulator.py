@@ -22,8 +22,7 @@ from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import Appender, BulkWake
 from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before
 from penstock.producer.batch._delivery_cy import BatchResult, Countdown
-from penstock.producer.batch._passes_cy import in_order
-from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
+from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState, in_order
 from penstock.producer.batch._requests_cy import take_memory
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.deferring import DeferredSends

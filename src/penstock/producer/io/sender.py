@@ -19,7 +19,7 @@ from penstock.network import ClientRequest, InFlightRequest, NetworkClient
 from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._requests_cy import addressed, enter_flight, leave_flight
 from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.io.drain import Drainer
+from penstock.producer.io._drain_cy import Drainer
 from penstock.producer.io.gate_requests import GateRequests
 from penstock.producer.io.outcomes import Outcomes, Retries
 from penstock.producer.io.sender_metrics import SenderMetrics
@@ -239,11 +239,11 @@ class Sender:
             self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
             if self._drainer.has_more(node.id):
                 delay = min(delay, self._client.connection_delay(node, now))
-        for batch in self._drainer.spoiled:
+        for batch in self._drainer.unsealed:
             self._metrics.on_batch_error(batch, now)
-        if expired or self._drainer.spoiled or len(sent) < len(drained):
+        if expired or self._drainer.unsealed or len(sent) < len(drained):
             return 0.0  # the gate may have something to settle
-        if self._drainer.stumbled:
+        if self._drainer.gate_failed:
             delay = min(delay, _AFTER_TROUBLE)
         expiry = min(check.next_expiry, self._next_in_flight_expiry)
         return max(0.0, min(check.next_delay, delay, expiry - now))

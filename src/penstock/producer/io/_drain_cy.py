@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which brokers have something ready, and what goes into their next request. Compiled if possible.
+
+A batch is ready when it is full, has lingered, or need not wait any more (flush, close, short memory), and when it is
+not backing off and its partition is not muted. Once a broker is ready for one batch, the request takes along the first
+batch of each of its partitions, in rotation, up to max.request.size.
+
+I/O thread only: a batch at the head of a queue is taken away by nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Container
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.errors import KafkaError
+from penstock.producer.batch._choice_cy import note_depths
+from penstock.producer.batch._batch_cy import BatchState
+from penstock.producer.guarantee.response_policy import Action, Decision
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
+    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
+else:
+    from penstock.producer.batch._batch_cy import Batch
+    from penstock.producer.batch._queue_cy import PartitionQueue
+
+if TYPE_CHECKING:
+    from penstock.producer.batch.accumulator import RecordAccumulator
+    from penstock.producer.batch._batch_cy import Batch
+    from penstock.producer.guarantee.gate import Gate
+    from penstock.producer.metadata.cluster import ClusterSnapshot
+    from penstock.types import Node, TopicPartition
+
+log = logging.getLogger("penstock.producer")
+
+_FOREVER = cython.declare(cython.double, float("inf"))
+_IN_FLIGHT = BatchState.IN_FLIGHT
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+class ReadyCheck(NamedTuple):
+    """What the sender is told of the queues.
+
+    Attributes:
+        nodes: brokers that have at least one batch ready.
+        next_delay: seconds until a batch that is not ready now will be. Of brokers with something ready only batches
+            that back off are sure to count: those that linger go along with what is ready, or the gate holds them back
+            as well, and then an event tells when it lets them go.
+        next_expiry: the moment at which the oldest queued batch expires.
+        leaderless_topics: topics with batches for partitions whose leader is not known.
+    """
+
+    nodes: list[Node]
+    next_delay: float
+    next_expiry: float
+    leaderless_topics: set[str]
+
+
+@cython.final
+@cython.cclass
+class PartitionLeader:
+    """The broker that leads a partition, and its leader epoch."""
+
+    def __init__(self, node: Any, epoch: cython.int) -> None:
+        self.node = node
+        self.node_id = node.id
+        self.epoch = epoch
+
+
+@cython.final
+@cython.cclass
+class LeaderCache:
+    """The leaders of the queues' partitions, each looked up once in a snapshot of the cluster.
+
+    Args:
+        snapshot: the cluster; None before anything was looked up.
+        seen: gets the partitions that have had a batch, by topic.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot | None, seen: Any) -> None:
+        self.snapshot = snapshot
+        self._seen = seen
+        self._known: dict[PartitionQueue, PartitionLeader] = {}
+
+    def _find(self, queue: PartitionQueue) -> PartitionLeader | None:
+        """The leader of a queue's partition; None while it is not known."""
+        leader: Any = self._known.get(queue)
+        if leader is not None:
+            return leader
+        self._seen[queue.topic].add(queue.partition)
+        if self.snapshot is None:
+            return None
+        info = self.snapshot.partition(queue.topic, queue.partition)
+        node = None if info is None else self.snapshot.leader_of(info)
+        if info is None or node is None:
+            return None
+        self._known[queue] = leader = PartitionLeader(node, info.leader_epoch)
+        return leader
+
+
+@cython.final
+@cython.cclass
+class QueueHead:
+    """A queue, the batch at its head, and the leader epoch of its partition."""
+
+    def __init__(self, queue: PartitionQueue, batch: Batch, leader_epoch: cython.int) -> None:
+        self.queue = queue
+        self.batch = batch
+        self.leader_epoch = leader_epoch
+
+
+@cython.final
+@cython.cclass
+class QueueScan:
+    """What one pass over the active queues found.
+
+    Attributes:
+        snapshot: the cluster that it was made with.
+        nodes: brokers that have at least one batch ready, by id.
+        heads: the QueueHeads of each broker, by its id.
+        topics: those of all active queues, also of queues that just became empty: that changes their lengths.
+        leaderless: topics with batches for partitions whose leader is not known.
+        next_delay: seconds until a batch that is not ready now will be.
+        oldest: when the oldest batch was created.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot | None) -> None:
+        self.snapshot = snapshot
+        self.nodes = {}
+        self.heads = {}
+        self.topics = set()
+        self.leaderless = set()
+        self.next_delay = _FOREVER
+        self.oldest = _FOREVER
+
+    def _add_head(self, leader: PartitionLeader, queue: PartitionQueue, batch: Batch) -> None:
+        head = QueueHead(queue, batch, leader.epoch)
+        found: Any = self.heads.get(leader.node_id)
+        if found is None:
+            self.heads[leader.node_id] = [head]
+        else:
+            found.append(head)
+
+
+@cython.final
+@cython.cclass
+class NodeProgress:
+    """When a broker was last found with something ready, and when it last could take it."""
+
+    def __init__(self, now: cython.double) -> None:
+        self.ready = now
+        self.drained = now
+
+
+@cython.final
+@cython.cclass
+class Drainer:
+    """Looks at the queues and empties them into requests.
+
+    Args:
+        accumulator: the queues.
+        gate: says which batches may leave.
+        max_request_size: bytes of batches in one request; one batch is always taken.
+
+    Attributes:
+        unsealed: batches that were taken since the last `ready` and failed, because they could not be sealed. What is
+            behind them in their queues was not looked at.
+        gate_failed: whether the gate raised an error since then when it was asked for a batch, which is still queued.
+    """
+
+    def __init__(
+        self, accumulator: RecordAccumulator, gate: Gate, max_request_size: cython.Py_ssize_t
+    ) -> None:
+        self._accumulator = accumulator
+        self.gate = gate
+        self.sealer = accumulator.sealer
+        self._max_request_size = max_request_size
+        self._rotation: dict[int, TopicPartition] = {}  # by node: the place of the queue looked at last
+        self._progress: dict[int, NodeProgress] = {}  # by node
+        self._seen: Any = defaultdict(set)  # partitions that have had a batch, by topic
+        self._leaders = LeaderCache(None, self._seen)
+        self._scan = QueueScan(None)
+        self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
+        self.unsealed: list[Batch] = []
+        self.gate_failed = False
+
+    # ---- which brokers have something ready
+
+    def ready(self, snapshot: ClusterSnapshot, now: cython.double) -> ReadyCheck:
+        """Find out which brokers have something to be sent."""
+        accumulator = self._accumulator
+        all_sendable = accumulator.everything_sendable or self.gate.completing
+        self.unsealed = []
+        self.gate_failed = False
+        scan = self._scan_queues(snapshot, all_sendable, accumulator.linger, now)
+        self._scan = scan
+        if accumulator.partitioner.adaptive:
+            for topic in scan.topics:
+                self._update_load(topic, snapshot)
+        expiry = scan.oldest + accumulator.delivery_timeout
+        return ReadyCheck(list(scan.nodes.values()), scan.next_delay, expiry, scan.leaderless)
+
+    def _scan_queues(
+        self, snapshot: Any, sendable: cython.bint, linger: cython.double, now: cython.double
+    ) -> QueueScan:
+        """Pass over the active queues.
+
+        Args:
+            snapshot: the cluster.
+            sendable: whether no batch need wait for more records.
+            linger: seconds for which a batch does so otherwise.
+            now: the time.
+        """
+        if self._leaders.snapshot is not snapshot:
+            self._leaders = LeaderCache(snapshot, self._seen)
+        scan = QueueScan(snapshot)
+        queue: PartitionQueue
+        batch: Batch
+        leader: PartitionLeader
+        delay: cython.double
+        for queue in self._accumulator.active_queues():
+            head, full = queue.head()
+            scan.topics.add(queue.topic)
+            if head is None:
+                queue.retire()
+                continue
+            batch = head
+            if batch.created < scan.oldest:
+                scan.oldest = batch.created
+            found = self._leaders._find(queue)
+            if found is None:
+                scan.leaderless.add(queue.topic)
+                continue
+            leader = found
+            scan._add_head(leader, queue, batch)
+            if queue.muted or (batch.attempts == 0 and leader.node_id in scan.nodes):
+                continue
+            if batch.backing_off(now, leader.epoch):
+                delay = batch.retry_at - now
+            elif sendable or full or batch.attempts > 0 or batch.is_piece:
+                delay = 0.0
+            else:
+                # From the moment itself, not from the age: rounding must not leave a rest that never becomes zero.
+                delay = min(linger, batch.created + linger - now)
+            if delay <= 0:
+                scan.nodes[leader.node_id] = leader.node
+            elif delay < scan.next_delay:
+                scan.next_delay = delay
+        return scan
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget which partitions of other topics have had a batch."""
+        for topic in [topic for topic in self._seen if topic not in kept]:
+            del self._seen[topic]
+
+    # ---- the load of partitions
+
+    def note_node(self, node_id: Any, can_take: cython.bint, now: cython.double) -> None:
+        """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""
+        progress: NodeProgress | None = self._progress.get(node_id)
+        if progress is None:
+            progress = NodeProgress(now)
+            self._progress[node_id] = progress
+        progress.ready = now
+        if can_take:
+            progress.drained = now
+
+    def _update_load(self, topic: str, snapshot: Any) -> None:
+        """Tell the partitioner how long the queues of a topic are, once every partition has had a batch."""
+        state = self._accumulator.topics.get(topic)
+        if state is None or state.sticky_partition < 0 or len(self._seen[topic]) < len(state.queues):
+            return
+        partitioner = self._accumulator.partitioner
+        if partitioner.plain and len(snapshot.available_partitions(topic)) == len(state.queues):
+            note_depths(state)
+            return
+        timeout = partitioner.availability_timeout
+        lengths = []
+        excluded = False
+        for queue in state.queues:
+            leader = snapshot.leader(topic, queue.partition)
+            if leader is None or (timeout > 0 and self._stalled(leader.id, timeout)):
+                excluded = True
+            else:
+                lengths.append((queue.partition, queue.depth()))
+        partitioner.update_load(state, lengths, excluded)
+
+    def _stalled(self, node_id: Any, timeout: cython.double) -> cython.bint:
+        progress: NodeProgress | None = self._progress.get(node_id)
+        return progress is not None and progress.ready - progress.drained > timeout
+
+    # ---- what goes into their requests
+
+    def drain(
+        self, snapshot: ClusterSnapshot, nodes: list[Node], now: cython.double
+    ) -> dict[int, list[Batch]]:
+        """Take batches for each of these brokers; sealed, and theirs to send. Brokers without any are left out."""
+        scan = self._scan
+        if scan.snapshot is not snapshot:
+            scan = self._scan_queues(snapshot, False, 0.0, 0.0)  # for the heads alone
+        self._scan = QueueScan(None)  # its batches leave now: it serves once
+        drained = {}
+        self._left_behind.clear()
+        for node in nodes:
+            batches = self._take_batches(node.id, scan.heads.get(node.id) or [], now)
+            if batches:
+                drained[node.id] = batches
+        return drained
+
+    def has_more(self, node_id: int) -> bool:
+        """Whether the last drain left batches of a broker behind, which the next one may take."""
+        return node_id in self._left_behind
+
+    def _take_batches(self, node_id: Any, heads: list, now: cython.double) -> list:  # type: ignore[type-arg]
+        """Take the batches for one request to a broker, sealed and theirs to send.
+
+        Args:
+            node_id: the broker.
+            heads: its QueueHeads, in the order of their queues.
+            now: the time.
+        """
+        numbering: Any = self.gate.numbering
+        sealer: Any = self.sealer
+        taken: list = []
+        size: cython.Py_ssize_t = 0
+        left: cython.Py_ssize_t = 0  # queues that have more
+        head: QueueHead
+        queue: PartitionQueue
+        batch: Batch
+        last: Any = self._rotation.get(node_id)
+        for head in _rotated(heads, last):
+            queue = head.queue
+            batch = head.batch
+            last = queue.place
+            if queue.muted:
+                continue  # until an answer comes
+            left += 1
+            if batch.attempts and batch.backing_off(now, head.leader_epoch):
+                continue
+            if taken and size + batch.wire_size() > self._max_request_size:
+                break  # it is looked at first next time
+            try:
+                if not numbering.may_drain(queue, batch):
+                    continue  # its partition waits for something; the others need not
+            except Exception as error:  # noqa: BLE001 - it is logged
+                # It stays where it is. What was taken before is in no queue: it must not be lost with this one.
+                self._on_gate_error(batch, error)
+                continue
+            if not queue.take(batch):
+                continue
+            try:
+                batch.move_to(_IN_FLIGHT)
+                batch.leader_epoch = head.leader_epoch
+                batch.drained_at = now
+                sealer.seal(batch, numbering.assign(batch))
+            except Exception as error:  # noqa: BLE001 - likewise
+                self._fail_unsealed(batch, error)
+                continue
+            taken.append(batch)
+            size += batch.wire_size()
+            if queue.is_empty():
+                left -= 1
+        if last is not None:
+            self._rotation[node_id] = last
+        if left:
+            self._left_behind.add(node_id)
+        return taken
+
+    # ---- what goes wrong
+
+    def _on_gate_error(self, batch: Any, error: Any) -> None:
+        """The gate could not say whether a batch may be sent: it stays in its queue."""
+        log.error(
+            "the gate could not say whether a batch of %s may be sent", batch.topic_partition, exc_info=error
+        )
+        self.gate_failed = True
+
+    def _fail_unsealed(self, batch: Any, error: Any) -> None:
+        """A batch that was taken could not be sealed: it fails alone, so that no other is lost."""
+        log.error("a batch of %s could not be put into wire format", batch.topic_partition, exc_info=error)
+        failure = KafkaError(
+            f"the batch of {batch.topic_partition} could not be put into wire format: {error!r}"
+        )
+        failure.__cause__ = error
+        self.unsealed.append(batch)
+        try:
+            # First: who is told of the outcome may ask for what follows from it.
+            self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
+        except Exception:
+            log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
+        try:
+            batch.fail(failure)
+            self._accumulator.finish(batch)
+        except Exception:  # those that were taken before must not suffer from it
+            log.exception("a batch of %s has failed, but could not be cleared away", batch.topic_partition)
+            self._accumulator.forget(batch)
+
+
+@cython.cfunc
+def _rotated(heads: list, last: Any) -> list:  # type: ignore[type-arg]
+    """A broker's queues, from the one looked at last."""
+    at: cython.Py_ssize_t
+    head: QueueHead
+    if last is not None:
+        for at in range(len(heads)):
+            head = heads[at]
+            if head.queue.place >= last:
+                return heads[at:] + heads[:at] if at else heads
+    return heads
