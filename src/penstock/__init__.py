@@ -5,7 +5,6 @@ What makes up the producer is imported when it is first asked for. Not every pro
 records: those that plan and commit a Spark job do not, and the job waits for what they import.
 """
 
-import importlib as _importlib
 import typing as _typing
 
 from penstock._compiled import install_finder
@@ -13,6 +12,7 @@ from penstock._compiled import install_finder
 install_finder()  # before any import of a hot module
 
 from penstock import errors, partitioners, serializers  # noqa: E402
+from penstock._lazy import lazy_names as _lazy_names  # noqa: E402
 from penstock._version import __version__  # noqa: E402
 from penstock.partitioners import Partitioner  # noqa: E402
 from penstock.serializers import Serializer  # noqa: E402
@@ -56,23 +56,14 @@ __all__ = [
     "serializers",
 ]
 
-_WHEN_ASKED_FOR = {
-    "BulkDelivery": "penstock.producer.send.bulk_delivery",
-    "Delivery": "penstock.producer.batch._delivery_cy",
-    "Interceptor": "penstock.producer.interceptors",
-    "Producer": "penstock.producer.producer",
-    "ProducerOptions": "penstock.config.typed",
-    "complete_transaction": "penstock.control.complete",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _WHEN_ASKED_FOR:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(_importlib.import_module(_WHEN_ASKED_FOR[name]), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHEN_ASKED_FOR})
+__getattr__, __dir__ = _lazy_names(
+    globals(),
+    {
+        "BulkDelivery": "penstock.producer.send.bulk_delivery",
+        "Delivery": "penstock.producer.batch._delivery_cy",
+        "Interceptor": "penstock.producer.interceptors",
+        "Producer": "penstock.producer.producer",
+        "ProducerOptions": "penstock.config.typed",
+        "complete_transaction": "penstock.control.complete",
+    },
+)

@@ -10,10 +10,10 @@ The driver's work is imported when it is first asked for: tasks do without, and 
 
 from __future__ import annotations
 
-import importlib as _importlib
 import typing as _typing
 
 from penstock._identity import TransactionalIdentity as ProducerIdentity  # the name that users know it by
+from penstock._lazy import lazy_names as _lazy_names
 from penstock.sink.content import Content
 from penstock.sink.driver_identity import DriverIdentity, Life
 from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
@@ -79,26 +79,12 @@ __all__ = [
     "was_used",
 ]
 
-_WHEN_ASKED_FOR = {
-    "abort": "penstock.sink.faces",
-    "commit": "penstock.sink.faces",
-    "driver_client": "penstock.sink.faces",
-    "end_left_over": "penstock.sink.recovering",
-    "inspect_log": "penstock.sink.recovering",
-    "inspect_sinks": "penstock.sink.recovering",
-    "prepare": "penstock.sink.faces",
-    "roll_forward": "penstock.sink.recovering",
-    "was_used": "penstock.sink.faces",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _WHEN_ASKED_FOR:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(_importlib.import_module(_WHEN_ASKED_FOR[name]), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHEN_ASKED_FOR})
+__getattr__, __dir__ = _lazy_names(
+    globals(),
+    {
+        **dict.fromkeys(("abort", "commit", "driver_client", "prepare", "was_used"), "penstock.sink.faces"),
+        **dict.fromkeys(
+            ("end_left_over", "inspect_log", "inspect_sinks", "roll_forward"), "penstock.sink.recovering"
+        ),
+    },
+)

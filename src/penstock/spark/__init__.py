@@ -6,26 +6,20 @@ Nothing here imports pyspark before it is used: the command line reads pipeline 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from penstock._lazy import lazy_names as _lazy_names
 from penstock.spark.lasting_objects import BEFORE_IMPORTS, spare_lasting_objects
+
+if TYPE_CHECKING:
+    from penstock.spark.pipeline.run import run_pipeline
+    from penstock.spark.threads import activate_session
 
 __all__ = ["activate_session", "run_pipeline"]
 
 spare_lasting_objects(BEFORE_IMPORTS)
 
-
-def __getattr__(name: str) -> Any:
-    if name == "run_pipeline":
-        from penstock.spark.pipeline.run import run_pipeline
-
-        return run_pipeline
-    if name == "activate_session":
-        from penstock.spark.threads import activate_session
-
-        return activate_session
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _lazy_names(
+    globals(),
+    {"activate_session": "penstock.spark.threads", "run_pipeline": "penstock.spark.pipeline.run"},
+)

@@ -6,9 +6,9 @@ The names are loaded when they are used, so that importing this package costs no
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from penstock._lazy import lazy_names as _lazy_names
 from penstock.error_codes import ErrorCode as Code
 
 if TYPE_CHECKING:
@@ -31,23 +31,15 @@ __all__ = [
     "Session",
 ]
 
-_HOMES: Final = {
-    "ClusterSettings": "settings",
-    "FakeCluster": "cluster",
-    "FakeKafka": "server",
-    "Fault": "faults",
-    "MockProducer": "mock.producer",
-    "Refused": "refused",
-    "Session": "session",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = _lazy_names(
+    globals(),
+    {
+        "ClusterSettings": "penstock.testing.settings",
+        "FakeCluster": "penstock.testing.cluster",
+        "FakeKafka": "penstock.testing.server",
+        "Fault": "penstock.testing.faults",
+        "MockProducer": "penstock.testing.mock.producer",
+        "Refused": "penstock.testing.refused",
+        "Session": "penstock.testing.session",
+    },
+)
