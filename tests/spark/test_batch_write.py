@@ -214,7 +214,7 @@ def test_an_error_of_the_commit_is_a_sentence_too_and_nothing_is_visible(
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
             from penstock.errors import KafkaError
-            from penstock.spark.plain_errors import plain_errors
+            from penstock.spark.worker import plain_errors
             from penstock.spark.writers import BatchWriter, batch_writer
 
             class FailingWriter(BatchWriter):

@@ -23,7 +23,7 @@ def imported_by(*modules: str) -> set[str]:
 
 @pytest.mark.slow
 def test_a_task_needs_the_producer_alone() -> None:
-    assert imported_by("penstock.spark.writers", "penstock.spark.task_write") == {PRODUCER, OPTIONS}
+    assert imported_by("penstock.spark.writers", "penstock.spark.task") == {PRODUCER, OPTIONS}
 
 
 @pytest.mark.slow

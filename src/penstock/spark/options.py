@@ -39,6 +39,7 @@ _OWN_BUSINESS: Final = MappingProxyType(
     }
 )
 
+BATCH_BATCH_ID: Final = 0  # a batch job has one batch
 # The name of all batch jobs that were given none; each run of them has an id of its own.
 _UNNAMED_SINK: Final = "batch"
 

@@ -22,7 +22,7 @@ from penstock.errors import (
 from penstock.spark.checksum import Checksum
 from penstock.spark.dead_letters import DeadLetters
 from penstock.spark.options import KAFKA_PREFIX, SinkOptions
-from penstock.spark.task_report import TaskReport
+from penstock.spark.report import TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa

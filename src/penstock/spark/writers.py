@@ -13,32 +13,35 @@ of them needs is imported where it is used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
 
 from penstock.errors import ConfigError, SinkError
 from penstock.sink import BatchPlan, DriverIdentity, Step, reached
-from penstock.spark.commit_message import TaskMessage
-from penstock.spark.lasting_objects import AFTER_FIRST_WORK, spare_lasting_objects
-from penstock.spark.options import SinkOptions, parse_options
-from penstock.spark.plain_errors import plain_errors
-from penstock.spark.progress_file import append_progress
-from penstock.spark.row_batches import row_batches
+from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, parse_options
+from penstock.spark.report import TaskMessage, append_progress, summed
 from penstock.spark.schema import check_schema
-from penstock.spark.spark_task import BATCH_BATCH_ID, current_task
-from penstock.spark.task_report import summed
+from penstock.spark.worker import AFTER_FIRST_WORK, plain_errors, spare_lasting_objects
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import Row, StructType
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger("penstock.spark")
 
 Messages = Sequence[WriterCommitMessage | None]
+
+# As many as Spark puts into an Arrow batch.
+ROWS_AT_ONCE = 10_000
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -67,8 +70,6 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceS
         parsed = parse_options(options, streaming=True)
         check_schema(schema, parsed)
         if hasattr(datasource, "DataSourceStreamArrowWriter"):
-            from penstock.spark.arrow_stream_writer import StreamArrowWriter
-
             return StreamArrowWriter(Write(parsed))
         return StreamRowWriter(Write(parsed), schema)  # Spark 4.0
 
@@ -109,7 +110,7 @@ class Write:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Do the work of one task."""
-        from penstock.spark.task_write import write_at_least_once, write_exactly_once
+        from penstock.spark.task import current_task, write_at_least_once, write_exactly_once
 
         with plain_errors():
             task = current_task(streaming=self._options.streaming, exactly_once=self._options.exactly_once)
@@ -133,7 +134,7 @@ class Write:
                 skipped = commit(self._settings, outcomes, batch_id).skipped or skipped
             report = summed(message.report for message in done)
             if skipped and "run_id" in self._options.sink:
-                _logger.warning(
+                log.warning(
                     "%s was written before: %d rows were read and none written. Jobs without the option sinkId share "
                     "the names of their runs: if this is another job, give it a sinkId, or the run another runId",
                     self._settings.name if self._settings is not None else "this run",
@@ -178,6 +179,31 @@ class BatchWriter(DataSourceArrowWriter):
         self._write.abort(messages, BATCH_BATCH_ID)
 
 
+if hasattr(datasource, "DataSourceStreamArrowWriter"):  # Spark 4.1 and later
+
+    class StreamArrowWriter(datasource.DataSourceStreamArrowWriter):
+        """Writes a micro-batch where Spark hands over Arrow batches.
+
+        Args:
+            write: what is done.
+        """
+
+        def __init__(self, write: Write) -> None:
+            self._write = write
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            """Write one partition; in a task."""
+            return self._write.write(iterator)
+
+        def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+            """All tasks have written; on the driver."""
+            self._write.commit(messages, batchId)
+
+        def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+            """A task, or the commit, has failed; on the driver."""
+            self._write.abort(messages, batchId)
+
+
 class StreamRowWriter(DataSourceStreamWriter):
     """Writes a micro-batch where Spark hands over rows.
 
@@ -201,6 +227,49 @@ class StreamRowWriter(DataSourceStreamWriter):
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """A task, or the commit, has failed; on the driver."""
         self._write.abort(messages, batchId)
+
+
+def row_batches(rows: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Gather Spark rows into Arrow batches with the columns of a record.
+
+    Args:
+        rows: Spark rows, which can be asked by the name of a column.
+        schema: the columns they have, checked before.
+    """
+    import pyarrow as pa
+
+    bytes_or_text = {"binary": pa.binary(), "string": pa.string()}
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    types = {
+        "headers": pa.list_(header),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    columns = {
+        field.name: types.get(field.name) or bytes_or_text[field.dataType.typeName()]
+        for field in schema.fields
+        if field.name in ("key", "value", *types)
+    }
+    source = iter(rows)
+    while chunk := list(islice(source, ROWS_AT_ONCE)):
+        arrays = [
+            pa.array([_plain(name, row[name]) for row in chunk], kind) for name, kind in columns.items()
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value as Arrow takes it: headers come as rows, bytes as bytearrays, times without a zone as local ones."""
+    if value is None:
+        return None
+    if name == "headers":
+        return [
+            header if header is None else {"key": header["key"], "value": header["value"]} for header in value
+        ]
+    if name == "timestamp" and value.tzinfo is None:
+        return value.astimezone()
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def _all_task_messages(messages: Messages) -> list[TaskMessage]:

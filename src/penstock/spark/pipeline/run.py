@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ExpectationFailedError, PipelineError
+from penstock.spark import activate_session
 from penstock.spark.pipeline.check import AVAILABLE_NOW, load_pipeline
 from penstock.spark.pipeline.failure import is_lost, pipeline_failure
 from penstock.spark.pipeline.model import Pipeline
@@ -24,7 +25,6 @@ from penstock.spark.pipeline.source import SOURCE_METRICS
 from penstock.spark.pipeline.stats import BatchCounts, ProgressReader, RunStats, SinkLines
 from penstock.spark.pipeline.stop import StopSignals
 from penstock.spark.pipeline.view import NoView, View
-from penstock.spark.threads import activate_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

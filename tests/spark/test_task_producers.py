@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.spark import producer_cache
-from penstock.spark.producer_cache import forget_producer, shared_producer
+from penstock.spark import task as task_module
+from penstock.spark.task import forget_producer, shared_producer
 from penstock.testing import FakeKafka
 
 
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    monkeypatch.setattr(producer_cache, "_producers", {})
+    monkeypatch.setattr(task_module, "_producers", {})
     with FakeKafka(topics={"orders": 1}) as kafka:
         yield {"bootstrap.servers": kafka.bootstrap_servers}
-        for producer in list(producer_cache._producers.values()):
+        for producer in list(task_module._producers.values()):
             producer.close(1)
 
 
@@ -43,7 +43,7 @@ def test_configurations_that_are_not_used_any_more_are_let_go(config: dict[str, 
     assert shared_producer(config | {"linger.ms": "0"}) is first  # used again, so that it is not the oldest
     shared_producer(config | {"linger.ms": "4"})
     assert shared_producer(config | {"linger.ms": "0"}) is first
-    assert len(producer_cache._producers) == 4
+    assert len(task_module._producers) == 4
 
 
 def test_a_child_of_a_fork_makes_its_own(config: dict[str, str]) -> None:

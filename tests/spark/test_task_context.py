@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import KafkaError
-from penstock.spark.spark_task import SparkTask, current_task, task_of
+from penstock.spark.task import SparkTask, current_task, task_of
 
 
 class Context:

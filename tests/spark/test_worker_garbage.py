@@ -29,7 +29,7 @@ def frozen_in_a_process_called(name: str, then: str = "") -> int:
     code = (
         "import gc, sys; from importlib.machinery import ModuleSpec\n"
         f"sys.modules['__main__'].__spec__ = ModuleSpec({name!r}, None)\n"
-        "from penstock.spark.lasting_objects import AFTER_FIRST_WORK, spare_lasting_objects\n"
+        "from penstock.spark.worker import AFTER_FIRST_WORK, spare_lasting_objects\n"
         f"{then}\n"
         "print(gc.get_freeze_count())"
     )
@@ -63,9 +63,7 @@ def test_garbage_of_the_first_work_does_not_last() -> None:
 @pytest.mark.slow
 def test_processes_of_others_are_left_alone() -> None:
     assert frozen_in_a_process_called("somebody.elses.program", FIRST_WORK) == 0
-    code = (
-        f"import gc; from penstock.spark.lasting_objects import *; {FIRST_WORK}; exit(gc.get_freeze_count())"
-    )
+    code = f"import gc; from penstock.spark.worker import *; {FIRST_WORK}; exit(gc.get_freeze_count())"
     subprocess.run([sys.executable, "-c", code], check=True)  # which has no module's name at all
 
 

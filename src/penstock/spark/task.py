@@ -1,22 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """One task of a write: takes the Arrow batches of a Spark partition, and returns what the driver needs to know.
 
-Rules:
+Rules of a write:
 1. Nothing is asked of Kafka before the first row: empty partitions cost nothing.
 2. What is returned was acknowledged. At least once, that is all; exactly once, it lies in a transaction of this attempt
    alone, which stays open and is handed to the driver.
 3. After an error the producer is not used again. Spark ends the process anyway; where there is an open transaction, it
-   is aborted right away if that is quick, so that readers need not wait for whoever cleans up.
+   is aborted right away if that is quick, so that readers need not wait until somebody cleans up.
+
+Rules of the producers, of which there is one for each Python worker and configuration. It is kept over tasks and
+micro-batches, with its memory and connections:
+1. A producer is made by the process that uses it, never before a fork: Spark forks its workers.
+2. A worker runs one task at a time, so nobody else uses the producer meanwhile.
+3. Workers end without a clean-up (SIGKILL, or an exit that runs no hooks). Nothing here needs one: what is left open of
+   a transaction is aborted by others, and everything else was waited for before its task returned.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.errors import KafkaError, SinkError
+from penstock.producer.producer import Producer
 from penstock.sink import (
     Admission,
     BatchPlan,
@@ -32,21 +41,17 @@ from penstock.sink import (
     reached,
 )
 from penstock.sink.content import SUMMED
+from penstock.sink.settings import BATCH_QUERY_ID
 from penstock.spark.checksum import Checksum, checksum_by
-from penstock.spark.commit_message import TaskMessage
-from penstock.spark.options import SinkOptions, producer_config
+from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, producer_config
 from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.producer_cache import forget_producer, shared_producer
-from penstock.spark.spark_task import SparkTask
-from penstock.spark.task_report import TaskReport
+from penstock.spark.report import TaskMessage, TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.producer.producer import Producer
     from penstock.sink.clients import IdleClients
     from penstock.transaction_handle import TransactionHandle
-
 
 # After so many seconds somebody may have given a task up. Who gives a batch up looks twice, and sees quicker ones.
 LONG_TASK_SECONDS = 0.2
@@ -55,6 +60,79 @@ _clients: list[IdleClients] = []
 
 # How long a task that has failed waits for its transaction to be aborted. Spark waits with it.
 _ABORT_SECONDS = 5.0
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_CONTINUOUS: Final = "__is_continuous_processing"
+
+_Key = tuple[int, tuple[tuple[str, str], ...]]
+
+# Configurations that have a producer at once; a notebook may try out many more in the life of a worker.
+_KEPT = 4
+
+# Last used last. The process id in the key guards against a copy made by a fork.
+_producers: dict[_Key, Producer] = {}
+
+
+# ---- which task
+
+
+class SparkTask(NamedTuple):
+    """Where in Spark a task is.
+
+    Attributes:
+        partition_id: the partition of the DataFrame.
+        query_id: of the streaming query, the same after a restart; "batch" in a batch job, and where Spark does not
+            tell.
+        batch_id: of the micro-batch; 0 in a batch job, and where Spark does not tell.
+    """
+
+    partition_id: int
+    query_id: str = BATCH_QUERY_ID
+    batch_id: int = BATCH_BATCH_ID
+
+
+def current_task(*, streaming: bool, exactly_once: bool = True) -> SparkTask:
+    """The task that runs in this process.
+
+    Args:
+        streaming: whether it is one of a streaming query.
+        exactly_once: whether a streaming query must say which batch this is: without that a batch that is run again
+            could not be told from a new one.
+
+    Raises:
+        KafkaError: the query does not say it though it must, or has no batches.
+    """
+    from pyspark.taskcontext import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise KafkaError("write() was called outside of a Spark task")
+    return task_of(context, streaming=streaming, exactly_once=exactly_once)
+
+
+def task_of(context: Any, *, streaming: bool, exactly_once: bool = True) -> SparkTask:
+    """The task of a context; see `current_task`."""
+    partition_id: int = context.partitionId()
+    if not streaming:
+        return SparkTask(partition_id)
+    if context.getLocalProperty(_CONTINUOUS) == "true":
+        raise KafkaError(
+            "a continuous trigger has no batches that could be written; use .trigger(processingTime=...)"
+        )
+    query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    if not query_id or batch_id is None or not batch_id.isdigit():
+        if not exactly_once:
+            return SparkTask(partition_id)
+        raise KafkaError(
+            f"this version of Spark does not tell a task its query and batch ({_QUERY_ID}={query_id!r}, "
+            f"{_BATCH_ID}={batch_id!r}), so that a repeated batch could not be told from a new one; set the option "
+            "delivery to at-least-once"
+        )
+    return SparkTask(partition_id, query_id, int(batch_id))
+
+
+# ---- writing
 
 
 def write_at_least_once(
@@ -221,3 +299,33 @@ def _counts(report: TaskReport) -> tuple[PartitionCount, ...]:
 
 def _tell(step: Step, task: SparkTask) -> None:
     reached(step, query_id=task.query_id, batch_id=task.batch_id, partition_id=task.partition_id)
+
+
+# ---- the producers of this process
+
+
+def shared_producer(config: Mapping[str, str]) -> Producer:
+    """The producer of this process for a configuration, made when there is none.
+
+    Raises:
+        KafkaError: the configuration is wrong, or no address can be resolved.
+    """
+    key = (os.getpid(), tuple(sorted(config.items())))
+    producer = _producers.pop(key, None)
+    if producer is None:
+        producer = Producer(config)
+    _producers[key] = producer
+    while len(_producers) > _KEPT:
+        forget_producer(next(iter(_producers.values())))  # idle: every task waits for its acknowledgements
+    return producer
+
+
+def forget_producer(producer: Producer) -> None:
+    """Do not use a producer again: whatever it has on its way is given up."""
+    for key, known in list(_producers.items()):
+        if known is producer:
+            del _producers[key]
+    try:
+        producer.close(0)
+    except KafkaError:  # it may be given up because something is wrong already
+        pass

@@ -18,8 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.spark import row_batches as module
-from penstock.spark.row_batches import row_batches
+from penstock.spark.writers import ROWS_AT_ONCE, row_batches
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -62,7 +61,7 @@ def test_every_column_has_its_type() -> None:
 
 def test_a_batch_has_so_many_rows_and_the_last_one_the_rest() -> None:
     schema = StructType([StructField("value", StringType())])
-    rows = (Row(value=str(number)) for number in range(2 * module.ROWS + 5))
+    rows = (Row(value=str(number)) for number in range(2 * ROWS_AT_ONCE + 5))
     sizes = [batch.num_rows for batch in row_batches(rows, schema)]
-    assert sizes == [module.ROWS, module.ROWS, 5]
+    assert sizes == [ROWS_AT_ONCE, ROWS_AT_ONCE, 5]
     assert list(row_batches([], schema)) == []

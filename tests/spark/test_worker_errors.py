@@ -12,7 +12,7 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.util import handle_worker_exception
 
 from penstock.errors import ConfigError, KafkaError
-from penstock.spark.plain_errors import plain_errors
+from penstock.spark.worker import plain_errors
 
 VARIABLE = "SPARK_HIDE_TRACEBACK"
 
@@ -47,7 +47,7 @@ def test_causes_are_not_shown_again() -> None:
 def test_mistakes_keep_their_traceback() -> None:
     text = shown(ZeroDivisionError("a mistake"))
     assert text.startswith("Traceback")
-    assert "test_plain_errors.py" in text
+    assert "test_worker_errors.py" in text
 
 
 def test_spark_lets_errors_pass_while_it_pickles() -> None:

@@ -24,12 +24,12 @@ from penstock.errors import (
 )
 from penstock.protocol.messages import PRODUCE
 from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, prepare
-from penstock.spark import cluster_check, producer_cache, task_write
-from penstock.spark.commit_message import TaskMessage
+from penstock.spark import cluster_check
+from penstock.spark import task as task_module
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.spark_task import SparkTask
-from penstock.spark.task_write import write_at_least_once, write_exactly_once
+from penstock.spark.report import TaskMessage
+from penstock.spark.task import SparkTask, write_at_least_once, write_exactly_once
 from penstock.spark.writers import BatchWriter, Write
 from penstock.testing import FakeKafka, Fault
 from penstock.testing.transaction_state import TxnState
@@ -39,13 +39,13 @@ QUERY = "0b4d"
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def kafka(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKafka]:
-    monkeypatch.setattr(producer_cache, "_producers", {})
+    monkeypatch.setattr(task_module, "_producers", {})
     monkeypatch.setattr(cluster_check, "_seen", {})
     with FakeKafka(
         topics={"orders": 2, "stock": 1}, features={"transaction.version": request.param}
     ) as kafka:
         yield kafka
-        for producer in list(producer_cache._producers.values()):
+        for producer in list(task_module._producers.values()):
             producer.close(0)
 
 
@@ -103,17 +103,17 @@ def test_one_producer_serves_task_after_task_and_batch_after_batch(kafka: FakeKa
         ]
         end(settings, *parts, batch_id=number)
     assert len(visible(kafka)) == 12
-    assert len(producer_cache._producers) == 1
+    assert len(task_module._producers) == 1
 
 
 def test_a_task_without_rows_asks_nothing_of_kafka(kafka: FakeKafka) -> None:
     settings = options(kafka)
     message = write_exactly_once(settings, plan(settings), SparkTask(0, QUERY, 0), [batch(), batch()])
     assert isinstance(message.outcome, Nothing)
-    assert producer_cache._producers == {}
+    assert task_module._producers == {}
     end(settings, message)
     assert write_at_least_once(options(kafka, delivery="at-least-once"), SparkTask(0), []).report.rows == 0
-    assert producer_cache._producers == {}
+    assert task_module._producers == {}
 
 
 def test_a_batch_that_was_decided_is_only_counted(kafka: FakeKafka) -> None:
@@ -219,7 +219,7 @@ def test_a_transaction_with_another_number_of_records_is_not_handed_over(
     with kafka.locked() as cluster:
         assert [entry for entry in cluster.transactions if entry.state is TxnState.ONGOING] == []
     assert visible(kafka) == []
-    assert producer_cache._producers == {}
+    assert task_module._producers == {}
 
 
 @pytest.mark.parametrize("stray", [WriterCommitMessage(), None])
@@ -277,7 +277,7 @@ def test_after_a_bad_row_the_transaction_is_aborted_at_once(kafka: FakeKafka) ->
             entry.transactional_id for entry in cluster.transactions if entry.state is TxnState.ONGOING
         ]
     assert open_ids == []
-    assert producer_cache._producers == {}
+    assert task_module._producers == {}
 
 
 def test_after_a_record_was_refused_the_transaction_is_aborted_at_once(kafka: FakeKafka) -> None:
@@ -289,7 +289,7 @@ def test_after_a_record_was_refused_the_transaction_is_aborted_at_once(kafka: Fa
         write_exactly_once(settings, made, SparkTask(0, QUERY, 0), [batch("a"), batch("b")])
     with kafka.locked() as cluster:
         assert [entry for entry in cluster.transactions if entry.state is TxnState.ONGOING] == []
-    assert producer_cache._producers == {}
+    assert task_module._producers == {}
 
 
 def test_a_source_that_fails_in_the_middle_leaves_nothing(kafka: FakeKafka) -> None:
@@ -397,7 +397,7 @@ def test_the_same_name_on_another_cluster_is_another_sink(kafka: FakeKafka) -> N
         there = options(other)
         end(there, write_exactly_once(there, plan(there), SparkTask(0, QUERY, 0), [batch("b")]))
         assert visible(other) == [b"b"]
-        producer_cache.forget_producer(list(producer_cache._producers.values())[-1])
+        task_module.forget_producer(list(task_module._producers.values())[-1])
 
 
 def open_transactions(kafka: FakeKafka) -> list[str]:
@@ -409,7 +409,7 @@ def test_a_task_that_spark_has_given_up_aborts_its_own_transaction(
     kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was slow, its query was stopped meanwhile, and its process goes on."""
-    monkeypatch.setattr(task_write, "LONG_TASK_SECONDS", 0.0)
+    monkeypatch.setattr(task_module, "LONG_TASK_SECONDS", 0.0)
     settings = options(kafka)
     before = plan(settings)
 
