@@ -124,8 +124,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _run_watched(args: argparse.Namespace, pipeline: Pipeline, spark: Any) -> int:
-    from penstock.spark.pipeline.run import PipelineRun, write_report
-    from penstock.spark.pipeline.stop import StopSignals
+    from penstock.spark.pipeline.run import PipelineRun, StopSignals, write_report
     from penstock.spark.pipeline.view import open_view
 
     view = open_view(sys.stderr, wanted=not args.quiet)

@@ -18,9 +18,8 @@ from penstock.devbroker import DevCluster
 from penstock.errors import ExpectationFailedError, PipelineDefinitionError, PipelineError
 from penstock.spark import run_pipeline
 from penstock.spark.pipeline.check import load_pipeline
-from penstock.spark.pipeline.run import PipelineRun
+from penstock.spark.pipeline.run import PipelineRun, StopSignals
 from penstock.spark.pipeline.stats import RunStats
-from penstock.spark.pipeline.stop import StopSignals
 from penstock.spark.pipeline.view import NoView
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.pipeline.failure import CUT_MARK, EXPECTATION_MARK, LONGEST_ROW
-from penstock.spark.pipeline.model import Action, Expectation, Pipeline
-from penstock.spark.pipeline.records import RecordColumns, met
+from penstock.spark.pipeline.file import KeyPath
+from penstock.spark.pipeline.model import Action, Encoding, Expectation, Pipeline
 from penstock.spark.pipeline.source import SOURCE_METRICS, Steps, checked, read_source
 
 if TYPE_CHECKING:
@@ -23,6 +23,14 @@ ROW_METRICS = "penstock_rows"
 
 _VERDICT = "__penstock_verdict"
 _KEEP, _DROP, _DEAD = "keep", "drop", "dead-letter"
+
+HEADER_EXPECTATION = "penstock.expectation"
+HEADER_TOPIC = "penstock.topic"
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+_NESTED = ("array", "map", "struct", "variant")
+_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+_TIMES = ("timestamp", "timestamp_ntz", "date")
 
 
 @dataclass(frozen=True)
@@ -168,3 +176,180 @@ def _shown_row(rows: DataFrame, spare: int) -> Column:
     except PySparkException:
         return sf.lit("")
     return shown
+
+
+# ---- records
+
+
+def met(expectation: Expectation) -> Column:
+    """Whether a row meets it; null does not."""
+    from pyspark.sql import functions as sf
+
+    return sf.coalesce(sf.expr(expectation.condition), sf.lit(False))
+
+
+class RecordColumns:
+    """Makes the columns that the sink takes (value, key, headers, topic ...) from the rows of the last step.
+
+    Every expression of [sink] is analysed by itself first, so that an error names its line and its type can be judged.
+    """
+
+    def __init__(self, pipeline: Pipeline, rows: DataFrame) -> None:
+        self._pipeline = pipeline
+        self._shape = pipeline.sink.record
+        self._rows = rows
+        self._dead_letters = [
+            expectation for expectation in pipeline.expectations if expectation.action is Action.DEAD_LETTER
+        ]
+
+    @property
+    def topic_is_fixed(self) -> bool:
+        """Whether all records go to one topic, so that no column has to name it."""
+        return self._shape.topic.name is not None and not self._dead_letters
+
+    def columns(self) -> list[Column]:
+        """What to select, in the order of Kafka's documentation of a record."""
+        good: dict[str, Column] = {}
+        if not self.topic_is_fixed:
+            good["topic"] = self._topic()
+        if self._shape.partition is not None:
+            good["partition"] = self._partition(self._shape.partition)
+        if self._shape.timestamp is not None:
+            good["timestamp"] = self._timestamp(self._shape.timestamp)
+        if self._shape.headers is not None:
+            good["headers"] = self._headers()
+        if self._shape.key is not None:
+            good["key"] = self._text_or_bytes(("sink", "key"), self._shape.key)
+        good["value"] = self._value()
+        if self._dead_letters:
+            good = self._with_dead_letters(good)
+        return [column.alias(name) for name, column in good.items()]
+
+    def _with_dead_letters(self, good: dict[str, Column]) -> dict[str, Column]:
+        """Rows that fail such an expectation keep key and value, and say in headers what they are."""
+        from pyspark.sql import functions as sf
+
+        all_met = sf.lit(True)
+        for expectation in self._dead_letters:
+            all_met = all_met & met(expectation)
+        names = sf.concat_ws(", ", *(sf.when(~met(each), sf.lit(each.name)) for each in self._dead_letters))
+        no_headers = sf.expr(f"CAST(array() AS {_HEADERS})")
+        headers = good.get("headers", sf.lit(None).cast(_HEADERS))
+        told = sf.array(_header(HEADER_EXPECTATION, names), _header(HEADER_TOPIC, good["topic"]))
+        columns = dict(good)
+        columns["topic"] = sf.when(all_met, good["topic"]).otherwise(
+            sf.lit(self._pipeline.sink.dead_letter_topic)
+        )
+        if "partition" in good:  # the other topic may have fewer
+            columns["partition"] = sf.when(all_met, good["partition"])
+        dead_headers = sf.concat(sf.coalesce(headers, no_headers), told).cast(_HEADERS)
+        columns["headers"] = sf.when(all_met, headers).otherwise(dead_headers)
+        return columns
+
+    # ---- one column each
+
+    def _topic(self) -> Column:
+        from pyspark.sql import functions as sf
+
+        if self._shape.topic.sql is None:
+            return sf.lit(self._shape.topic.name)
+        path: KeyPath = ("sink", "topic", "sql")
+        self._want(path, self._shape.topic.sql, ("string",), "a topic's name is a string")
+        return sf.expr(self._shape.topic.sql)
+
+    def _partition(self, text: str) -> Column:
+        from pyspark.sql import functions as sf
+
+        self._want(("sink", "partition"), text, _WHOLE_NUMBERS, "a partition is a whole number")
+        return sf.expr(text).cast("int")
+
+    def _timestamp(self, text: str) -> Column:
+        from pyspark.sql import functions as sf
+
+        way_out = "write timestamp_millis(...) or timestamp_seconds(...) around a number, to_timestamp(...) around text"
+        self._want(("sink", "timestamp"), text, _TIMES, way_out)
+        return sf.expr(text).cast("timestamp")
+
+    def _headers(self) -> Column:
+        from pyspark.sql import functions as sf
+
+        headers = self._shape.headers
+        if isinstance(headers, str):
+            kind = self._type(("sink", "headers"), headers)
+            if kind.replace(" not null", "") not in (_HEADERS, _HEADERS.replace("binary", "string")):
+                self._refuse(
+                    ("sink", "headers"), f"is {kind}, and must be {_HEADERS}; or write a table of names"
+                )
+            return sf.expr(headers).cast(_HEADERS)
+        each = [
+            _header(name, self._text_or_bytes(("sink", "headers", name), text))
+            for name, text in (headers or {}).items()
+        ]
+        return sf.array(*each).cast(_HEADERS)
+
+    def _value(self) -> Column:
+        from pyspark.sql import functions as sf
+
+        value = self._shape.value
+        path: KeyPath = ("sink", "value")
+        if value.encoding is Encoding.JSON and not value.expressions:
+            return sf.to_json(sf.struct("*"))
+        if value.is_list:
+            for position, text in enumerate(value.expressions):
+                self._type((*path, position), text)
+            return sf.to_json(sf.struct(*(sf.expr(text) for text in value.expressions)))
+        (text,) = value.expressions
+        if value.encoding is Encoding.JSON:
+            way_out = (
+                "JSON is made from a struct, a map or an array: write a list, like value = ['a', 'b AS c']; "
+            )
+            self._want(path, text, _NESTED, way_out + "for text that is JSON already, encoding = 'raw'")
+            return sf.to_json(sf.expr(text))
+        if value.encoding is Encoding.RAW:
+            kind = self._type(path, text)
+            if kind == "binary" or kind.startswith(_NESTED):
+                better = "binary" if kind == "binary" else "json"
+                self._refuse(
+                    path, f"is {kind}, and encoding = 'raw' is for text: write encoding = '{better}'"
+                )
+            return sf.expr(text).cast("string")
+        self._want(
+            path, text, ("binary",), "encoding = 'binary' takes bytes: write CAST(... AS BINARY), or to_avro"
+        )
+        if value.schema_id is None:
+            return sf.expr(text)
+        # A schema registry's frame: a zero byte, and the schema's number in four.
+        return sf.concat(sf.expr(f"X'00{value.schema_id:08X}'"), sf.expr(text))
+
+    def _text_or_bytes(self, path: KeyPath, text: str) -> Column:
+        """Strings and bytes as they are, nested values as JSON, all others as text."""
+        from pyspark.sql import functions as sf
+
+        kind = self._type(path, text)
+        if kind in ("binary", "string"):
+            return sf.expr(text)
+        return sf.to_json(sf.expr(text)) if kind.startswith(_NESTED) else sf.expr(text).cast("string")
+
+    # ---- types
+
+    def _want(self, path: KeyPath, text: str, kinds: tuple[str, ...], way_out: str) -> None:
+        kind = self._type(path, text)
+        if not kind.startswith(kinds):
+            self._refuse(path, f"`{text}` is {kind}: {way_out}")
+
+    def _type(self, path: KeyPath, text: str) -> str:
+        """The type of an expression, in SQL's words."""
+        from pyspark.sql import functions as sf
+
+        frame = checked(self._pipeline.definition, path, lambda: self._rows.select(sf.expr(text)))
+        kind: str = frame.schema.fields[0].dataType.simpleString()
+        return kind
+
+    def _refuse(self, path: KeyPath, problem: str) -> None:
+        self._pipeline.definition.refuse(path, problem)
+
+
+def _header(name: str, value: Any) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.struct(sf.lit(name).alias("key"), value.cast("binary").alias("value"))

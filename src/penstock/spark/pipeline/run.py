@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a pipeline: starts the write, watches it, stops it when asked, and counts what it did."""
+"""Runs a pipeline: starts the write, watches it, stops it when asked, and counts what it did.
+
+Ctrl-C is a wish that the run looks at between two steps, not an exception in the middle of one: PySpark's own handler
+raises KeyboardInterrupt wherever Python is, also inside a call to the JVM.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.errors import ExpectationFailedError, PipelineError
 from penstock.spark import activate_session
@@ -23,7 +29,6 @@ from penstock.spark.pipeline.session import is_driver_here, is_remote, pipeline_
 from penstock.spark.pipeline.sink import check_sink, sink_options
 from penstock.spark.pipeline.source import SOURCE_METRICS
 from penstock.spark.pipeline.stats import BatchCounts, ProgressReader, RunStats, SinkLines
-from penstock.spark.pipeline.stop import StopSignals
 from penstock.spark.pipeline.view import NoView, View
 
 if TYPE_CHECKING:
@@ -279,3 +284,49 @@ class _BatchWrite:
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
         total = sum(stage.numTasks for stage in stages if stage is not None)
         return f"{done} of {total} tasks" if total else "planning"
+
+
+class StopSignals:
+    """While it is entered, signals are noted instead of handled.
+
+    Outside of the main thread, where Python delivers no signals, it notes nothing.
+    """
+
+    def __init__(self, signals: tuple[signal.Signals, ...] = (signal.SIGINT,)) -> None:
+        self._signals = signals
+        self._before: dict[signal.Signals, Any] = {}
+        self._event = threading.Event()
+        self.received: signal.Signals | None = None
+        self.count = 0  # the second one means: at once
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in self._signals:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long; whether to stop."""
+        return self._event.wait(seconds)
+
+    def request(self) -> None:
+        """Ask for a stop without a signal."""
+        self.count += 1
+        self._event.set()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether to stop."""
+        return self._event.is_set()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self.received = signal.Signals(number)
+        self.request()

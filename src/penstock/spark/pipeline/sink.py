@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.errors import ConfigError, KafkaError, PipelineDefinitionError, PipelineError
 from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import SinkOptions, parse_options
-from penstock.spark.pipeline.lines import Path as KeyPath
+from penstock.spark.pipeline.file import KeyPath
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.table import Table
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PipelineDefinitionError
 from penstock.spark.pipeline.failure import is_lost, spark_words
-from penstock.spark.pipeline.file import Definition
-from penstock.spark.pipeline.lines import Path as KeyPath
+from penstock.spark.pipeline.file import Definition, KeyPath
 from penstock.spark.pipeline.model import PREVIOUS, Pipeline, Source, Step
 from penstock.spark.pipeline.table import Table
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.pipeline.lines import Path, find_lines
+from penstock.spark.pipeline.file import KeyPath, find_lines
 
 TEXT = '''\
 # a comment with [brackets] and "quotes"
@@ -83,11 +83,11 @@ kafka."linger.ms" = 5
     ],
     ids=str,
 )
-def test_line_of(path: Path, line: int) -> None:
+def test_line_of(path: KeyPath, line: int) -> None:
     assert find_lines(TEXT)[path] == line
 
 
-def all_paths(value: Any, path: Path = ()) -> Iterator[Path]:
+def all_paths(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     if path:
         yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

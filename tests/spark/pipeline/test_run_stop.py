@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 import threading
 
-from penstock.spark.pipeline.stop import StopSignals
+from penstock.spark.pipeline.run import StopSignals
 
 
 def test_a_signal_is_noted_and_raises_nothing() -> None:

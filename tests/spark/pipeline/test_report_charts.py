@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.pipeline.charts import Share, flow_chart, nice_ceiling, rate_chart, rates, short
+from penstock.spark.pipeline.report import Share, flow_chart, nice_ceiling, rate_chart, rates, short
 from penstock.spark.pipeline.stats import BatchFacts
 
 
