@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from penstock import _compiled
-from penstock.devbroker.paths import KAFKA_VERSION
+from penstock.devbroker.settings import KAFKA_VERSION
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")

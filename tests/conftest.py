@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from penstock import _compiled
-from penstock.devbroker.paths import KAFKA_VERSION
+from penstock.devbroker.settings import KAFKA_VERSION
 
 # Fixtures live in files by topic.
 pytest_plugins = ["fix_broker", "fix_spark"]

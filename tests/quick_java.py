@@ -24,7 +24,7 @@ import pytest
 from penstock import Producer
 from penstock.devbroker import DevCluster
 from penstock.devbroker.java import OPTIONS_VARIABLE, find_java
-from penstock.devbroker.paths import KAFKA_VERSION
+from penstock.devbroker.settings import KAFKA_VERSION
 
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "quick-java"
 # Read by spark-submit, which every driver is started by, also under pyspark and Spark Connect.

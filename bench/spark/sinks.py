@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from penstock.devbroker import fetch
-from penstock.devbroker.paths import SCALA_VERSION, cache_home
+from penstock.devbroker.settings import SCALA_VERSION, cache_home
 
 # The newest Spark whose connector is there with all it needs. Newer ones run the same sinks, but have no connector yet.
 SPARK_VERSION = "4.2.0"

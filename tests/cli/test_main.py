@@ -16,7 +16,7 @@ import penstock
 from penstock import _compiled
 from penstock.cli import main as cli
 from penstock.cli.options import CommandError
-from penstock.devbroker.paths import KAFKA_VERSION
+from penstock.devbroker.settings import KAFKA_VERSION
 from penstock.errors import (
     BootstrapError,
     ConfigError,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.devbroker import fetch
-from penstock.devbroker.paths import jar_folder
+from penstock.devbroker.settings import jar_folder
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.devbroker import DevBrokerError, DevCluster, cluster
 from penstock.devbroker.ports import broker_answers, free_ports
-from penstock.devbroker.procs import try_reference
+from penstock.devbroker.registry import try_reference
 
 
 def ports_started(fake_java: Path) -> list[int]:

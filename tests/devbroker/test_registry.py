@@ -12,13 +12,14 @@ import pytest
 
 from penstock.devbroker import DevBrokerError
 from penstock.devbroker.ports import broker_answers, free_ports
-from penstock.devbroker.procs import ProcessRef, try_reference
 from penstock.devbroker.registry import (
     ClusterRecord,
     NodeRecord,
+    ProcessRef,
     Registry,
     StartRequest,
     delete_cluster_data,
+    try_reference,
 )
 
 GONE = ProcessRef(2**22 + 1, "long ago")

@@ -91,3 +91,15 @@ def test_the_broker_runs_with_its_heap_and_the_optimising_compiler() -> None:
 def test_logs_go_to_the_file_for_servers_and_to_stderr_for_tools() -> None:
     assert "appender.main.fileName=/x/server.log\n" in settings.server_logging(Path("/x/server.log"))
     assert "appender.main.target=SYSTEM_ERR\n" in settings.tool_logging()
+
+
+@pytest.mark.parametrize(
+    ("environ", "home"),
+    [
+        ({"PENSTOCK_HOME": "/a", "XDG_CACHE_HOME": "/b"}, Path("/a")),
+        ({"XDG_CACHE_HOME": "/b"}, Path("/b/penstock")),
+        ({"PENSTOCK_HOME": ""}, Path("~/.cache/penstock").expanduser()),
+    ],
+)
+def test_cache_home(environ: dict[str, str], home: Path) -> None:
+    assert settings.cache_home(environ) == home

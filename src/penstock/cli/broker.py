@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.devbroker import DevBrokerError
-from penstock.devbroker.paths import KAFKA_VERSION
 from penstock.devbroker.ports import broker_answers
 from penstock.devbroker.registry import (
     DEFAULT_HEAP_MB,
@@ -20,6 +19,7 @@ from penstock.devbroker.registry import (
     Registry,
     StartRequest,
 )
+from penstock.devbroker.settings import KAFKA_VERSION
 
 if TYPE_CHECKING:
     # argparse has no public name for it.

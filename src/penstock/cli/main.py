@@ -234,7 +234,7 @@ class _ShowVersion(argparse.Action):
 def version_text() -> str:
     """Version, implementation, interpreter, and the Kafka that `penstock broker` starts."""
     from penstock import __version__
-    from penstock.devbroker.paths import KAFKA_VERSION
+    from penstock.devbroker.settings import KAFKA_VERSION
 
     return (
         f"penstock {__version__} ({_compiled.describe()}; development broker: Apache Kafka {KAFKA_VERSION})"

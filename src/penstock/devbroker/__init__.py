@@ -7,6 +7,6 @@ from penstock.devbroker._errors import DevBrokerError
 from penstock.devbroker.cluster import DevCluster
 from penstock.devbroker.fetch import kafka_jars
 from penstock.devbroker.node import Node
-from penstock.devbroker.paths import KAFKA_VERSION, cache_home
+from penstock.devbroker.settings import KAFKA_VERSION, cache_home
 
 __all__ = ["KAFKA_VERSION", "DevBrokerError", "DevCluster", "Node", "cache_home", "kafka_jars"]

@@ -39,8 +39,8 @@ from penstock.devbroker._errors import DevBrokerError, with_tail
 from penstock.devbroker.fetch import kafka_jars
 from penstock.devbroker.java import find_java, java_options
 from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, JavaHome, Node, PortTakenError
-from penstock.devbroker.paths import KAFKA_VERSION
 from penstock.devbroker.ports import free_ports, is_free
+from penstock.devbroker.settings import KAFKA_VERSION
 from penstock.errors import KafkaError
 
 START_TIMEOUT_SECONDS = 90.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a development broker is told: server properties, logging, and the command lines of Java.
+"""What a development broker is told, and where its files are: properties, logging, command lines of Java, folders.
 
 Nothing here touches a file or a process; all of it is text made from values, so that it can be tested without
 Java.
@@ -7,6 +7,7 @@ Java.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ TOOL_LOGGING_FILE = "tools.properties"
 QUICK_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 # For tools that are measured, such as Kafka's own producer benchmark.
 TOOL_JVM = ("-Xmx512m",)
+
+KAFKA_VERSION = "4.3.1"
+SCALA_VERSION = "2.13"
 
 
 @dataclass(frozen=True)
@@ -181,3 +185,31 @@ def server_jvm(heap_mb: int) -> tuple[str, ...]:
         # A broker that ran out of memory and lives on misleads whoever tests against it.
         "-XX:+ExitOnOutOfMemoryError",
     )
+
+
+# ---- folders
+
+
+def cache_home(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the cache folder of this user. It need not exist.
+
+    ``$PENSTOCK_HOME``, else ``$XDG_CACHE_HOME/penstock``, else ``~/.cache/penstock``. Everything that is
+    downloaded goes below it, the caches of the download tools too, so that the second start needs no network even
+    with an empty home.
+    """
+    env = os.environ if environ is None else environ
+    if env.get("PENSTOCK_HOME"):
+        return Path(env["PENSTOCK_HOME"]).expanduser().absolute()
+    if env.get("XDG_CACHE_HOME"):
+        return Path(env["XDG_CACHE_HOME"]).expanduser().absolute() / "penstock"
+    return Path("~/.cache/penstock").expanduser().absolute()
+
+
+def jar_folder(home: Path) -> Path:
+    """Return the folder that holds Kafka's jars, server and tools together."""
+    return home / f"kafka-{KAFKA_VERSION}"
+
+
+def clusters_folder(home: Path) -> Path:
+    """Return the folder in which named clusters keep their state and, unless told otherwise, their data."""
+    return home / "clusters"

@@ -27,7 +27,7 @@ from penstock.cli.demo.story import Story
 from penstock.cli.options import CommandError
 from penstock.control import create_topic
 from penstock.devbroker import DevBrokerError, DevCluster, kafka_jars
-from penstock.devbroker.paths import KAFKA_VERSION
+from penstock.devbroker.settings import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers

@@ -8,7 +8,6 @@ import pytest
 from penstock.devbroker import DevBrokerError
 from penstock.devbroker.java import find_java, java_options, parse_major_version
 from penstock.devbroker.node import JavaHome, Node
-from penstock.devbroker.paths import cache_home
 from penstock.devbroker.settings import NodeAddress
 
 
@@ -56,18 +55,6 @@ def test_broken_java_shows_what_it_printed(tmp_path: Path) -> None:
     fake_java(tmp_path, "libjvm.so is missing", code=1)
     with pytest.raises(DevBrokerError, match=r"libjvm\.so is missing"):
         find_java({"JAVA_HOME": str(tmp_path)})
-
-
-@pytest.mark.parametrize(
-    ("environ", "home"),
-    [
-        ({"PENSTOCK_HOME": "/a", "XDG_CACHE_HOME": "/b"}, Path("/a")),
-        ({"XDG_CACHE_HOME": "/b"}, Path("/b/penstock")),
-        ({"PENSTOCK_HOME": ""}, Path("~/.cache/penstock").expanduser()),
-    ],
-)
-def test_cache_home(environ: dict[str, str], home: Path) -> None:
-    assert cache_home(environ) == home
 
 
 def test_every_java_process_gets_the_options_of_the_user() -> None:
