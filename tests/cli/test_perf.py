@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import perf
-from penstock.cli.latency import LatencySummary
+from penstock.cli.load import LatencySummary
 from penstock.cli.options import CommandError
 from penstock.errors import DeliveryTimeoutError, KafkaTimeoutError
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import _compiled
 from penstock._redaction import shown_option
-from penstock.cli import first_look, lines, progress
-from penstock.cli.latency import LatencyHistogram, LatencySummary
-from penstock.cli.load import Load, Pacer, Stats, SystemPacer, send_all
+from penstock.cli import lines, progress, reach
+from penstock.cli.load import LatencyHistogram, LatencySummary, Load, Pacer, Stats, SystemPacer, send_all
 from penstock.cli.options import (
     CommandError,
     OpenProducer,
@@ -216,7 +215,7 @@ def run(
     pacer = pacer or SystemPacer()
     load = Load(args.topic, payloads_of(args), args.throughput, sample_every(args))
     config = producer_config(args)
-    producer = (open_producer or partial(first_look.open_producer, topic=load.topic))(config)
+    producer = (open_producer or partial(reach.open_producer, topic=load.topic))(config)
     stats, problem, interrupted = Stats(), None, False
     started, cpu = pacer.now(), _cpu_seconds()
     reporter = Reporter(args.num_records, quiet=args.quiet, now=started)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from penstock.cli import first_look, lines, progress
+from penstock.cli import lines, progress, reach
 from penstock.cli.options import (
     CommandError,
     OpenProducer,
@@ -244,9 +244,7 @@ def run(args: argparse.Namespace, open_producer: OpenProducer | None = None) -> 
     except ValueError as error:
         print(f"penstock produce: {error}", file=sys.stderr)
         return 2
-    open_producer = open_producer or partial(
-        first_look.open_producer, topic=job.topic, partition=job.partition
-    )
+    open_producer = open_producer or partial(reach.open_producer, topic=job.topic, partition=job.partition)
     outcomes = Outcomes()
     started = time.monotonic()
     interrupted = False

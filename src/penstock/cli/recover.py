@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._escaping import escaped
 from penstock._redaction import is_secret_name
-from penstock.cli.first_look import look, patience_of
 from penstock.cli.left_over import (
     end_all,
     left_over_advice,
@@ -23,6 +22,7 @@ from penstock.cli.left_over import (
     what_would_be_ended,
 )
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
+from penstock.cli.reach import check_topics, patience_of
 from penstock.control import ControlClient
 from penstock.errors import DecidedDataLostError, KafkaError, TransactionUnknownError
 from penstock.sink import (
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     key = _chosen_key(args)
     config = producer_config(args)
     with ControlClient(config) as client:
-        look(client, config["bootstrap.servers"], patience_of(config))
+        check_topics(client, config["bootstrap.servers"], patience_of(config))
         found = inspect_log(client, key, log_topic=args.decision_topic)
         if not found.sinks and args.sink_id is not None and args.sink_id.endswith("/"):
             # The slash at the end of a checkpoint location is no part of the sink's name.

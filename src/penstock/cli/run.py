@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.first_look import quiet_network
 from penstock.cli.options import parse_option
+from penstock.cli.reach import quiet_network
 from penstock.errors import ExpectationFailedError, PipelineDefinitionError
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ import pytest
 
 from penstock.cli.demo import kills as _demo_kills
 from penstock.cli.demo import run as _demo_run
-from penstock.cli.demo.driver import Checkpoint, DriverProcess
 from penstock.cli.demo.kills import DRIVER, WORKER, PlannedKill, try_read_kill, write_plan
-from penstock.cli.demo.run import PipelineRun, planned_kills
+from penstock.cli.demo.run import Checkpoint, DriverProcess, PipelineRun, planned_kills
 from penstock.cli.demo.story import Story
 from penstock.cli.options import CommandError
 
@@ -223,7 +222,7 @@ def test_a_driver_takes_all_that_it_started_with_it(tmp_path: Path) -> None:
 def test_a_driver_does_not_outlive_a_demo_that_was_killed(tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import pathlib, sys, time
-        from penstock.cli.demo.driver import DriverProcess
+        from penstock.cli.demo.run import DriverProcess
         log = pathlib.Path(sys.argv[1]) / "log"
         command = [sys.executable, "-c", "import os, signal; print(os.getpid(), flush=True); signal.pause()"]
         with DriverProcess(command, {}, log.parent, log) as driver:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.latency import LatencyHistogram
+from penstock.cli.load import LatencyHistogram
 
 
 def filled(*milliseconds: float) -> LatencyHistogram:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.first_look import open_producer, patience_of, quiet_network
 from penstock.cli.main import main
+from penstock.cli.reach import open_producer, patience_of, quiet_network
 from penstock.control import reach
 from penstock.errors import ConfigError
 from penstock.testing import FakeKafka

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command's first look at its cluster: a wrong address or topic is told soon, once, and with the way out."""
+"""Whether a command can reach its cluster: a wrong address or topic is told soon, once, and with the way out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_producer(config: Mapping[str, str], topic: str, partition: int | None =
     options.close_plugins()
     try:
         with quiet_network(), _quiet(_OPTIONS_LOG), ControlClient(config) as client:
-            found = look(
+            found = check_topics(
                 client, config["bootstrap.servers"], _patience(options.max_block_ms, options.explicit), topic
             )
         if partition is not None:
@@ -48,7 +48,7 @@ def open_producer(config: Mapping[str, str], topic: str, partition: int | None =
     return producer
 
 
-def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> TopicCheck:
+def check_topics(client: ControlClient, servers: str, seconds: float, *topics: str) -> TopicCheck:
     """See that a broker answers and has the topics, before anything that has reason to take longer.
 
     Args:
@@ -64,15 +64,15 @@ def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> T
         CommandError: no broker answers, or there is no such topic.
         KafkaError: the brokers refuse.
     """
-    first_look = TopicCheck(topics)
+    check = TopicCheck(topics)
     try:
         with quiet_network():
-            first_look.run(client, seconds)
+            check.run(client, seconds)
     except KafkaTimeoutError as error:
-        if first_look.missing is not None:
+        if check.missing is not None:
             waited = min(seconds, reach.PATIENCE_SECONDS)
             raise CommandError(
-                f"topic {first_look.missing!r} does not exist at {servers}, and the brokers have not created it "
+                f"topic {check.missing!r} does not exist at {servers}, and the brokers have not created it "
                 f"within {waited:g} s. Create it, or check the name"
             ) from error
         longer = f"; -X max.block.ms={_LONG_WAIT_MS} waits longer" if seconds * 1000 < _LONG_WAIT_MS else ""
@@ -81,14 +81,14 @@ def look(client: ControlClient, servers: str, seconds: float, *topics: str) -> T
                 f"{' '.join(topics) or servers} is not ready after {seconds:g} s: {error.__cause__}. Try again, or "
                 f"look at the brokers{longer}"
             ) from error
-        if first_look.unreached:
-            raise CommandError(why_unreached(servers, first_look.unreached)) from error
+        if check.unreached:
+            raise CommandError(why_unreached(servers, check.unreached)) from error
         raise CommandError(
             f"no broker can be reached at {servers} within {seconds:g} s: {why_unreachable(error)}. Check the address "
             "(-b, --bootstrap-servers), and that a broker listens there; `penstock broker start` starts one for "
             f"development{longer}"
         ) from error
-    return first_look
+    return check
 
 
 def _check_partition(topic: str, partition: int, there: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ def _patience(max_block_ms: int, explicit: AbstractSet[str]) -> float:
 def quiet_network() -> Iterator[None]:
     """Leave the telling of failed connections to the error that follows; --debug still shows them.
 
-    Not for the time after the first look: when brokers go away then, the log is all that tells until records fail.
+    Not for the time after that: when brokers go away then, the log is all that tells until records fail.
     """
     with _quiet(_NETWORK_LOG):
         yield
