@@ -47,7 +47,6 @@ STILL_IN_TWO = {
     "producer.io._sender_stats_cy.RequestStats",
     "producer.send._send_cy.SendFace",
     "producer.transaction_face.TransactionFace",
-    "testing.mock.bulk.MockBulkFace",
 }
 
 # folder -> prefixes that more than two of its modules share
@@ -56,7 +55,7 @@ STILL_A_PREFIX: dict[str, set[str]] = {
 }
 
 # uses of names that begin with an underscore and belong to another module of the package
-PRIVATE_USES = 46
+PRIVATE_USES = 39
 # What named tuples, enums, C structures and the standard library call by such names, which anybody may use.
 NOT_PRIVATE = {
     "_asdict",
