@@ -21,6 +21,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from penstock._arguments import is_topic_name
 from penstock._ticket import Ticket
 from penstock._time import Clock
 from penstock.errors import InvalidTopicError, TopicAuthorizationError
@@ -34,7 +35,6 @@ from penstock.producer.send.bulk_delivery import BulkDelivery, Lost, span_of, sp
 from penstock.producer.send.send_path import SendPath
 from penstock.records._rows_cy import STICKY, Rows
 from penstock.records._window_cy import Window
-from penstock.topic_names import is_topic_name
 from penstock.types import ProducerRecord
 
 BulkSteps = Generator[Ticket[Any] | str, Any, BulkDelivery]
