@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import importlib.util
 import re
@@ -78,6 +79,26 @@ def test_every_package_has_its_part_of_the_map(page: str) -> None:
         f"{path.parent.relative_to(PACKAGE.parent).as_posix()}/" for path in PACKAGE.rglob("__init__.py")
     }
     assert set(re.findall(r"^### `(penstock/.*)`$", page, re.MULTILINE)) == packages
+
+
+# ---- docstrings
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(PACKAGE.rglob("__init__.py")),
+    ids=lambda path: ".".join(path.parent.relative_to(PACKAGE.parent).parts),
+)
+def test_what_the_docstring_of_a_package_names_is_there(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    there = {"penstock"} | {each.stem for each in path.parent.iterdir()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.alias):
+            there.add(node.asname or node.name)
+        elif isinstance(node, ast.FunctionDef):
+            there.add(node.name)
+    named = set(re.findall(r"`([a-z_]+)`", ast.get_docstring(tree) or ""))
+    assert named <= there
 
 
 # ---- layers

@@ -232,6 +232,6 @@ def test_a_module_that_loads_names_later_lists_them(name: str) -> None:
 def test_every_module_that_loads_names_later_is_tested_for_it() -> None:
     package = Path(penstock.__file__).parent
     texts = {path: path.read_text("utf-8") for path in package.rglob("*.py")}
-    lazy = [path for path, text in texts.items() if "\n__getattr__, __dir__ = lazy_names(" in text]
+    lazy = [path for path, text in texts.items() if "\n__getattr__, __dir__ = _lazy_names(" in text]
     assert not any("\ndef __getattr__(" in text for text in texts.values())
     assert {path.parent.name for path in lazy} == {"penstock", "testing", "spark", "sink"}

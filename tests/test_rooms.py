@@ -35,7 +35,6 @@ STILL_IN_TWO = {
     "producer.batch._passes_cy.Sealing",
     "producer.io._sender_stats_cy.RequestStats",
     "producer.send._send_cy.SendFace",  # to stay: its docstring says why
-    "testing.mock.bulk.MockBulkFace",
 }
 
 # folder -> prefixes that more than two of its modules share

@@ -12,7 +12,7 @@ from penstock._compiled import install_finder
 install_finder()  # before any import of a hot module
 
 from penstock import errors, partitioners, serializers  # noqa: E402
-from penstock._lazy import lazy_names  # noqa: E402
+from penstock._lazy import lazy_names as _lazy_names  # noqa: E402
 from penstock._version import __version__  # noqa: E402
 from penstock.partitioners import Partitioner  # noqa: E402
 from penstock.serializers import Serializer  # noqa: E402
@@ -56,7 +56,7 @@ __all__ = [
     "serializers",
 ]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__ = _lazy_names(
     globals(),
     {
         "BulkDelivery": "penstock.producer.send.bulk_delivery",

@@ -7,10 +7,12 @@ conversions cut a float off, and take True for 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 _MAX_TEXT_BYTES = 32_767  # the length of a text is a 16-bit number in most requests
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
 def check_timeout(timeout: Any, name: str = "timeout") -> None:
@@ -95,3 +97,11 @@ def check_text(text: Any, name: str) -> None:
     reason = why_not_sendable(text)
     if reason is not None:
         raise ValueError(f"{name} cannot be sent: {reason}")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka would let a topic have this name: one rule for all who refuse a wrong one before a broker is asked.
+
+    A broker's answer to such a name is a code, without the rule. The fake cluster has its own: it stands for Kafka.
+    """
+    return _TOPIC_NAME.fullmatch(name) is not None

@@ -29,7 +29,7 @@ from penstock.spark.dead_letters import (
 )
 from penstock.spark.options import SinkOptions
 from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.report import PartitionCount
+from penstock.spark.report import PartitionSums
 from penstock.testing import FakeKafka
 
 COLUMNS = ["value", "timestamp", "partition"]
@@ -93,7 +93,7 @@ def test_batches_arrive_whole_and_are_counted(kafka: FakeKafka, producer: Produc
     counts = report.partitions["orders"]
     assert sum(count.rows for count in counts.values()) == 4
     for number, count in counts.items():
-        assert count == PartitionCount(
+        assert count == PartitionSums(
             len(kafka.records("orders", number)), len(kafka.records("orders", number))
         )
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.report import PartitionCount, TaskReport, append_progress, summed
+from penstock.spark.report import PartitionSums, TaskReport, append_progress, summed
 from penstock.types import BulkReport, PartitionReport, TopicPartition
 
 
 def test_a_line_for_each_batch(tmp_path: Path) -> None:
     path = tmp_path / "progress"
-    report = TaskReport(3, 30, 1, {"b": {1: PartitionCount(2, 7), 0: PartitionCount(1, -1)}})
+    report = TaskReport(3, 30, 1, {"b": {1: PartitionSums(2, 7), 0: PartitionSums(1, -1)}})
     append_progress(str(path), 4, report, skipped=False)
     append_progress(str(path), 5, TaskReport(rows=2), skipped=True)
     first, second = map(json.loads, path.read_text().splitlines())
@@ -48,4 +48,4 @@ def test_reports_add_up() -> None:
     other.add_delivered(BulkReport(3, 30, places, ()))
     total = summed([one, other])
     assert (total.rows, total.bytes, total.dead_letters) == (5, 50, 1)
-    assert total.partitions == {"t": {0: PartitionCount(5, 7), 1: PartitionCount(1, -1)}}
+    assert total.partitions == {"t": {0: PartitionSums(5, 7), 1: PartitionSums(1, -1)}}

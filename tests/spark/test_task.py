@@ -32,7 +32,7 @@ from penstock.spark.report import TaskMessage
 from penstock.spark.task import SparkTask, write_at_least_once, write_exactly_once
 from penstock.spark.writers import BatchWriter, Write
 from penstock.testing import FakeKafka, Fault
-from penstock.testing.transaction_state import TxnState
+from penstock.testing.transactions import TxnState
 
 QUERY = "0b4d"
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from penstock._arguments import is_topic_name
 from penstock.control.client import ControlClient
 from penstock.control.steps import ANY, ErrorIn, Steps, also, ask_until_answered
 from penstock.errors import (
@@ -29,7 +30,6 @@ from penstock.network.failures import describe
 from penstock.protocol.messages import METADATA
 from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
 from penstock.protocol.requests import SchemaRequest
-from penstock.topic_names import is_topic_name
 from penstock.types import Node
 
 PATIENCE_SECONDS: Final = 8.0

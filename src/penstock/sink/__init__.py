@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as _typing
 
 from penstock._identity import TransactionalIdentity as ProducerIdentity  # the name that users know it by
-from penstock._lazy import lazy_names
+from penstock._lazy import lazy_names as _lazy_names
 from penstock.sink.content import Content
 from penstock.sink.driver_identity import DriverIdentity, Life
 from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
@@ -79,7 +79,7 @@ __all__ = [
     "was_used",
 ]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__ = _lazy_names(
     globals(),
     {
         **dict.fromkeys(("abort", "commit", "driver_client", "prepare", "was_used"), "penstock.sink.faces"),

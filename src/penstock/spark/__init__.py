@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._lazy import lazy_names
+from penstock._lazy import lazy_names as _lazy_names
 from penstock.spark.worker import BEFORE_IMPORTS, spare_lasting_objects
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["activate_session", "run_pipeline"]
 
 spare_lasting_objects(BEFORE_IMPORTS)
 
-__getattr__, __dir__ = lazy_names(globals(), {"run_pipeline": "penstock.spark.pipeline.run"})
+__getattr__, __dir__ = _lazy_names(globals(), {"run_pipeline": "penstock.spark.pipeline.run"})
 
 
 def activate_session(spark: SparkSession) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One look at the cluster from the driver, so that a wrong address fails in seconds and not in every task.
+"""Checks the cluster from the driver, once, so that a wrong address fails in seconds and not in every task.
 
 The topic is asked for as the producer would do it, which lets brokers create it where they are set to.
 
 Impatience is for mistakes. A cluster that was found before is there, and a broker of it that pauses must not end a
-query that runs: then the look waits as long as records do. That it was found is known by this process; or, where Spark
+query that runs: then the check waits as long as records do. That it was found is known by this process; or, where Spark
 has started a new one for planning, by a batch that the checkpoint has as committed, or by the sink's owner in the log.
 """
 
@@ -29,7 +29,7 @@ from penstock.errors import (
 )
 from penstock.spark.options import SinkOptions
 
-# A streaming query is planned for each micro-batch: not each of them needs a look.
+# A streaming query is planned for each micro-batch: not each of them needs a check.
 _GOOD_FOR_SECONDS: Final = 60.0
 
 # How long a cluster that was found before is waited for: as long as a record by default (delivery.timeout.ms).
@@ -79,11 +79,11 @@ def check_cluster(
     seconds = FOUND_PATIENCE_SECONDS if found_before else reach.PATIENCE_SECONDS
     try:
         try:
-            _look(options, topics, seconds if patience is None else patience, client)
+            _check(options, topics, seconds if patience is None else patience, client)
         except _NoAnswerError:
             if patience is not None or found_before or not was_used(_seconds_for_log(options)):
                 raise
-            _look(options, topics, FOUND_PATIENCE_SECONDS, None)
+            _check(options, topics, FOUND_PATIENCE_SECONDS, None)
     except _NoAnswerError as error:
         raise error.told from None
     _seen[key] = now
@@ -121,16 +121,16 @@ def _seconds_for_log(options: SinkOptions) -> float:
     return _LOG_SECONDS if is_told_elsewhere else _ONLY_LOG_SECONDS
 
 
-def _look(
+def _check(
     options: SinkOptions,
     topics: list[str],
     seconds: float,
     client: AbstractContextManager[ControlClient] | None,
 ) -> None:
-    look = TopicCheck(topics)
+    check = TopicCheck(topics)
     try:
         with client if client is not None else ControlClient(options.producer) as opened:
-            look.run(opened, seconds)
+            check.run(opened, seconds)
     except (TopicAuthorizationError, ConfigError):
         raise
     except AuthenticationError as error:
@@ -139,12 +139,12 @@ def _look(
             "kafka.ssl.*, and kafka.security.protocol"
         ) from None
     except KafkaTimeoutError as error:
-        if look.missing is not None:
-            raise _no_topic(look.missing, options) from None
+        if check.missing is not None:
+            raise _no_topic(check.missing, options) from None
         if is_answer(error.__cause__):
             raise _NoAnswerError(_not_ready(options, error.__cause__, seconds)) from None
-        if look.unreached:
-            raise _NoAnswerError(KafkaError(why_unreached(options.servers, look.unreached))) from None
+        if check.unreached:
+            raise _NoAnswerError(KafkaError(why_unreached(options.servers, check.unreached))) from None
         raise _NoAnswerError(_unreachable(options, error, seconds)) from None
     except KafkaError as error:
         if is_answer(error):

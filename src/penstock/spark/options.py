@@ -18,9 +18,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from penstock._arguments import is_topic_name
 from penstock.errors import ConfigError
 from penstock.sink.settings import OnChangedRows, OnLost, OnRestoredCheckpoint, SinkSettings
-from penstock.topic_names import is_topic_name
 
 Delivery = Literal["exactly-once", "at-least-once"]
 OnBadRow = Literal["fail", "dead-letter"]

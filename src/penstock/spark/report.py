@@ -17,7 +17,7 @@ log = logging.getLogger("penstock.spark")
 
 
 @dataclass(slots=True)
-class PartitionCount:
+class PartitionSums:
     """What one partition of a topic got.
 
     Attributes:
@@ -43,7 +43,7 @@ class TaskReport:
     rows: int = 0
     bytes: int = 0
     dead_letters: int = 0
-    partitions: dict[str, dict[int, PartitionCount]] = field(default_factory=dict)
+    partitions: dict[str, dict[int, PartitionSums]] = field(default_factory=dict)
 
     def add_delivered(self, report: BulkReport) -> None:
         """Add what was acknowledged."""
@@ -61,7 +61,7 @@ class TaskReport:
                 self._count(topic, partition, count.rows, count.end_offset)
 
     def _count(self, topic: str, partition: int, rows: int, end_offset: int) -> None:
-        count = self.partitions.setdefault(topic, {}).setdefault(partition, PartitionCount())
+        count = self.partitions.setdefault(topic, {}).setdefault(partition, PartitionSums())
         count.rows += rows
         count.end_offset = max(count.end_offset, end_offset)
 

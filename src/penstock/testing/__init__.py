@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._lazy import lazy_names
+from penstock._lazy import lazy_names as _lazy_names
 from penstock.error_codes import ErrorCode as Code
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = [
     "Session",
 ]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__ = _lazy_names(
     globals(),
     {
         "ClusterSettings": "penstock.testing.settings",

@@ -11,23 +11,20 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from penstock.error_codes import ErrorCode
 from penstock.records.reader import Record
 from penstock.testing.apis.context import ApiRequest
-from penstock.testing.coordinators import CoordinatorSlots
 from penstock.testing.faults import Faults
 from penstock.testing.groups import Groups
 from penstock.testing.partition_log import Isolation
 from penstock.testing.refused import Refused
 from penstock.testing.releases import release_named
 from penstock.testing.session import Session
-from penstock.testing.settings import ClusterSettings, TopicSettings
-from penstock.testing.topic_options import check_names
+from penstock.testing.settings import ClusterSettings, TopicSettings, check_topic_options
 from penstock.testing.topics import OFFSETS_TOPIC, Partition, Topic, Topics
-from penstock.testing.transaction_state import Transaction
-from penstock.testing.transactions import TransactionCoordinator
+from penstock.testing.transactions import Transaction, TransactionCoordinator
 from penstock.types import Node, TopicPartition
 
 _FIRST_PRODUCER_ID = 1000
@@ -172,7 +169,7 @@ class FakeCluster:
         """
         if any(not replicas or not set(replicas) <= self.live for replicas in assignment):
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Replicas must be brokers that are there")
-        check_names(configs or {}, with_dropped=self.release.has_old_topic_options)
+        check_topic_options(configs or {}, with_dropped=self.release.has_old_topic_options)
         defaults = TopicSettings(timestamp_after_max_ms=self.release.timestamp_after_max_ms)
         return self.topics.create(name, assignment, defaults.with_configs(configs or {}), configs)
 
@@ -346,3 +343,62 @@ class FakeCluster:
             leader_epoch=found.leader_epoch,
             now_ms=self.wall_ms(),
         )
+
+
+# ---- coordinators
+
+
+def java_hash(text: str) -> int:
+    """The hash of a Java string: over its UTF-16 units, in 32 bits, signed."""
+    units = text.encode("utf-16-be")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+class CoordinatorSlots:
+    """Which broker coordinates a transactional id, or a group: the slots of one of the two kinds.
+
+    Keys are hashed to slots, as Kafka hashes them to the partitions of an internal topic; a slot belongs to a broker
+    and can move. The hash is Kafka's (that of a Java string), so that the same ids share a slot as on a real cluster.
+
+    Attributes:
+        owners: the broker of each slot; None while no broker is up.
+        epochs: how often each slot has moved.
+    """
+
+    def __init__(self, count: int, broker_ids: Collection[int]) -> None:
+        ids = sorted(broker_ids)
+        self.owners: list[int | None] = [ids[slot % len(ids)] for slot in range(count)]
+        self.epochs = [0] * count
+
+    def slot_of(self, key: str) -> int:
+        """The slot that a key belongs to."""
+        # As in Java, where the smallest integer has no positive counterpart.
+        positive = java_hash(key) & 0x7FFFFFFF if java_hash(key) == -(2**31) else abs(java_hash(key))
+        return positive % len(self.owners)
+
+    def owner_of(self, key: str) -> int | None:
+        """The broker that coordinates a key."""
+        return self.owners[self.slot_of(key)]
+
+    def epoch_of(self, key: str) -> int:
+        """The epoch of the key's coordinator, as markers carry it."""
+        return self.epochs[self.slot_of(key)]
+
+    def move(self, key: str, to: int) -> None:
+        """Give the key's slot to another broker."""
+        self._assign(self.slot_of(key), to)
+
+    def on_brokers_changed(self, live: Collection[int]) -> None:
+        """Give the slots of brokers that are gone to those that are left."""
+        ids = sorted(live)
+        for slot, owner in enumerate(self.owners):
+            if owner not in live:
+                self._assign(slot, ids[slot % len(ids)] if ids else None)
+
+    def _assign(self, slot: int, owner: int | None) -> None:
+        if self.owners[slot] != owner:
+            self.owners[slot] = owner
+            self.epochs[slot] += 1

@@ -20,7 +20,7 @@ from penstock.protocol.messages import (
     LIST_TRANSACTIONS,
 )
 from penstock.testing import Code
-from penstock.testing.coordinators import java_hash
+from penstock.testing.cluster import java_hash
 
 
 @pytest.fixture

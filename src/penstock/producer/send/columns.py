@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from penstock._arguments import is_topic_name
 from penstock._time import Clock
 from penstock.errors import (
     BadRowsError,
@@ -49,7 +50,6 @@ from penstock.records._rows_cy import (
 from penstock.records._window_cy import NO_TOPIC, Window
 from penstock.records.moments import moment_text
 from penstock.records.python_rows import ManyRecords
-from penstock.topic_names import is_topic_name
 from penstock.types import ProducerRecord, RowErrors
 
 # Rows that are placed and sorted at once: so many that a partition of a hundred still gets the better part of a batch

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from penstock._arguments import is_topic_name
 from penstock.spark.options import DEFAULT_DELIVERY, Delivery
 from penstock.spark.pipeline.file import Definition, nearest, read_definition
 from penstock.spark.pipeline.model import (
@@ -30,7 +31,6 @@ from penstock.spark.pipeline.model import (
     Value,
 )
 from penstock.spark.pipeline.table import Table, read_tables
-from penstock.topic_names import is_topic_name
 
 _TABLES = ("pipeline", "variables", "source", "steps", "expectations", "sink", "spark")
 _SOURCE_KEYS = ("format", "path", "sql", "table", "schema", "streaming", "count_rows", "options")

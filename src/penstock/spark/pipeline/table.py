@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from penstock.spark.pipeline.file import Definition, Path, as_text, nearest
+from penstock.spark.pipeline.file import Definition, KeyPath, as_text, nearest
 
 
 class Table:
@@ -16,7 +16,7 @@ class Table:
         PipelineDefinitionError: by every method that finds a value it cannot take.
     """
 
-    def __init__(self, definition: Definition, path: Path) -> None:
+    def __init__(self, definition: Definition, path: KeyPath) -> None:
         self._definition = definition
         self._path = path
         found: Any = definition.data
@@ -139,14 +139,14 @@ class Table:
             self._definition.refuse(path, problem)
         self.refuse("options", f"{name} {problem}")
 
-    def option_path(self, name: str) -> Path | None:
+    def option_path(self, name: str) -> KeyPath | None:
         """Where one of the options stands, as `options` named it; case does not matter."""
         for path, _ in self._leaves((*self._path, "options"), self._values.get("options", {})):
             if ".".join(str(part) for part in path[len(self._path) + 1 :]).lower() == name.lower():
                 return path
         return None
 
-    def _leaves(self, path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    def _leaves(self, path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
         if isinstance(value, Mapping):
             for key, item in value.items():
                 yield from self._leaves((*path, key), item)

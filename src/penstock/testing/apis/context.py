@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.error_codes import ErrorCode
 from penstock.protocol.schema import ApiSchema
+from penstock.testing.refused import Refused
 from penstock.types import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
+    from penstock.testing.partition_log import Isolation
+    from penstock.testing.topics import Partition
 
 Body = dict[str, Any]
 
@@ -47,6 +50,30 @@ class ApiRequest:
     def coordinates_group(self, group_id: str) -> bool:
         """Whether the broker that was asked keeps this group."""
         return self.cluster.group_slots.owner_of(group_id) == self.broker_id
+
+    def leader_partition(self, topic: str, index: int, leader_epoch: int) -> Partition:
+        """The partition to read, when the broker that was asked leads it in the epoch that the client knows.
+
+        Raises:
+            Refused: it does not, or there is none.
+        """
+        if topic in self.cluster.denied_topics:
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = self.cluster.topics.partition(topic, index)
+        if partition is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if 0 <= leader_epoch < partition.leader_epoch:
+            raise Refused(ErrorCode.FENCED_LEADER_EPOCH)
+        if leader_epoch > partition.leader_epoch:
+            raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if partition.leader != self.broker_id:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    @property
+    def isolation(self) -> Isolation:
+        """The isolation level of a reader."""
+        return "read_committed" if self.body["isolation_level"] == 1 else "read_uncommitted"
 
     def fenced_code(self, code: ErrorCode, first_version: int) -> ErrorCode:
         """PRODUCER_FENCED, or what clients older than the code understand."""

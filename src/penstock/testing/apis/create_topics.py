@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.refused import Refused
-from penstock.testing.topic_options import listed
+from penstock.testing.settings import listed_topic_options
 
 _BY_DEFAULT = -1
 
@@ -67,7 +67,7 @@ def _create(request: ApiRequest, row: Body) -> Body:
         "error_code": ErrorCode.NONE,
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
-        "configs": listed(configs),
+        "configs": listed_topic_options(configs),
     }
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.refused import Refused
-from penstock.testing.topic_options import described
+from penstock.testing.settings import described_topic_options
 from penstock.testing.topics import check_topic_name
 
 _TOPIC, _BROKER = 2, 4
@@ -66,7 +66,7 @@ def _of_topic(request: ApiRequest, name: str) -> list[Body]:
     topic = request.cluster.topics.by_name(name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    return described(topic.configs)
+    return described_topic_options(topic.configs)
 
 
 def _of_broker(request: ApiRequest, name: str) -> list[Body]:

@@ -16,7 +16,7 @@ from itertools import groupby
 
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.transaction_state import Transaction
+from penstock.testing.transactions import Transaction
 
 
 def handle(request: ApiRequest) -> Body:

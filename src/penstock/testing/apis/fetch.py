@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import Answer, ApiRequest, Body, Pending
-from penstock.testing.apis.reading import isolation_of, leader_partition
 from penstock.testing.refused import Refused
 
 _TOPIC_IDS_SINCE = 13
@@ -77,7 +76,7 @@ def _read(request: ApiRequest) -> tuple[Body, int, bool]:
 def _read_partition(request: ApiRequest, topic_row: Body, row: Body, left: int) -> Body:
     try:
         name = _name(request, topic_row)
-        partition = leader_partition(request, name, row["partition"], row["current_leader_epoch"])
+        partition = request.leader_partition(name, row["partition"], row["current_leader_epoch"])
         log, offset = partition.log, row["fetch_offset"]
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -85,7 +84,7 @@ def _read_partition(request: ApiRequest, topic_row: Body, row: Body, left: int) 
         # Kafka looks for the partition before it asks the log, whose answer has no list at all.
         found: Body = {} if error.code in _NOT_THERE else {"aborted_transactions": None}
         return _error(row["partition"], error.code) | found
-    isolation = isolation_of(request)
+    isolation = request.isolation
     records, end = b"", offset
     if left > 0:
         records, end = log.read(offset, min(left, row["partition_max_bytes"]), log.visible_end(isolation))

@@ -18,7 +18,6 @@ from typing import Final
 
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.apis.reading import isolation_of, leader_partition
 from penstock.testing.refused import Refused
 
 _LATEST: Final = -1
@@ -59,14 +58,14 @@ def _row(request: ApiRequest, topic: str, row: Body, forced: int | None) -> Body
     if forced is not None:
         return {"partition_index": index, "error_code": forced}
     try:
-        partition = leader_partition(request, topic, index, row["current_leader_epoch"])
+        partition = request.leader_partition(topic, index, row["current_leader_epoch"])
     except Refused as error:
         return {"partition_index": index, "error_code": error.code}
     log, wanted = partition.log, row["timestamp"]
     if wanted < 0 and request.version < _SINCE.get(wanted, _NEVER):
         return {"partition_index": index, "error_code": ErrorCode.UNSUPPORTED_VERSION}
     timestamp, offset = -1, -1
-    end = log.visible_end(isolation_of(request))
+    end = log.visible_end(request.isolation)
     if wanted == _LATEST:
         offset = end
     elif wanted in (_EARLIEST, _EARLIEST_LOCAL):

@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
-from penstock.testing.transaction_state import Transaction, TxnState
+from penstock.testing.transactions import Transaction, TxnState
 
 # States that Kafka has a name for, and that a transaction here is never in.
 _UNUSED_STATES: Final = {"Dead", "PrepareEpochFence"}

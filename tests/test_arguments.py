@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.testing.topics import Refused, check_topic_name
-from penstock.topic_names import is_topic_name
+from penstock._arguments import is_topic_name
+from penstock.testing.refused import Refused
+from penstock.testing.topics import check_topic_name
 
 GOOD = ("a", "Z9._-", "...", "..a", "x" * 249)
 BAD = ("", ".", "..", "x" * 250, "bad topic!", "a/b", "\u00e4", "a\n", ".\n")
