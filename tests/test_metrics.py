@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from penstock._metrics import MetricsRegistry
-from penstock._stats_cy import WindowedStat
+from penstock._metrics import MetricsRegistry, WindowedStat
 from penstock.producer.io import metric_names
 from penstock.producer.io.metric_names import ALL_METRICS
 

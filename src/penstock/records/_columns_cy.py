@@ -27,12 +27,13 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
     from cython.cimports.penstock.records._memory_cy import (
         bytes_at,
+        int_at,
         ints_at,
         is_null,
+        long_at,
         longs_at,
         prefetch_line,
     )
-    from cython.cimports.penstock.records._memory import int_at, long_at
     from cython.cimports.penstock.records._numbers_cy import IntColumn
 else:
     from penstock.records._memory import bytes_at, int_at, ints_at, is_null, long_at, longs_at

@@ -20,8 +20,14 @@ if cython.compiled:
     from cython.cimports.penstock._primitives_cy import put_varint, size_of_varint
     from cython.cimports.penstock.records._columns_cy import BytesColumn
     from cython.cimports.penstock.records._fields_cy import copy, field_size, put_field
-    from cython.cimports.penstock.records._memory_cy import bytes_at, ints_at, is_null, longs_at
-    from cython.cimports.penstock.records._memory import int_at, long_at
+    from cython.cimports.penstock.records._memory_cy import (
+        bytes_at,
+        int_at,
+        ints_at,
+        is_null,
+        long_at,
+        longs_at,
+    )
 else:
     from penstock._primitives_cy import put_varint, size_of_varint
     from penstock.records._columns_cy import BytesColumn

@@ -16,8 +16,7 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.records._memory_cy import bytes_at, is_null
-    from cython.cimports.penstock.records._memory import number_at
+    from cython.cimports.penstock.records._memory_cy import bytes_at, is_null, number_at
 else:
     from penstock.records._memory import bytes_at, is_null, number_at
 

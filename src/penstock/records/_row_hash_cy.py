@@ -21,16 +21,17 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
-    from cython.cimports.penstock.records._memory import folded
+    from cython.cimports.penstock.records._fold_cy import folded
     from cython.cimports.penstock.records._memory_cy import (
         bytes_at,
         half_at,
+        int_at,
         ints_at,
         is_null,
+        long_at,
         longs_at,
         word_at,
     )
-    from cython.cimports.penstock.records._memory import int_at, long_at
 else:
     from penstock.records._memory import (
         bytes_at,

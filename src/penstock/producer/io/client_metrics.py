@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock._locks import inside, new_lock
-from penstock._metrics import Counter, MetricsRegistry
-from penstock._stats_cy import WindowedStat
+from penstock._metrics import Counter, MetricsRegistry, WindowedStat
 from penstock.network import NetworkMetrics, NodeMetrics
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.io import metric_names as names

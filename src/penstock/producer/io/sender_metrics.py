@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from penstock._metrics import MetricsRegistry
-from penstock._stats_cy import WindowedStat
+from penstock._metrics import MetricsRegistry, WindowedStat
 from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.io import metric_names as names
 from penstock.producer.io._sender_stats_cy import RequestStats
