@@ -30,7 +30,7 @@ from penstock.protocol.messages import API_BY_KEY, END_TXN, PRODUCE, TXN_OFFSET_
 from penstock.records.reader import RecordBatch, read_batches
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.topics import Partition
-from penstock.testing.transaction_state import TxnState
+from penstock.testing.transactions import TxnState
 
 if TYPE_CHECKING:
     from penstock.producer.guarantee.idempotence import IdempotentGate

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from penstock.records.reader import Record
 from penstock.sink import Execution
 from penstock.testing.cluster import FakeCluster
-from penstock.testing.transaction_state import Transaction
+from penstock.testing.transactions import Transaction
 
 Key = tuple[str, int]  # query id and number of a batch
 
