@@ -11,11 +11,11 @@ from penstock._ticket import Ticket
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import Batch, BatchState
 from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch.appending import EncodedRecord
 from penstock.producer.batch.buffer_pool import BufferPool
-from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch.sealing import Sealer
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.io.drain import Drainer, ReadyCheck

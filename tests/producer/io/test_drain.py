@@ -24,8 +24,8 @@ from producer.fakes_core import (
 from penstock._time import FOREVER, ExponentialBackoff
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import Batch, BatchIdentity, BatchState
+from penstock.producer.batch._partitioner_cy import PartitionerSettings
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch.partitioner import PartitionerSettings
 from penstock.producer.guarantee.gate import OpenGate
 from penstock.records.format import HEADER_SIZE
 from penstock.records.reader import read_batches

@@ -19,13 +19,13 @@ from penstock._ticket import Ticket
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before
 from penstock.producer.batch._delivery_cy import BatchResult, Countdown
+from penstock.producer.batch._partitioner_cy import BuiltInPartitioner
 from penstock.producer.batch._passes_cy import in_order
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer.batch._requests_cy import take_memory
 from penstock.producer.batch.appending import Appender
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.deferring import DeferredSends
-from penstock.producer.batch.partitioner import BuiltInPartitioner
 from penstock.producer.batch.sealing import Sealer
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.types import TopicPartition

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import Batch
-from penstock.producer.batch._choice_cy import note_depths
+from penstock.producer.batch._partitioner_cy import note_depths
 from penstock.producer.batch._passes_cy import Homes, Look, Waiting, look_at, take_batches, who_leads
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.guarantee.gate import Gate
