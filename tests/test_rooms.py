@@ -35,7 +35,6 @@ STILL_IN_TWO = {
     "producer.batch._flight_cy.NumberedGate",
     "producer.batch._flight_cy.NumberedLeave",
     "producer.batch._opening_cy.BatchOpener",
-    "producer.batch._passes_cy.Sealing",
     "producer.batch.appending.Appender",
     "producer.bulk_face.BulkFace",
     "producer.guarantee.transactions.exchange.TransactionExchange",

@@ -55,12 +55,12 @@ PLACES = {
     "RecordAccumulator": "penstock.producer.batch.accumulator.RecordAccumulator",
     "RefreshSchedule": "penstock.producer.metadata.schedule.RefreshSchedule",
     "Retries": "penstock.producer.io.outcomes.Retries",
-    "Sealer": "penstock.producer.batch.sealing.Sealer",
+    "Sealer": "penstock.producer.batch._sealing_cy.Sealer",
     "Sender": "penstock.producer.io.sender.Sender",
     "SequenceBook": "penstock.producer.guarantee.sequences.SequenceBook",
     "TransactionManager": "penstock.producer.guarantee.transactions.manager.TransactionManager",
     "metadata's module": "penstock.producer.metadata.metadata",
-    "sealer's module": "penstock.producer.batch.sealing",
+    "sealer's module": "penstock.producer.batch._sealing_cy",
 }
 
 # What Python raises where a bug's own code does not fit any more.

@@ -29,6 +29,3 @@ cdef class Look:
     cdef readonly double oldest
 
     cdef _note(self, Home home, PartitionQueue queue, Batch batch)
-
-cdef class Sealing:
-    cdef int _codec_id

@@ -20,10 +20,10 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.producer.batch._batch_cy import Batch, BatchIdentity
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
 else:
-    from penstock.producer.batch._batch_cy import Batch, BatchIdentity
+    from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.batch._queue_cy import PartitionQueue
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _FOREVER = cython.declare(cython.double, float("inf"))
 _IN_FLIGHT = BatchState.IN_FLIGHT
-_TRANSACTIONAL_BIT = cython.declare(cython.int, 0x10)
 _BY_PLACE = attrgetter("place")
 # Up to so many, putting each where it belongs is quicker than a sort that asks for keys and compares tuples.
 _FEW = cython.declare(cython.Py_ssize_t, 24)
@@ -276,36 +275,6 @@ def take_batches(
         if queue.is_empty():
             left -= 1
     return taken, last, left
-
-
-@cython.cclass
-class Sealing:
-    """Makes the bytes of batches final; compressing them is up to whoever this is a part of.
-
-    Args:
-        codec_id: the codec's number in a batch's attributes.
-    """
-
-    def __init__(self, codec_id: cython.int) -> None:
-        self._codec_id = codec_id
-
-    def seal(self, batch: Batch, identity: BatchIdentity) -> None:
-        """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""
-        if batch.wire is not None and batch.stamped == identity:
-            return
-        body: Any = batch.wire
-        if body is None and self._codec_id:
-            body = self._compress(batch)
-        batch.stamped = None  # if this fails half way, its bytes say nothing that can be relied on
-        attributes: cython.int = self._codec_id | (_TRANSACTIONAL_BIT if identity.transactional else 0)
-        batch.wire = batch.writer.seal(
-            attributes, identity.producer_id, identity.producer_epoch, identity.base_sequence, body
-        )
-        batch.stamped = identity
-
-    def _compress(self, batch: Any) -> Any:
-        """The compressed records, with room for the header before them."""
-        raise NotImplementedError
 
 
 @cython.cfunc

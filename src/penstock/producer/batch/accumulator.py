@@ -23,10 +23,10 @@ from penstock.producer.batch._partitioner_cy import BuiltInPartitioner
 from penstock.producer.batch._passes_cy import in_order
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState
 from penstock.producer.batch._requests_cy import take_memory
+from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.appending import Appender
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.deferring import DeferredSends
-from penstock.producer.batch.sealing import Sealer
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.types import TopicPartition
 
