@@ -31,8 +31,6 @@ NOT_A_PART = {
 
 # bases that have one child, in another file
 STILL_IN_TWO = {
-    "producer.batch._choice_cy.StickyChoice",
-    "producer.batch._passes_cy.Sealing",
     "producer.io._sender_stats_cy.RequestStats",
     "producer.send._send_cy.SendFace",  # to stay: its docstring says why
 }

@@ -12,17 +12,17 @@ from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._batch_cy import Batch, BatchState
 from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch.buffer_pool import BufferPool
-from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
-from penstock.producer.batch.sealing import Sealer
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.io._drain_cy import Drainer, ReadyCheck
 from penstock.producer.metadata.cluster import ClusterSnapshot, PartitionInfo, TopicInfo
 from penstock.producer.send._send_cy import FastPath
 from penstock.records._batch_cy import BatchWriter
-from penstock.records.compression import codec
+from penstock.records.compression import Codec, codec
 from penstock.records.format import estimate_record_size
 from penstock.records.reader import Record, read_batches
 from penstock.types import Header, Node
@@ -83,6 +83,20 @@ def value_for(size: int) -> bytes:
     )
     assert record_size(value) == size
     return value
+
+
+class BrokenCodec:
+    """A codec that has no memory for batches with certain bytes in them."""
+
+    def __init__(self, sound: Codec, spoiled: bytes) -> None:
+        self.id = sound.id
+        self._sound = sound
+        self._spoiled = spoiled
+
+    def compress(self, raw: Any) -> Any:
+        if self._spoiled in bytes(raw):
+            raise MemoryError("no memory for the compressor")
+        return self._sound.compress(raw)
 
 
 class Core:

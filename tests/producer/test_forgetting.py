@@ -37,7 +37,7 @@ def sizes(rig: Rig) -> dict[str, int]:
         "numbers put away": len(book.away),
         "metrics": len(parts.registry.snapshot(rig.clock.now()).get("producer-topic-metrics", ())),
         "statistics": len(parts.sender_metrics.topics()),
-        "ratios": len(parts.accumulator.sealer._ratios._ratios),
+        "ratios": len(parts.accumulator.sealer.ratios._ratios),
         "seen": len(sender._drainer._seen),
         "split": len(sender._outcomes._split_topics),
         "in use": len(parts.metadata._topics.all()),

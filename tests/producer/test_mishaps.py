@@ -19,9 +19,13 @@ from penstock import Producer
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError, KafkaTimeoutError, RequestTimedOutError
 from penstock.producer.batch._batch_cy import Batch
-from penstock.producer.batch._choice_cy import LoadTable, TopicLoad
+from penstock.producer.batch._partitioner_cy import (
+    BuiltInPartitioner,
+    LoadTable,
+    PartitionerSettings,
+    TopicLoad,
+)
 from penstock.producer.batch._queue_cy import TopicState
-from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.metadata.cluster import ClusterSnapshot
 
 SOON = 10.0  # seconds that a healthy test never needs

@@ -202,12 +202,14 @@ class UnderTheQueueLock:
         self.call = call
         self.came: list[object] = []
         self.was_inside: list[bool] = []
-        partitioner = producer._parts.accumulator.partitioner
-        self._choose = partitioner.choose
-        partitioner.choose = self.choose
+        accumulator = producer._parts.accumulator
+        self._partitioner, accumulator.partitioner = accumulator.partitioner, self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._partitioner, name)
 
     def choose(self, topic: Any) -> int:
-        chosen = int(self._choose(topic))
+        chosen = int(self._partitioner.choose(topic))
         if topic.sticky_partition >= 0 and not self.came:
             self.was_inside.append(inside())
             self.came.append(None)

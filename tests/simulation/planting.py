@@ -58,11 +58,11 @@ PLACES = {
     "RequestQueue": "penstock.producer.guarantee.transactions.request_queue.RequestQueue",
     "RefreshSchedule": "penstock.producer.metadata.schedule.RefreshSchedule",
     "Retries": "penstock.producer.io.outcomes.Retries",
-    "Sealer": "penstock.producer.batch.sealing.Sealer",
+    "Sealer": "penstock.producer.batch._sealing_cy.Sealer",
     "Sender": "penstock.producer.io.sender.Sender",
     "SequenceBook": "penstock.producer.guarantee._sequences_cy.SequenceBook",
     "metadata's module": "penstock.producer.metadata.metadata",
-    "sealer's module": "penstock.producer.batch.sealing",
+    "sealer's module": "penstock.producer.batch._sealing_cy",
 }
 
 # What Python raises where a bug's own code does not fit any more.

@@ -11,9 +11,14 @@ from collections.abc import Sequence
 import pytest
 from producer.fakes_core import NO_LEADER, TOPIC, Core, cluster, value_for
 
-from penstock.producer.batch._choice_cy import Chance, LoadTable, note_depths
+from penstock.producer.batch._partitioner_cy import (
+    BuiltInPartitioner,
+    LoadTable,
+    PartitionerSettings,
+    RandomNumbers,
+    note_depths,
+)
 from penstock.producer.batch._queue_cy import TopicState
-from penstock.producer.batch.partitioner import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.records.format import HEADER_SIZE
 
@@ -252,11 +257,11 @@ def test_a_number_by_chance_is_never_too_large(stop):
         def random(self) -> float:
             return 1 - 2**-53
 
-    assert Chance(Nearly()).randrange(stop) == stop - 1
+    assert RandomNumbers(Nearly()).randrange(stop) == stop - 1
 
 
 def test_numbers_by_chance_are_uniform():
-    chance = Chance(random.Random(2))
+    chance = RandomNumbers(random.Random(2))
     assert near(Counter(chance.randrange(7) for _ in range(7000)), dict.fromkeys(range(7), 1 / 7))
 
 

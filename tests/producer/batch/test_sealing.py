@@ -116,7 +116,7 @@ def test_what_compression_makes_larger_still_goes_out(compression):
 
 def test_a_grown_batch_that_does_not_fit_one_buffer_is_traded():
     core = Core(compression="zstd", memory=64 * 1024, linger_ms=1000)
-    core.sealer._ratios.reset(TOPIC, 4, 0.1)
+    core.sealer.ratios.reset(TOPIC, 4, 0.1)
     sent = [random_bytes(450, seed) for seed in range(10)]
     for value in sent:
         core.append(value)
@@ -156,7 +156,7 @@ def test_without_a_codec_nothing_is_expected():
 def compressible_core(memory: int = 64 * 1024, **options: Any) -> Core:
     """A core that has learned that its topic compresses to a tenth."""
     core = Core(compression="zstd", memory=memory, linger_ms=1000, **options)
-    core.sealer._ratios.reset(TOPIC, 4, 0.1)
+    core.sealer.ratios.reset(TOPIC, 4, 0.1)
     return core
 
 
@@ -281,7 +281,7 @@ def in_flight(
 def grown_core(compression: str = "gzip") -> Core:
     """A core whose first batch may become much larger than batch.size before compression."""
     core = Core(compression=compression, batch_size=1024, linger_ms=1000)
-    core.sealer._ratios.reset(TOPIC, core.sealer._codec.id, 0.05)
+    core.sealer.ratios.reset(TOPIC, core.sealer.codec.id, 0.05)
     return core
 
 

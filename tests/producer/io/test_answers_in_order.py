@@ -87,7 +87,7 @@ def test_a_leader_is_taken_from_an_answer_of_which_another_part_was_written():
 def test_a_spare_segment_that_nobody_needs_any_more_goes_back(monkeypatch: pytest.MonkeyPatch):
     core = Core(batch_size=256, compression="zstd")
     topic = core.topic()
-    core.sealer._ratios.reset(topic.name, core.sealer._codec.id, 0.1)  # so that batches grow
+    core.sealer.ratios.reset(topic.name, core.sealer.codec.id, 0.1)  # so that batches grow
     fields = encoded(b"v" * 100)
     assert core.accumulator.appender.append_now(topic, 0, fields, None) is not None
     free = core.pool.available()

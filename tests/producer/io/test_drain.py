@@ -12,6 +12,7 @@ from producer.fakes_core import (
     NO_LEADER,
     START,
     TOPIC,
+    BrokenCodec,
     Core,
     cluster,
     encoded,
@@ -24,13 +25,14 @@ from producer.fakes_core import (
 from penstock._time import FOREVER, ExponentialBackoff
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import Batch, BatchIdentity, BatchState
+from penstock.producer.batch._partitioner_cy import PartitionerSettings
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch.partitioner import PartitionerSettings
 from penstock.producer.guarantee.gate import OpenGate
 from penstock.records.format import HEADER_SIZE
 from penstock.records.reader import read_batches
 
 FULL = value_for(1024 - HEADER_SIZE)  # fills a batch of 1024 bytes by itself
+SPOILED = b"spoiled"  # what cannot be compressed
 
 
 def partitions(batches: list[Batch]) -> list[int]:
@@ -449,17 +451,16 @@ def test_what_lingers_goes_along_although_the_gate_holds_back_what_is_ready():
 # ---------------------------------------------------------------------------------------------- failures
 
 
-def test_a_batch_that_cannot_be_sealed_fails_alone(monkeypatch, caplog):
-    core = Core([1, 1, 1], memory=4096)
-    deliveries = [core.append(b"v", partition) for partition in range(3)]
-    seal = core.sealer.seal
+def core_that_cannot_seal(leaders: list[int], **options: Any) -> Core:
+    """One that cannot compress what SPOILED is in."""
+    core = Core(leaders, compression="gzip", **options)
+    core.sealer.codec = BrokenCodec(core.sealer.codec, SPOILED)
+    return core
 
-    def broken(batch: Batch, identity: Any) -> None:
-        if batch.queue.partition == 1:
-            raise MemoryError("no memory for the compressor")
-        seal(batch, identity)
 
-    monkeypatch.setattr(core.sealer, "seal", broken)
+def test_a_batch_that_cannot_be_sealed_fails_alone(caplog):
+    core = core_that_cannot_seal([1, 1, 1], memory=4096)
+    deliveries = [core.append(SPOILED if partition == 1 else b"v", partition) for partition in range(3)]
     with caplog.at_level(logging.ERROR):
         batches = core.drain()
     assert partitions(batches) == [0, 2]
@@ -474,9 +475,7 @@ def test_a_batch_that_cannot_be_sealed_fails_alone(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("gate_fails", [False, True])
-def test_the_gate_hears_of_a_batch_that_cannot_be_sealed_before_its_records_do(
-    monkeypatch, caplog, gate_fails
-):
+def test_the_gate_hears_of_a_batch_that_cannot_be_sealed_before_its_records_do(caplog, gate_fails):
     heard: list[str] = []
 
     class ListeningGate(CountingGate):
@@ -485,15 +484,9 @@ def test_the_gate_hears_of_a_batch_that_cannot_be_sealed_before_its_records_do(
             if gate_fails:
                 raise RuntimeError("the gate's own trouble")
 
-    core = Core([1, 1], gate=ListeningGate())
+    core = core_that_cannot_seal([1, 1], gate=ListeningGate())
     core.append(b"v", 0)
-    core.append(b"v", 1, on_delivery=lambda *_: heard.append("record"))
-    seal = core.sealer.seal
-    monkeypatch.setattr(
-        core.sealer,
-        "seal",
-        lambda batch, identity: seal(batch, identity if batch.queue.partition == 0 else None),
-    )
+    core.append(SPOILED, 1, on_delivery=lambda *_: heard.append("record"))
     assert partitions(core.drain()) == [0]
     assert heard == ["gate", "record"]
     assert ("the gate's own trouble" in caplog.text) is gate_fails
@@ -519,14 +512,8 @@ def test_a_batch_of_which_the_gate_cannot_say_whether_it_may_leave_stays_alone(c
 
 
 def test_a_batch_that_failed_and_cannot_be_cleared_away_takes_no_other_with_it(monkeypatch, caplog):
-    core = Core([1, 1, 1])
-    deliveries = [core.append(b"v", partition) for partition in range(3)]
-    seal = core.sealer.seal
-    monkeypatch.setattr(
-        core.sealer,
-        "seal",
-        lambda batch, identity: seal(batch, identity if batch.queue.partition != 1 else None),
-    )
+    core = core_that_cannot_seal([1, 1, 1])
+    deliveries = [core.append(SPOILED if partition == 1 else b"v", partition) for partition in range(3)]
 
     def fail(*_: Any) -> None:
         raise MemoryError("no room to give room back")

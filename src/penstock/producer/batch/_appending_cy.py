@@ -56,7 +56,7 @@ else:
 
 if TYPE_CHECKING:
     from penstock.producer.batch.buffer_pool import BufferPool
-    from penstock.producer.batch.sealing import Sealer
+    from penstock.producer.batch._sealing_cy import Sealer
 
 # A batch that is queued as the first one lets a queue be looked at, and as the second one makes the first ready. With
 # two before it, the I/O thread has been woken for this queue, and whatever it waits for since tells it by itself. So it

@@ -22,12 +22,12 @@ from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import Appender, BulkWake
 from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before
 from penstock.producer.batch._delivery_cy import BatchResult, Countdown
+from penstock.producer.batch._partitioner_cy import BuiltInPartitioner
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState, in_order
 from penstock.producer.batch._requests_cy import take_memory
+from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.deferring import DeferredSends
-from penstock.producer.batch.partitioner import BuiltInPartitioner
-from penstock.producer.batch.sealing import Sealer
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.types import TopicPartition
 

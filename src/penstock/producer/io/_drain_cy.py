@@ -16,7 +16,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import KafkaError
-from penstock.producer.batch._choice_cy import note_depths
+from penstock.producer.batch._partitioner_cy import note_depths
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.response_policy import Action, Decision
 

@@ -1,26 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a filled batch to the bytes on the wire: compression, header, checksum; and back, to split a batch.
+"""From a filled batch to the bytes on the wire, and back to split a batch. Compiled if possible.
 
-Runs on the I/O thread, outside every lock; the codec libraries release the interpreter lock while they work.
+Sealing is compression, header and checksum. It runs on the I/O thread, outside every lock; the codec libraries release
+the interpreter lock while they work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
 from itertools import groupby
+from typing import Any
 
 from penstock.errors import IllegalStateError
-from penstock.producer.batch._batch_cy import Batch
-from penstock.producer.batch._passes_cy import Sealing
 from penstock.producer.batch.buffer_pool import BufferPool
-from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import Codec
-from penstock.records.format import HEADER_SIZE, estimate_record_size
+from penstock.records.format import HEADER_SIZE, TRANSACTIONAL_BIT, estimate_record_size
 from penstock.records.ratio import CompressionRatioEstimator
 from penstock.records.reader import read_batches
 
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
 
-class Sealer(Sealing):
+if cython.compiled:
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch, BatchIdentity
+    from cython.cimports.penstock.records._batch_cy import BatchWriter
+else:
+    from penstock.producer.batch._batch_cy import Batch, BatchIdentity
+    from penstock.records._batch_cy import BatchWriter
+
+# A C variable when compiled.
+_TRANSACTIONAL_BIT = cython.declare(cython.int, TRANSACTIONAL_BIT)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.final
+@cython.cclass
+class Sealer:
     """Compresses and seals batches, and splits those that a broker found too large.
 
     Args:
@@ -29,30 +51,44 @@ class Sealer(Sealing):
         batch_size: the target size of a batch.
     """
 
-    def __init__(self, codec: Codec, pool: BufferPool, batch_size: int) -> None:
-        super().__init__(codec.id)
-        self._codec = codec
+    def __init__(self, codec: Codec, pool: BufferPool, batch_size: cython.Py_ssize_t) -> None:
+        self.codec = codec
+        self._codec_id = codec.id
         self._pool = pool
         self._batch_size = batch_size
-        self._ratios = CompressionRatioEstimator()  # written by the I/O thread, read by any
+        self.ratios = CompressionRatioEstimator()  # written by the I/O thread, read by any
 
     @property
     def compresses(self) -> bool:
         """Whether batches are compressed at all."""
-        return self._codec.id != 0
+        return self._codec_id != 0
 
     def expected_ratio(self, topic: str) -> float:
         """What compression is expected to leave of a topic's records; 1.0 without a codec."""
-        return self._ratios.estimate(topic, self._codec.id) if self._codec.id else 1.0
+        return self.ratios.estimate(topic, self._codec_id) if self._codec_id else 1.0
 
     def keep_topics(self, kept: Container[str]) -> None:
         """Forget how well other topics compress."""
-        self._ratios.keep_topics(kept)
+        self.ratios.keep_topics(kept)
+
+    def seal(self, batch: Batch, identity: BatchIdentity) -> None:
+        """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""
+        if batch.wire is not None and batch.stamped == identity:
+            return
+        body: Any = batch.wire
+        if body is None and self._codec_id:
+            body = self._compress(batch)
+        batch.stamped = None  # if this fails half way, its bytes say nothing that can be relied on
+        attributes: cython.int = self._codec_id | (_TRANSACTIONAL_BIT if identity.transactional else 0)
+        batch.wire = batch.writer.seal(
+            attributes, identity.producer_id, identity.producer_epoch, identity.base_sequence, body
+        )
+        batch.stamped = identity
 
     def _compress(self, batch: Batch) -> memoryview:
         raw = batch.writer.raw_records()
-        payload = self._codec.compress(raw)
-        self._ratios.observe(batch.queue.topic, self._codec.id, len(payload) / len(raw))
+        payload = self.codec.compress(raw)
+        self.ratios.observe(batch.queue.topic, self._codec_id, len(payload) / len(raw))
         size = HEADER_SIZE + len(payload)
         del raw  # it may be a view of the very memory that is written below
         if batch.buffers and size <= len(batch.buffers[0]):
@@ -83,8 +119,8 @@ class Sealer(Sealing):
         limit = self._batch_size
         if batch.is_piece:
             limit = max(batch.writer.max_record_size + HEADER_SIZE, batch.writer.raw_size // 2)
-        self._ratios.reset(
-            batch.queue.topic, self._codec.id, max(1.0, len(batch.wire) / batch.writer.raw_size)
+        self.ratios.reset(
+            batch.queue.topic, self._codec_id, max(1.0, len(batch.wire) / batch.writer.raw_size)
         )
         pieces: list[Batch] = []
         (sealed,) = read_batches(batch.wire)

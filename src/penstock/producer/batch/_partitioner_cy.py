@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ordinary choice of a partition for records without a key, and the weights it goes by. Compiled if possible.
+"""Where records without a key go when the user has no partitioner: uniform, sticky by bytes, adaptive, rack aware.
 
-The I/O thread notes queue lengths in every turn, and a sending thread chooses once per batch or two. What racks and
-brokers that take nothing change about it is `partitioner.BuiltInPartitioner`'s.
+A topic stays with one partition for about batch.size bytes (`_queue_cy` counts them, under the partition's lock). Here
+is the choice of the next one. It is uniform over the partitions that have a leader, or weighted: partitions with short
+queues, and thus with fast brokers, get more. Compiled if possible.
+
+The I/O thread notes queue lengths in every turn. A sending thread chooses once per batch or two.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -23,19 +26,30 @@ if not cython.compiled:
 else:
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue, TopicState
 
+if TYPE_CHECKING:
+    from penstock.producer.metadata.cluster import ClusterSnapshot
+
 
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
 
 
+class PartitionerSettings(NamedTuple):
+    """The options partitioner.* that concern records without a key."""
+
+    adaptive: bool = True
+    availability_timeout_ms: int = 0
+    rack: str | None = None  # prefer leaders in this rack; None: racks do not matter
+
+
 @cython.final
 @cython.cclass
-class Chance:
-    """Whole numbers by chance, at a fraction of what `Random.randrange` costs.
+class RandomNumbers:
+    """Random whole numbers, at a fraction of what `Random.randrange` costs.
 
     Args:
-        rng: the source of chance.
+        rng: the source of random numbers.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -83,7 +97,7 @@ class LoadTable:
         return LoadTable(tuple([partition for partition, _ in lengths]), [length for _, length in lengths])
 
     def pick(self, rng: Any) -> cython.Py_ssize_t:
-        """One partition, by weight; `rng.randrange(sum of weights)` is the chance."""
+        """One partition, by weight; `rng.randrange(sum of weights)` decides."""
         drawn: cython.Py_ssize_t = rng.randrange(self.cumulative[len(self.cumulative) - 1])
         low: cython.Py_ssize_t = 0
         high: cython.Py_ssize_t = len(self.cumulative)
@@ -153,20 +167,31 @@ def note_depths(topic: TopicState) -> None:
     topic.load = TopicLoad(LoadTable(partitions, depths), None, queues, depths)
 
 
+@cython.final
 @cython.cclass
-class StickyChoice:
+class BuiltInPartitioner:
     """Chooses the next sticky partition.
 
     Args:
-        rng: the source of chance.
+        settings: the options.
+        snapshot: gives the cluster as it is known now.
+        rng: the source of random numbers.
+
+    Attributes:
+        adaptive: whether queue lengths matter.
+        availability_timeout: seconds after which a partition whose broker takes nothing is left out; 0: never.
+        plain: whether, where every partition has a leader, nothing but lengths matters.
     """
 
-    def __init__(self, rng: random.Random) -> None:
-        self._chance = Chance(rng)
-
-    def candidates(self, topic: str) -> list[int]:
-        """The partitions of a topic that may be chosen where lengths do not matter. Any thread."""
-        raise NotImplementedError
+    def __init__(
+        self, settings: PartitionerSettings, snapshot: Callable[[], ClusterSnapshot], rng: random.Random
+    ) -> None:
+        self._settings = settings
+        self._snapshot = snapshot
+        self._random = RandomNumbers(rng)
+        self.adaptive = settings.adaptive
+        self.availability_timeout = settings.availability_timeout_ms / 1000
+        self.plain = settings.adaptive and settings.rack is None and settings.availability_timeout_ms <= 0
 
     def choose(self, topic: TopicState) -> cython.Py_ssize_t:
         """The partition for records without key from now on. Any thread; must not lock or wait."""
@@ -175,11 +200,51 @@ class StickyChoice:
         chosen: cython.Py_ssize_t = -1
         if load is not None:
             table = load.everywhere if load.in_rack is None else load.in_rack
-            chosen = table.pick(self._chance)
+            chosen = table.pick(self._random)
         else:
             candidates: list = self.candidates(topic.name)
             if candidates:
-                chosen = candidates[self._chance.randrange(len(candidates))]
+                chosen = candidates[self._random.randrange(len(candidates))]
         # A snapshot or load table may be older or newer than the topic's list of queues.
         count: cython.Py_ssize_t = len(topic.queues)
-        return chosen if 0 <= chosen < count else self._chance.randrange(count)
+        return chosen if 0 <= chosen < count else self._random.randrange(count)
+
+    def candidates(self, topic: str) -> list[int]:
+        """The partitions with a leader, or those of them that are led from our rack where there are any. Any thread."""
+        snapshot = self._snapshot()
+        led = snapshot.available_partitions(topic)
+        if self._settings.rack is None:
+            return led
+        return self._in_rack(snapshot, topic, led) or led
+
+    def update_load(
+        self, topic: TopicState, lengths: Sequence[tuple[int, int]], excluded: cython.bint
+    ) -> None:
+        """Take note of queue lengths. I/O thread.
+
+        Args:
+            topic: the topic; every partition of it has had a batch.
+            lengths: (partition, batches waiting) of the partitions that may be chosen.
+            excluded: some partitions were left out because their brokers do not take anything.
+        """
+        if not self._settings.adaptive or not lengths or len(topic.queues) < 2:
+            topic.load = None
+            return
+        uneven = len({length for _, length in lengths}) > 1
+        if not uneven and not excluded:
+            topic.load = None
+            return
+        in_rack = None
+        if self._settings.rack is not None:
+            near = set(self._in_rack(self._snapshot(), topic.name, [partition for partition, _ in lengths]))
+            nearby = [pair for pair in lengths if pair[0] in near]
+            in_rack = LoadTable.of(nearby) if nearby else None
+        topic.load = TopicLoad(LoadTable.of(lengths), in_rack)
+
+    def _in_rack(self, snapshot: ClusterSnapshot, topic: str, partitions: Sequence[int]) -> list[int]:
+        chosen = []
+        for partition in partitions:
+            leader = snapshot.leader(topic, partition)
+            if leader is not None and leader.rack == self._settings.rack:
+                chosen.append(partition)
+        return chosen

@@ -1,3 +1,0 @@
-# C layout of what seals batches.
-cdef class Sealing:
-    cdef int _codec_id
