@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the I/O thread does with all batches of a request, when it leaves and when it is answered. Compiled if possible.
 
-Only loops are here, for `sender`, `sender_metrics`, `outcomes` and `accumulator`, which say what they are for and do
+Only loops are here, for `sender`, `sender_metrics` and `accumulator`, which say what they are for and do
 what is not ordinary. I/O thread only.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.producer.batch.batch_states import TRANSITIONS, BatchState
+from penstock.producer.batch.batch_states import TRANSITIONS
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -21,15 +21,11 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
-    from cython.cimports.penstock.producer.batch._result_cy import ResultFields
-    from cython.cimports.penstock.protocol._produce_cy import PartitionBatch, PartitionResponse
+    from cython.cimports.penstock.protocol._produce_cy import PartitionBatch
 else:
     from penstock.producer.batch._flight_cy import BatchFields
     from penstock.producer.batch._queue_cy import PartitionQueue
-    from penstock.producer.batch._result_cy import ResultFields
-    from penstock.protocol._produce_cy import PartitionBatch, PartitionResponse
-
-_IN_FLIGHT, _SUCCEEDED = BatchState.IN_FLIGHT, BatchState.SUCCEEDED
+    from penstock.protocol._produce_cy import PartitionBatch
 
 
 def is_compiled() -> bool:
@@ -129,86 +125,6 @@ class RequestSums:
                 several = True
         if several:
             self.topic = None
-
-
-# ---------------------------------------------------------------------------------------- it is answered
-
-
-def tell_apart(batches: list, answers: list) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
-    """Those that were simply written, and the others; each with its answer, or None.
-
-    Args:
-        answers: PartitionResponses.
-    """
-    written: list = []
-    others: list = []
-    batch: BatchFields
-    answer: PartitionResponse | None
-    at: cython.Py_ssize_t
-    by_place: dict | None = None  # type: ignore[type-arg]
-    if not _in_order(batches, answers):
-        by_place = {(answer.topic, answer.partition): answer for answer in answers}
-    for at in range(len(batches)):
-        batch = batches[at]
-        answer = answers[at] if by_place is None else by_place.get(batch.queue.place)
-        if answer is not None and answer.error_code == 0 and batch.state is _IN_FLIGHT:
-            written.append((batch, answer))
-        else:
-            others.append((batch, answer))
-    return written, others
-
-
-@cython.cfunc
-def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type-arg]
-    """Whether each answer is for the batch at its place, as a broker answers that takes a request as it is."""
-    at: cython.Py_ssize_t
-    batch: BatchFields
-    answer: PartitionResponse
-    if len(answers) != len(batches):
-        return False
-    for at in range(len(batches)):
-        batch = batches[at]
-        answer = answers[at]
-        if answer.partition != batch.queue.partition:
-            return False
-        if answer.topic is not batch.queue.topic and answer.topic != batch.queue.topic:
-            return False
-    return True
-
-
-def note_written(written: list, gate: Any) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
-    """Let the gate know of batches that were written; those that are done, and (batch, error) where that failed."""
-    done: list = []
-    failed: list = []
-    batch: BatchFields
-    answer: PartitionResponse
-    for pair in written:
-        batch = pair[0]
-        answer = pair[1]
-        try:
-            gate.on_success(batch, answer.base_offset)
-            batch.move_to(_SUCCEEDED)
-        except Exception as error:  # noqa: BLE001 - told by the caller, and the others get their turn
-            failed.append((batch, error))
-        else:
-            done.append(pair)
-    return done, failed
-
-
-def tell_written(done: list, on_trouble: Callable[[Any, Exception], None]) -> None:  # type: ignore[type-arg]
-    """Settle the results of batches that were written; `on_trouble(batch, error)` where that fails."""
-    batch: BatchFields
-    answer: PartitionResponse
-    result: ResultFields
-    for pair in done:
-        batch = pair[0]
-        answer = pair[1]
-        result = batch.result
-        try:
-            if not result.settle_unwatched(answer.base_offset, answer.log_append_time_ms):
-                batch.result.settle(answer.base_offset, answer.log_append_time_ms)
-        except Exception as error:  # noqa: BLE001 - likewise
-            on_trouble(batch, error)
 
 
 def take_memory(batches: Any, given_up: set) -> tuple[list[bytearray], int]:  # type: ignore[type-arg]

@@ -21,8 +21,8 @@ from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.batch import Batch
 from penstock.producer.batch.delivery import mark_io_thread
 from penstock.producer.io._drain_cy import Drainer
+from penstock.producer.io._outcomes_cy import Outcomes, Retries
 from penstock.producer.io.gate_requests import GateRequests
-from penstock.producer.io.outcomes import Outcomes, Retries
 from penstock.producer.io.sender_metrics import SenderMetrics
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.protocol._produce_cy import ProduceRequest
