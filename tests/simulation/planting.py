@@ -57,7 +57,7 @@ PLACES = {
     "RefreshSchedule": "penstock.producer.metadata.schedule.RefreshSchedule",
     "Retries": "penstock.producer.io._outcomes_cy.Retries",
     "Sealer": "penstock.producer.batch.sealing.Sealer",
-    "Sender": "penstock.producer.io.sender.Sender",
+    "Sender": "penstock.producer.io._sender_cy.Sender",
     "SequenceBook": "penstock.producer.guarantee.sequences.SequenceBook",
     "TransactionManager": "penstock.producer.guarantee.transactions.manager.TransactionManager",
     "metadata's module": "penstock.producer.metadata.metadata",

@@ -31,8 +31,8 @@ from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch.delivery import check_may_wait, on_io_thread
 from penstock.producer.blocking import run_steps
 from penstock.producer.bulk_face import BulkFace
+from penstock.producer.io._sender_cy import Sender
 from penstock.producer.io.client_metrics import add_nanoseconds
-from penstock.producer.io.sender import Sender
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.producer.send._send_cy import SendFace
 from penstock.producer.transaction_face import TransactionFace

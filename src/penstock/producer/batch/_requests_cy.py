@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the I/O thread does with all batches of a request, when it leaves and when it is answered. Compiled if possible.
+"""What the batches of a request add up to, and their memory, once they have their outcome. Compiled if possible.
 
-Only loops are here, for `sender`, `sender_metrics` and `accumulator`, which say what they are for and do
-what is not ordinary. I/O thread only.
+I/O thread only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from penstock.producer.batch.batch_states import TRANSITIONS
@@ -20,64 +18,13 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._flight_cy import BatchFields
-    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
-    from cython.cimports.penstock.protocol._produce_cy import PartitionBatch
 else:
     from penstock.producer.batch._flight_cy import BatchFields
-    from penstock.producer.batch._queue_cy import PartitionQueue
-    from penstock.protocol._produce_cy import PartitionBatch
 
 
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
-
-
-# ----------------------------------------------------------------------------------------- a request leaves
-
-
-def enter_flight(batches: list, in_flight: dict, mute: cython.bint) -> cython.double:  # type: ignore[type-arg]
-    """Note that a request is about to hold these batches; when the oldest of them was created.
-
-    Args:
-        in_flight: gets them.
-        mute: whether nothing of their partitions may overtake them.
-    """
-    oldest: cython.double = float("inf")
-    batch: BatchFields
-    for batch in batches:
-        batch.request_pending = True
-        in_flight[batch] = None
-        if mute:
-            batch.queue.muted = True
-        if batch.created < oldest:
-            oldest = batch.created
-    return oldest
-
-
-def leave_flight(batches: list, in_flight: dict) -> None:  # type: ignore[type-arg]
-    """The request holds them no longer."""
-    batch: BatchFields
-    for batch in batches:
-        batch.request_pending = False
-        in_flight.pop(batch, None)
-
-
-def addressed(batches: list, topic_id: Callable[[str], bytes]) -> list[PartitionBatch]:  # type: ignore[type-arg]
-    """What a request says of each batch: where it goes, and its bytes."""
-    found: list = []
-    batch: BatchFields
-    queue: PartitionQueue
-    topic: str | None = None
-    known: Any = None
-    for batch in batches:
-        queue = batch.queue
-        if queue.topic is not topic:
-            topic = queue.topic
-            known = topic_id(topic)
-        if batch.wire is not None:
-            found.append(PartitionBatch(queue.topic, known, queue.partition, batch.wire))
-    return found
 
 
 @cython.final
