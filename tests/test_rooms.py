@@ -44,16 +44,13 @@ STILL_IN_TWO = {
     "producer.guarantee.transactions.exchange.TransactionExchange",
     "producer.guarantee.transactions.operation.OperationDesk",
     "producer.guarantee.transactions.queue.RequestQueue",
-    "producer.io._sender_stats_cy.RequestStats",
     "producer.send._send_cy.SendFace",
     "producer.transaction_face.TransactionFace",
     "testing.mock.bulk.MockBulkFace",
 }
 
 # folder -> prefixes that more than two of its modules share
-STILL_A_PREFIX: dict[str, set[str]] = {
-    "penstock/producer/io": {"sender"},
-}
+STILL_A_PREFIX: dict[str, set[str]] = {}
 
 # uses of names that begin with an underscore and belong to another module of the package
 PRIVATE_USES = 46

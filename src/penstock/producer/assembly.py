@@ -28,9 +28,9 @@ from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.guarantee.transactions.parts import Surroundings, TransactionSettings
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.io._drain_cy import Drainer
+from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.io._sender_cy import Sender, SenderSettings
 from penstock.producer.io.client_metrics import ClientMetrics
-from penstock.producer.io.sender_metrics import SenderMetrics
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
 from penstock.producer.send._send_cy import FastPath
 from penstock.producer.send.columns import ColumnSender

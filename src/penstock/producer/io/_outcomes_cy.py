@@ -22,7 +22,7 @@ from penstock.producer.batch.batch import Batch
 from penstock.producer.batch.batch_states import BatchState
 from penstock.producer.guarantee.gate import Gate
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
-from penstock.producer.io.sender_metrics import SenderMetrics
+from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.metadata.cluster import LeaderHint
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.protocol._produce_cy import ProduceResponse

@@ -24,7 +24,7 @@ from penstock.producer.batch.delivery import mark_io_thread
 from penstock.producer.guarantee.gate import Gate, GateRequest
 from penstock.producer.io._drain_cy import Drainer
 from penstock.producer.io._outcomes_cy import Outcomes, Retries
-from penstock.producer.io.sender_metrics import SenderMetrics
+from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.protocol._produce_cy import ProduceRequest
 from penstock.types import Node
