@@ -31,14 +31,11 @@ NOT_A_PART = {
 
 # bases that have one child, in another file
 STILL_IN_TWO = {
-    "producer.io._sender_stats_cy.RequestStats",
     "producer.send._send_cy.SendFace",  # to stay: its docstring says why
 }
 
 # folder -> prefixes that more than two of its modules share
-STILL_A_PREFIX: dict[str, set[str]] = {
-    "penstock/producer/io": {"sender"},
-}
+STILL_A_PREFIX: dict[str, set[str]] = {}
 
 # uses of names that begin with an underscore and belong to another module of the package
 PRIVATE_USES = 39

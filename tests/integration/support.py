@@ -13,7 +13,7 @@ from fix_broker import LoggedBatch, parse_dump
 
 from penstock.devbroker import DevCluster
 from penstock.devbroker.settings import QUICK_JVM
-from penstock.producer.io import sender
+from penstock.producer.io import _sender_cy as sender
 from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"

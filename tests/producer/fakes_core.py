@@ -21,6 +21,7 @@ from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.io._drain_cy import Drainer, ReadyCheck
 from penstock.producer.metadata.cluster import ClusterSnapshot, PartitionInfo, TopicInfo
 from penstock.producer.send._send_cy import FastPath
+from penstock.producer.send.deferring import DeferredSends
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import Codec, codec
 from penstock.records.format import estimate_record_size
@@ -131,6 +132,9 @@ class Core:
             self.partitioner,
             self._woken,
             lambda: self.now,
+        )
+        self.accumulator.deferred = DeferredSends(
+            self.accumulator.owner, self._woken, lambda: self.now, self.accumulator.unseen
         )
         self.drainer = Drainer(self.accumulator, gate or OpenGate(2**31 - 1), max_request_size)
         self.fast_path = FastPath(self.accumulator.topics, max_request_size, True, lambda: TIME, self._woken)

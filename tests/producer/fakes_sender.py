@@ -198,6 +198,12 @@ class Rig:
         """Let the sender find other methods at the drainer."""
         monkeypatch.setattr(self.parts.sender, "_drainer", Changed(self.parts.sender._drainer, methods))
 
+    def change_metrics(self, monkeypatch: pytest.MonkeyPatch, **methods: Callable[..., Any]) -> None:
+        """Let the sender, and what gives batches their outcome, find other methods at the statistics."""
+        changed = Changed(self.parts.sender_metrics, methods)
+        for owner in (self.parts.sender, self.parts.sender._outcomes):
+            monkeypatch.setattr(owner, "_metrics", changed)
+
     def steps(self, record: ProducerRecord, on_delivery: Any = None) -> Any:
         return self.parts.send_path.steps(record, on_delivery)
 

@@ -145,7 +145,7 @@ def test_a_gate_that_cannot_hear_of_failures_keeps_no_batch_from_its_outcome(
     for step in ("decide", "on_failure"):
         monkeypatch.setattr(gate, step, fail)
     if not counted:
-        monkeypatch.setattr(rig.parts.sender._metrics, "on_batch_error", fail)
+        rig.change_metrics(monkeypatch, on_batch_error=fail)
     rig.answer(error_code=code)
     assert all_have_an_error(rig, deliveries, MemoryError)
 
@@ -227,7 +227,7 @@ def test_counting_that_fails_keeps_no_other_request_from_being_sent(monkeypatch,
     for partition in range(2):  # connects
         rig.send("t", b"v", partition=partition)
     rig.settle()
-    monkeypatch.setattr(rig.parts.sender._metrics, "on_request", fail)
+    rig.change_metrics(monkeypatch, on_request=fail)
     deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
     with pytest.raises(MemoryError):
         rig.turn()

@@ -35,7 +35,7 @@ from penstock.errors import (
     TransactionAbortedError,
 )
 from penstock.partitioners import Partitioner, StickyPartitioner
-from penstock.producer.batch import deferring
+from penstock.producer.send import deferring
 from penstock.testing import FakeKafka, MockProducer
 
 SOON = 15.0  # seconds that a healthy test never needs

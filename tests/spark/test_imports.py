@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-PRODUCER = "penstock.producer.io.sender"
+PRODUCER = "penstock.producer.io._sender_cy"
 OPTIONS = "penstock.config.config"
 DRIVER = "penstock.control.client"
 HEAVY = {PRODUCER, OPTIONS, DRIVER, "pandas", "asyncio", "pyarrow.compute"}

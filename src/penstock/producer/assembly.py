@@ -28,12 +28,13 @@ from penstock.producer.guarantee.transactions.coordinator import TransactionHook
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.io._drain_cy import Drainer
+from penstock.producer.io._metrics_cy import SenderMetrics
+from penstock.producer.io._sender_cy import Sender, SenderSettings
 from penstock.producer.io.client_metrics import ClientMetrics
-from penstock.producer.io.sender import Sender, SenderSettings
-from penstock.producer.io.sender_metrics import SenderMetrics
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
 from penstock.producer.send._send_cy import FastPath
 from penstock.producer.send.columns import ColumnSender
+from penstock.producer.send.deferring import DeferredSends
 from penstock.producer.send.send_path import Placement, SendPath
 from penstock.records.compression import codec
 from penstock.serializers import BytesSerializer
@@ -205,6 +206,7 @@ def _accumulator(
     partitioner = BuiltInPartitioner(_partitioner_settings(config), lambda: metadata.snapshot, rng)
     settings = AccumulatorSettings(config.batch_size, config.linger_ms, config.delivery_timeout_ms)
     accumulator = RecordAccumulator(settings, pool, sealer, partitioner, wake, clock.now)
+    accumulator.deferred = DeferredSends(accumulator.owner, wake, clock.now, accumulator.unseen)
     metadata.used_topics = accumulator.used_topics
     metadata.on_snapshot(lambda snapshot: accumulator.follow_partition_counts(snapshot.partition_count))
     return accumulator

@@ -32,8 +32,8 @@ from penstock.producer import lifecycle
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.guarantee.transactions.manager import TransactionManager
+from penstock.producer.io._sender_cy import Sender
 from penstock.producer.io.client_metrics import add_nanoseconds
-from penstock.producer.io.sender import Sender
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.producer.owner import check_may_wait, on_io_thread
 from penstock.producer.send._send_cy import SendFace

@@ -13,7 +13,7 @@ from producer.fakes_sender import Rig, produce_body
 from penstock.errors import ProducerClosedError
 from penstock.producer.batch._batch_cy import Batch, BatchState
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.batch._requests_cy import tell_apart
+from penstock.producer.io._outcomes_cy import match_answers
 from penstock.protocol._produce_cy import PartitionResponse
 from penstock.records._batch_cy import BatchWriter
 from penstock.types import Node
@@ -55,13 +55,13 @@ def test_whatever_the_order_an_answer_goes_to_the_batch_of_its_place():
         if answered and rng.random() < 0.3:
             answered[rng.randrange(len(answered))] = rng.choice([*places, ("c", 0)])
         answers = [answer(*place, rng.choice([0, 0, 0, 6])) for place in answered]
-        assert tell_apart(batches, answers) == by_place(batches, answers)
+        assert match_answers(batches, answers) == by_place(batches, answers)
 
 
 def test_the_same_partitions_of_two_topics_are_told_apart():
     batches = [in_flight("a", 0), in_flight("b", 0)]
     answers = [answer("b", 0, 6), answer("a", 0)]
-    written, others = tell_apart(batches, answers)
+    written, others = match_answers(batches, answers)
     assert [(batch.queue.topic, found.topic) for batch, found in written] == [("a", "a")]
     assert [(batch.queue.topic, found.topic) for batch, found in others] == [("b", "b")]
 

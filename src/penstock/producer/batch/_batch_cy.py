@@ -341,6 +341,27 @@ class Batch:
         return f"<Batch {self.topic_partition}: {state}>"
 
 
+def take_memory(batches: Any, given_up: set) -> tuple[list[bytearray], int]:  # type: ignore[type-arg]
+    """Take the memory of those batches that have their outcome and are held by no request: buffers, and counted bytes.
+
+    Args:
+        given_up: batches that have their outcome while a request still holds them; left by those that are freed.
+    """
+    buffers: list = []
+    counted: cython.Py_ssize_t = 0
+    batch: Batch
+    for batch in batches:
+        if batch.request_pending or TRANSITIONS[batch.state]:
+            continue
+        given_up.discard(batch)
+        buffers += batch.buffers
+        counted += batch.counted
+        batch.buffers = []
+        batch.counted = 0
+        batch.wire = None
+    return buffers, counted
+
+
 def comes_before(queued: Batch, batch: Batch) -> bool:
     """Whether a batch that waits in the queue was numbered before another one: retries keep that order."""
     return queued.identity.base_sequence >= 0 and is_later(

@@ -14,22 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import Appender, BulkWake
-from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before
+from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before, take_memory
 from penstock.producer.batch._delivery_cy import BatchResult, Countdown
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState, in_order
-from penstock.producer.batch._requests_cy import take_memory
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.buffer_pool import BufferPool
-from penstock.producer.batch.deferring import DeferredSends
 from penstock.producer.batch.unseen import UnseenFailures
+from penstock.producer.send.deferring import DeferredSends
 from penstock.types import TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.producer.send.deferring import DeferredSends
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
@@ -93,7 +95,8 @@ class RecordAccumulator:
         # Batches that have their outcome while a request still holds them. Written by the I/O thread; any thread may
         # ask whether there are any, which is one step.
         self._given_up: set[Batch] = set()
-        self.deferred = DeferredSends(self._active, wake, now, self.unseen)
+        # Records that were accepted and are in no batch yet. Set once, when the producer is put together.
+        self.deferred: DeferredSends
 
     @property
     def owner(self) -> object:

@@ -24,11 +24,11 @@ from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import TopicForgotten, TopicState
 from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.batch.deferring import LaterRecord
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.producer.metadata.metadata import ProducerMetadata
+from penstock.producer.send.deferring import LaterRecord
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
 from penstock.records.format import estimate_record_size
 from penstock.serializers import BytesSerializer, MutableHeaders, Serializer, serialize_part

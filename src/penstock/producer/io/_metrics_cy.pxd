@@ -1,6 +1,17 @@
-# C layout of what every request adds to the statistics, so that nothing of it needs the interpreter.
+# C layout of the sender's statistics, so that what every request adds to them does not need the interpreter.
 from penstock._stats_cy cimport WindowedStat
-from penstock.producer.batch._requests_cy cimport RequestSums
+
+cdef class RequestSums:
+    cdef Py_ssize_t count
+    cdef Py_ssize_t size
+    cdef Py_ssize_t largest
+    cdef Py_ssize_t records
+    cdef double ratios
+    cdef double waited_ms
+    cdef double longest_ms
+    cdef Py_ssize_t record_sizes
+    cdef Py_ssize_t largest_record
+    cdef str topic
 
 cdef class TopicStats:
     cdef readonly WindowedStat sent
@@ -9,7 +20,9 @@ cdef class TopicStats:
     cdef readonly WindowedStat retries
     cdef readonly WindowedStat errors
 
-cdef class RequestStats:
+cdef class SenderMetrics:
+    cdef public object catch_up
+    cdef double _next_catch_up
     cdef object _registry
     cdef dict _topics
     cdef WindowedStat _batch_size
@@ -20,6 +33,9 @@ cdef class RequestStats:
     cdef WindowedStat _per_request
     cdef WindowedStat _latency
     cdef WindowedStat _throttle
+    cdef WindowedStat _splits
+    cdef WindowedStat _retries
+    cdef WindowedStat _errors
 
     cdef _record_topic(self, str name, RequestSums sums, double now)
     cpdef TopicStats topic(self, str name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of the batches of a request once it has ended: they succeed, are sent again, are split, or fail.
 
-`response_policy` decides; here it is done, to the batch, its memory, its numbering and its callers. Whatever goes wrong
-with one batch, the others of its request get their outcome. All of it runs on the I/O thread.
+The gate decides, by `response_policy`; here it is done, to the batch, its memory, its numbering and its callers.
+Whatever goes wrong with one batch, the others of its request get their outcome. I/O thread only. Compiled if possible.
 """
 
 from __future__ import annotations
@@ -11,21 +11,38 @@ import logging
 import random
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.network import InFlightRequest
 from penstock.producer.batch._batch_cy import Batch, BatchState
-from penstock.producer.batch._requests_cy import note_written, tell_apart, tell_written
 from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch._batch_cy import Batch
+from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.gate import Gate
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
-from penstock.producer.io.sender_metrics import SenderMetrics
+from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.metadata.cluster import LeaderHint
 from penstock.producer.metadata.metadata import ProducerMetadata
-from penstock.protocol._produce_cy import PartitionResponse, ProduceResponse
+from penstock.protocol._produce_cy import ProduceResponse
 from penstock.types import Node, TopicPartition
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
+    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult
+    from cython.cimports.penstock.protocol._produce_cy import PartitionResponse
+else:
+    from penstock.producer.batch._batch_cy import Batch
+    from penstock.producer.batch._delivery_cy import BatchResult
+    from penstock.protocol._produce_cy import PartitionResponse
 
 log = logging.getLogger("penstock.producer")
 
@@ -46,6 +63,12 @@ _REFUSED_RECORD = frozenset({ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECO
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _UNEXPECTED = Decision(Action.FAIL, bump_epoch=True)
 _NOT_HANDLED = "the answer to a batch of %s could not be handled"
+_IN_FLIGHT, _SUCCEEDED = BatchState.IN_FLIGHT, BatchState.SUCCEEDED
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +87,9 @@ class Retries:
 
 class Outcomes:
     """Gives the batches of a request that has ended what they are due.
+
+    It is a Python class, also when compiled: the simulator watches it through methods that it replaces. What runs for
+    every batch is in the functions below, which read fields of C.
 
     Args:
         accumulator: where batches go back to, and their memory.
@@ -112,7 +138,7 @@ class Outcomes:
 
     def _on_answer(self, body: ProduceResponse, node: Node, batches: list[Batch], now: float) -> None:
         """The broker has answered."""
-        written, others = tell_apart(batches, body.partitions)
+        written, others = match_answers(batches, body.partitions)
         if len(written) < len(body.partitions):
             self._take_hints(body)
         for batch, answer in others:
@@ -150,13 +176,13 @@ class Outcomes:
         Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
         and a callback that sends finds what its own record has left.
         """
-        done, unhandled = note_written(written, self._gate.numbering)
+        done, unhandled = _note_written(written, self._gate.numbering)
         batches = [batch for batch, _ in done]
         try:
             self._accumulator.release_all(batches)
         finally:
             # They are in no queue and not in flight any more: who is not told now is never told.
-            tell_written(done, _not_told)
+            _settle_written(done)
             self._accumulator.forget_all(batches)
         for batch, trouble in unhandled:
             log.error(_NOT_HANDLED, batch.topic_partition, exc_info=trouble)
@@ -328,13 +354,95 @@ class Outcomes:
             self._metadata.update_leader_hints(hints, body.node_endpoints)
 
 
+# ---- all batches of an answer
+
+
+def match_answers(batches: list, answers: list) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
+    """The batches that were simply written, and the others; each with its answer, or None without one.
+
+    Args:
+        batches: those of a request.
+        answers: the PartitionResponses to it.
+    """
+    written: list = []
+    others: list = []
+    batch: Batch
+    answer: PartitionResponse | None
+    at: cython.Py_ssize_t
+    by_place: dict | None = None  # type: ignore[type-arg]
+    if not _in_order(batches, answers):
+        by_place = {(answer.topic, answer.partition): answer for answer in answers}
+    for at in range(len(batches)):
+        batch = batches[at]
+        answer = answers[at] if by_place is None else by_place.get(batch.queue.place)
+        if answer is not None and answer.error_code == 0 and batch.state is _IN_FLIGHT:
+            written.append((batch, answer))
+        else:
+            others.append((batch, answer))
+    return written, others
+
+
+@cython.cfunc
+def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type-arg]
+    """Whether each answer is for the batch at its place, as a broker answers that takes a request as it is."""
+    at: cython.Py_ssize_t
+    batch: Batch
+    answer: PartitionResponse
+    if len(answers) != len(batches):
+        return False
+    for at in range(len(batches)):
+        batch = batches[at]
+        answer = answers[at]
+        if answer.partition != batch.queue.partition:
+            return False
+        if answer.topic is not batch.queue.topic and answer.topic != batch.queue.topic:
+            return False
+    return True
+
+
+@cython.cfunc
+def _note_written(written: list, numbering: Any) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
+    """Tell the numbering of batches that were written; those that are done, and (batch, error) where that failed."""
+    done: list = []
+    failed: list = []
+    batch: Batch
+    answer: PartitionResponse
+    for pair in written:
+        batch = pair[0]
+        answer = pair[1]
+        try:
+            numbering.on_success(batch, answer.base_offset)
+            batch.move_to(_SUCCEEDED)
+        except Exception as error:  # noqa: BLE001 - logged by the caller, and the others get their turn
+            failed.append((batch, error))
+        else:
+            done.append(pair)
+    return done, failed
+
+
+@cython.cfunc
+def _settle_written(done: list) -> None:  # type: ignore[type-arg]
+    """Settle the results of batches that were written."""
+    batch: Batch
+    answer: PartitionResponse
+    result: BatchResult
+    for pair in done:
+        batch = pair[0]
+        answer = pair[1]
+        result = batch.result
+        try:
+            if not result.settle_unwatched(answer.base_offset, answer.log_append_time_ms):
+                batch.result.settle(answer.base_offset, answer.log_append_time_ms)
+        except Exception:  # the others get their turn
+            log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
+
+
+# ---- errors
+
+
 def _silence(node: Node, batch: Batch) -> PartitionResponse:
     message = f"{node} did not say what became of the batch for {batch.topic_partition}"
     return PartitionResponse(*batch.topic_partition, ErrorCode.NETWORK_EXCEPTION, error_message=message)
-
-
-def _not_told(batch: Batch, error: Exception) -> None:
-    log.error("the outcome of a batch of %s could not be told", batch.topic_partition, exc_info=error)
 
 
 def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:

@@ -3,6 +3,7 @@
 
 One turn is `run_once(now)`; the thread calls it until it is told to stop, tests and the simulator call it by hand.
 All of it belongs to the I/O thread, but for `initiate_close` and `force_close`, which only set a flag and wake it.
+Compiled if possible.
 """
 
 from __future__ import annotations
@@ -12,27 +13,48 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
 from penstock._time import FOREVER, Clock, ExponentialBackoff
-from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
+from penstock.errors import DeliveryTimeoutError, KafkaError, NetworkError, ProducerClosedError
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient
 from penstock.producer.batch._batch_cy import Batch
-from penstock.producer.batch._requests_cy import addressed, enter_flight, leave_flight
 from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.owner import mark_io_thread
+from penstock.producer.guarantee.gate import Gate, GateRequest
 from penstock.producer.io._drain_cy import Drainer
-from penstock.producer.io.gate_requests import GateRequests
-from penstock.producer.io.outcomes import Outcomes, Retries
-from penstock.producer.io.sender_metrics import SenderMetrics
+from penstock.producer.io._outcomes_cy import Outcomes, Retries
+from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.producer.owner import mark_io_thread
 from penstock.protocol._produce_cy import ProduceRequest
 from penstock.types import Node
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
+    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
+    from cython.cimports.penstock.protocol._produce_cy import PartitionBatch
+else:
+    from penstock.producer.batch._batch_cy import Batch
+    from penstock.producer.batch._queue_cy import PartitionQueue
+    from penstock.protocol._produce_cy import PartitionBatch
 
 log = logging.getLogger("penstock.producer")
 
 _BY_AGE = attrgetter("created")
 # Seconds until the next look after something unexpected: whatever it is, it must not become a busy loop.
 _AFTER_TROUBLE = 0.1
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +71,8 @@ class SenderSettings:
 
 class Sender:
     """Sends batches and handles their answers.
+
+    It is a Python class, also when compiled: the simulator watches it through methods that it replaces.
 
     Args:
         settings: the few options that matter here.
@@ -262,14 +286,30 @@ class Sender:
         return usable, delay
 
     def _enter_flight(self, batches: list[Batch]) -> None:
+        """A request is about to hold these batches."""
+        in_flight: dict = self._in_flight  # type: ignore[type-arg]
         # With one request at a time nothing of these partitions may overtake: the next batch waits for the answer.
-        oldest = enter_flight(batches, self._in_flight, self._one_at_a_time)
+        mute: cython.bint = self._one_at_a_time
+        oldest: cython.double = FOREVER
+        batch: Batch
+        for batch in batches:
+            batch.request_pending = True
+            in_flight[batch] = None
+            if mute:
+                batch.queue.muted = True
+            if batch.created < oldest:
+                oldest = batch.created
         self._next_in_flight_expiry = min(
             self._next_in_flight_expiry, oldest + self._accumulator.delivery_timeout
         )
 
     def _leave_flight(self, batches: list[Batch]) -> None:
-        leave_flight(batches, self._in_flight)
+        """The request holds them no longer."""
+        in_flight: dict = self._in_flight  # type: ignore[type-arg]
+        batch: Batch
+        for batch in batches:
+            batch.request_pending = False
+            in_flight.pop(batch, None)
 
     def _let_go_on(self, batches: Sequence[Batch]) -> None:
         """Their partitions may send the next batch."""
@@ -298,7 +338,7 @@ class Sender:
         request = ProduceRequest(
             self._settings.acks,
             self._settings.request_timeout_ms,
-            addressed(batches, self._metadata.snapshot.topic_id),
+            _partition_batches(batches, self._metadata.snapshot.topic_id),
             self._gate.transactional_id,
             max_version=self._gate.max_produce_version,
         )
@@ -375,6 +415,29 @@ class Sender:
             self._metrics.on_response(response.latency, response.body.throttle_ms, now)
 
 
+@cython.cfunc
+def _partition_batches(batches: list, topic_id: Any) -> list:  # type: ignore[type-arg]
+    """What a request says of each batch: where it goes, and its bytes.
+
+    Args:
+        batches: those of the request.
+        topic_id: gives the id of a topic.
+    """
+    found: list = []
+    batch: Batch
+    queue: PartitionQueue
+    topic: str | None = None
+    known: Any = None
+    for batch in batches:
+        queue = batch.queue
+        if queue.topic is not topic:
+            topic = queue.topic
+            known = topic_id(topic)
+        if batch.wire is not None:
+            found.append(PartitionBatch(queue.topic, known, queue.partition, batch.wire))
+    return found
+
+
 def _some(topics: set[str]) -> str:
     named = sorted(topics)
     if len(named) == 1:
@@ -392,3 +455,79 @@ def _how_far(batch: Batch) -> str:
     times = "once" if sent == 1 else f"{sent} times"
     last = "the last request has no answer, the one before" if batch.request_pending else "the last attempt"
     return f"It was sent {times}; {last} ended with: {batch.last_error}."
+
+
+class GateRequests:
+    """Sends the gate's own requests, producer ids and transactions, to the node that they are for. One at a time.
+
+    Args:
+        gate: whose requests they are.
+        client: the network.
+        timeout: seconds for the answer, and for reaching the node before.
+    """
+
+    def __init__(self, gate: Gate, client: NetworkClient, timeout: float) -> None:
+        self._gate = gate
+        self._client = client
+        self._timeout = timeout
+        self._waiting: GateRequest | None = None  # until its node can take it
+        self._give_up_at = FOREVER
+        self._old_error: KafkaError | None = None  # why the node could not be reached before this request
+
+    def maybe_send(self, now: float, data_waits: bool | Callable[[], bool]) -> float:
+        """Send what the gate needs, if it can be sent now; seconds until it is worth looking again.
+
+        Args:
+            data_waits: whether there is something to send; or what tells, asked only where the gate's need depends on
+                it.
+        """
+        if self._waiting is None:
+            self._waiting = self._gate.next_request(now, False)
+            if self._waiting is None:
+                delay = self._gate.seconds_to_request(now)
+                if delay == FOREVER:
+                    return FOREVER  # nearly always: whatever waits, it needs nothing from the gate
+                if not (data_waits() if callable(data_waits) else data_waits):
+                    return delay if self._gate.busy else FOREVER
+                self._waiting = self._gate.next_request(now, True)
+            if self._waiting is None:
+                return self._gate.seconds_to_request(now)
+            self._give_up_at = now + self._timeout
+            node = self._waiting.node
+            self._old_error = None if node is None else self._client.connection_error(node.id)
+        waiting = self._waiting
+        node = waiting.node or self._client.least_loaded_node(now)
+        if node is None:
+            return self._maybe_give_up(waiting, None, now)
+        if self._client.ready(node, now):
+            self._waiting = None
+            return self._send(waiting, node, now)
+        return self._maybe_give_up(waiting, node, now)
+
+    def _send(self, waiting: GateRequest, node: Node, now: float) -> float:
+        asked = ClientRequest(node, waiting.request, self._timeout, lambda response: _tell(waiting, response))
+        try:
+            self._client.send(asked, now)
+        except Exception as cause:
+            # No answer will ever come: without one the gate would wait for ever, and with it everything else.
+            log.exception("%s could not be sent to %s", waiting.request.api.name, node)
+            error = KafkaError(f"{waiting.request.api.name} could not be sent: {cause!r}")
+            error.__cause__ = cause
+            _tell(waiting, InFlightRequest.never_sent(asked, error, now))
+            return 0.0
+        return FOREVER
+
+    def _maybe_give_up(self, waiting: GateRequest, node: Node | None, now: float) -> float:
+        """A node that cannot be reached is reported, once it is known: the coordinator may be elsewhere by now."""
+        error = None if node is None else self._client.connection_error(node.id)
+        failed = waiting.node is not None and error is not None and error is not self._old_error
+        if failed or now >= self._give_up_at:
+            self._waiting = None
+            waiting.on_unreachable(error or NetworkError("no broker could be reached"), now)
+            return 0.0
+        delay = FOREVER if node is None else self._client.connection_delay(node, now)
+        return min(delay, self._give_up_at - now)
+
+
+def _tell(waiting: GateRequest, response: InFlightRequest) -> None:
+    waiting.on_response(response, response.received_at)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statistics that the sender records: once per batch or request, never per record. Compiled if possible.
+
+I/O thread only. What every request and its answer add is one call each, without the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any
+
+from penstock.producer.io import metric_names as names
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.penstock._stats_cy import WindowedStat
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
+else:
+    from penstock._stats_cy import WindowedStat
+    from penstock.producer.batch._batch_cy import Batch
+
+if TYPE_CHECKING:
+    from penstock._metrics import MetricsRegistry
+    from penstock.producer.batch._batch_cy import Batch
+
+_CATCH_UP_SECONDS = cython.declare(cython.double, 1.0)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+@cython.final
+@cython.cclass
+class RequestSums:
+    """What the batches of a request, or those of one topic in it, add up to.
+
+    Attributes:
+        size: bytes on the wire, and `largest`, those of the largest.
+        ratios: of compression, one for each.
+        waited_ms: time in the queue, and `longest_ms`, that of the one that waited longest.
+        record_sizes: of the largest record of each, and `largest_record`, of all.
+        topic: of all of them; None when they have several.
+    """
+
+    def __init__(self, batches: list) -> None:  # type: ignore[type-arg]
+        self.count = len(batches)
+        self.size = 0
+        self.largest = 0
+        self.records = 0
+        self.ratios = 0.0
+        self.waited_ms = 0.0
+        self.longest_ms = 0.0
+        self.record_sizes = 0
+        self.largest_record = 0
+        self.topic: str | None = None
+        batch: Batch
+        size: cython.Py_ssize_t
+        waited: cython.double
+        several: cython.bint = False
+        for batch in batches:
+            size = batch.wire_size()
+            self.size += size
+            self.largest = max(self.largest, size)
+            self.records += batch.writer.count
+            self.ratios += cython.cast(cython.double, size) / batch.writer.raw_size
+            waited = (batch.drained_at - batch.created) * 1000
+            self.waited_ms += waited
+            self.longest_ms = max(self.longest_ms, waited)
+            self.record_sizes += batch.writer.max_record_size
+            self.largest_record = max(self.largest_record, batch.writer.max_record_size)
+            if batch is batches[0]:
+                self.topic = batch.queue.topic
+            elif batch.queue.topic != self.topic:
+                several = True
+        if several:
+            self.topic = None
+
+
+@cython.final
+@cython.cclass
+class TopicStats:
+    """The statistics of one topic, registered when its first batch is drained."""
+
+    def __init__(self, registry: MetricsRegistry, topic: str) -> None:
+        tags = {"topic": topic}
+        self.sent: WindowedStat = registry.rate_total(*names.TOPIC_RECORD_SEND, tags)
+        self.bytes: WindowedStat = registry.rate_total(*names.TOPIC_BYTE, tags)
+        self.compression: WindowedStat = registry.avg(*names.TOPIC_COMPRESSION_RATE, tags)
+        self.retries: WindowedStat = registry.rate_total(*names.TOPIC_RECORD_RETRY, tags)
+        self.errors: WindowedStat = registry.rate_total(*names.TOPIC_RECORD_ERROR, tags)
+
+
+def _nothing(_now: float) -> None:
+    """Nobody else counts."""
+
+
+@cython.final
+@cython.cclass
+class SenderMetrics:
+    """What the sender tells the registry, of the producer and of each topic.
+
+    Args:
+        registry: gives the statistics their names.
+
+    Attributes:
+        catch_up: brings up to date what others count. Set once, when the producer is put together.
+    """
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self.catch_up: Callable[[float], None] = _nothing
+        self._next_catch_up = 0.0
+        self._registry = registry
+        self._topics: dict[str, TopicStats] = {}
+        self._batch_size: WindowedStat = registry.avg_max(*names.BATCH_SIZE)
+        self._compression: WindowedStat = registry.avg(*names.COMPRESSION_RATE)
+        self._queue_time: WindowedStat = registry.avg_max(*names.RECORD_QUEUE_TIME)
+        self._record_size: WindowedStat = registry.avg_max(*names.RECORD_SIZE)
+        self._sent: WindowedStat = registry.rate_total(*names.RECORD_SEND)
+        self._per_request: WindowedStat = registry.avg(*names.RECORDS_PER_REQUEST)
+        self._latency: WindowedStat = registry.avg_max(*names.REQUEST_LATENCY)
+        self._throttle: WindowedStat = registry.avg_max(*names.PRODUCE_THROTTLE_TIME)
+        self._splits: WindowedStat = registry.rate_total(*names.BATCH_SPLIT)
+        self._retries: WindowedStat = registry.rate_total(*names.RECORD_RETRY)
+        self._errors: WindowedStat = registry.rate_total(*names.RECORD_ERROR)
+
+    def on_turn(self, now: cython.double) -> None:
+        """The sender takes a turn: once a second, what others count is brought up to date, so that rates are right."""
+        if now >= self._next_catch_up:
+            self._next_catch_up = now + _CATCH_UP_SECONDS
+            self.catch_up(now)
+
+    def on_request(self, batches: list, now: cython.double) -> None:  # type: ignore[type-arg]
+        """A produce request with these batches goes out."""
+        # Added up first, so that each statistic is touched once per request or topic, not once per batch.
+        sums = RequestSums(batches)
+        self._batch_size.add_whole(sums.size, sums.count, sums.largest, now)
+        self._compression.add_real(sums.ratios, sums.count, 0.0, now)
+        self._queue_time.add_real(sums.waited_ms, sums.count, sums.longest_ms, now)
+        self._record_size.add_whole(sums.record_sizes, sums.count, sums.largest_record, now)
+        self._sent.add_whole(sums.records, 1, sums.records, now)
+        self._per_request.add_whole(sums.records, 1, sums.records, now)
+        if sums.topic is not None:
+            self._record_topic(sums.topic, sums, now)
+            return
+        for name in dict.fromkeys([batch.queue.topic for batch in batches]):
+            of_topic = [batch for batch in batches if batch.queue.topic == name]
+            self._record_topic(name, RequestSums(of_topic), now)
+
+    def _record_topic(self, name: str, sums: RequestSums, now: cython.double) -> None:
+        topic: TopicStats = self.topic(name)
+        topic.sent.add_whole(sums.records, 1, sums.records, now)
+        topic.bytes.add_whole(sums.size, 1, sums.size, now)
+        topic.compression.add_real(sums.ratios, sums.count, 0.0, now)
+
+    def on_response(self, latency: cython.double, throttle_ms: cython.longlong, now: cython.double) -> None:
+        """An answer came, so many seconds after its request."""
+        self._latency.add_real(latency * 1000, 1, latency * 1000, now)
+        self._throttle.add_whole(throttle_ms, 1, throttle_ms, now)
+
+    def on_retry(self, batch: Batch, now: cython.double) -> None:
+        """A batch is queued again."""
+        self._retries.record(batch.record_count, now)
+        self.topic(batch.queue.topic).retries.record(batch.record_count, now)
+
+    def on_split(self, now: cython.double) -> None:
+        """A batch was too large and is cut."""
+        self._splits.record(1, now)
+
+    def on_batch_error(self, batch: Batch, now: cython.double) -> None:
+        """A batch failed for good."""
+        self._errors.record(batch.record_count, now)
+        self.topic(batch.queue.topic).errors.record(batch.record_count, now)
+
+    def on_refused(self, topic: str, count: Any, now: cython.double) -> None:
+        """Records of a batch were refused, and the others go on."""
+        self._errors.record(count, now)
+        self.topic(topic).errors.record(count, now)
+
+    @property
+    def send_errors(self) -> WindowedStat:
+        """Records that failed for good; send() adds those that it refuses."""
+        return self._errors
+
+    def topic(self, name: str) -> TopicStats:
+        """The statistics of a topic."""
+        found = self._topics.get(name)
+        if found is None:
+            found = self._topics[name] = TopicStats(self._registry, name)
+        return found
+
+    def topics(self) -> list[str]:
+        """Those that have statistics."""
+        return list(self._topics)
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget the statistics of other topics; of one that is used again they begin anew."""
+        for name in [name for name in self._topics if name not in kept]:
+            del self._topics[name]
+            self._registry.remove(names.TOPIC_GROUP, {"topic": name})
