@@ -27,7 +27,6 @@ from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicSt
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.unseen import UnseenFailures
-from penstock.producer.send.deferring import DeferredSends
 from penstock.types import TopicPartition
 
 if TYPE_CHECKING:
