@@ -60,7 +60,7 @@ def run(monkeypatch: pytest.MonkeyPatch, state: SinkState, *words: str) -> FakeS
     sinks = FakeSinks(state)
     monkeypatch.setattr(recover, "inspect_log", sinks.inspect)
     monkeypatch.setattr(left_over, "end_left_over", sinks.end)
-    monkeypatch.setattr(recover, "look", lambda *_: None)
+    monkeypatch.setattr(recover, "check_topics", lambda *_: None)
     assert main(["recover", "--abort-left-over", *words]) == 0
     return sinks
 
@@ -154,7 +154,7 @@ def test_what_could_not_be_ended_is_told_and_fails(
 
     monkeypatch.setattr(recover, "inspect_log", sinks.inspect)
     monkeypatch.setattr(left_over, "end_left_over", refuse)
-    monkeypatch.setattr(recover, "look", lambda *_: None)
+    monkeypatch.setattr(recover, "check_topics", lambda *_: None)
     assert main(["recover", "--abort-left-over", "--yes"]) == 1
     assert "no broker answers" in capsys.readouterr().err
 

@@ -90,7 +90,7 @@ def sinks(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSinks]:
     fake = FakeSinks()
     monkeypatch.setattr(recover, "inspect_log", fake.inspect)
     monkeypatch.setattr(recover, "roll_forward", fake.roll)
-    monkeypatch.setattr(recover, "look", lambda *_: None)
+    monkeypatch.setattr(recover, "check_topics", lambda *_: None)
     return fake
 
 

@@ -65,7 +65,7 @@ class _WatchedBook(SequenceBook):
 
     def close_gap(self, batch: Any, count: int | None = None) -> None:
         for each in self.of(batch.queue).in_flight:
-            if is_later(each.base_sequence, batch.base_sequence):
+            if is_later(each.identity.base_sequence, batch.identity.base_sequence):
                 self._numbered_anew.add((each.topic_partition, *_numbers(each)))
         super().close_gap(batch, count)
 
