@@ -43,7 +43,6 @@ STILL_IN_TWO = {
     "producer.guarantee.transactions.queue.RequestQueue",
     "producer.io._sender_stats_cy.RequestStats",
     "producer.send._send_cy.SendFace",  # to stay: its docstring says why
-    "testing.mock.bulk.MockBulkFace",
 }
 
 # folder -> prefixes that more than two of its modules share

@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""send_many and send_arrow of a MockProducer: the same calls and the same answers, one record after the other."""
+"""What send_many and send_arrow of a MockProducer need: the rows of a table as records, and one future for all."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from penstock._arguments import check_callable, check_timeout
-from penstock._refusals import noting_refusals
 from penstock.errors import BadRowsError, BulkDeliveryError, DamagedRowError, KafkaError
 from penstock.records._columns_cy import LIES
 from penstock.records._rows_cy import Rows
-from penstock.records.arrow import ArrowSource
-from penstock.records.arrow_rows import ColumnNames, arrow_rows
 from penstock.records.moments import moment_text
-from penstock.records.python_rows import ManyRecords
 from penstock.testing.mock.delivery import MockDelivery
 from penstock.testing.mock.outbox import PendingRecord
 from penstock.types import (
     BulkReport,
-    HeadersLike,
     PartitionReport,
     ProducerRecord,
     RowErrors,
@@ -141,79 +136,32 @@ class MockBulkDelivery:
         return f"<MockBulkDelivery {'done' if self.done() else 'pending'}: {self.accepted} records accepted>"
 
 
-class MockBulkFace:
-    """What `MockProducer` offers for many records at once."""
+def prepare_rows(
+    topic: str | None,
+    chunks: Iterable[Rows],
+    prepare: Callable[[ProducerRecord], PendingRecord],
+    skip: bool,
+) -> tuple[list[Prepared], list[RowErrors]]:
+    """Make the rows of a table into records; those, and the rows that cannot be sent.
 
-    def _note_refused(self, error: BaseException) -> None:
-        raise NotImplementedError
-
-    def _check_sending(self, call: str) -> None:
-        raise NotImplementedError
-
-    def _prepare(self, record: ProducerRecord, on_delivery: None, as_bytes: bool = False) -> PendingRecord:
-        raise NotImplementedError
-
-    def _accept(self, record: ProducerRecord, pending: PendingRecord) -> None:
-        raise NotImplementedError
-
-    @noting_refusals
-    def send_many(
-        self,
-        topic: str,
-        values: Iterable[Any],
-        *,
-        keys: Iterable[Any] | None = None,
-        headers: Iterable[HeadersLike | None] | None = None,
-        partition: int | Iterable[int | None] | None = None,
-        timestamps_ms: Iterable[int | None] | None = None,
-    ) -> MockBulkDelivery:
-        """Accept many records; see Producer.send_many."""
-        many = ManyRecords.of(topic, values, keys, headers, partition, timestamps_ms)
-        self._check_sending("send_many")
-        prepared = [(row, record, self._prepare(record, None)) for row, record in enumerate(many.records())]
-        return self._accept_all(prepared, [])
-
-    @noting_refusals
-    def send_arrow(
-        self,
-        topic: str | None,
-        data: Any,
-        *,
-        key: str | None = "key",
-        value: str | None = "value",
-        headers: str | None = "headers",
-        partition: str | None = "partition",
-        timestamp: str | None = "timestamp",
-        on_error: Literal["fail", "skip"] = "fail",
-    ) -> MockBulkDelivery:
-        """Accept the rows of an Arrow table; see Producer.send_arrow."""
-        if on_error not in ("fail", "skip"):
-            raise ValueError(f'on_error must be "fail" or "skip", not {on_error!r}')
-        if topic is not None:
-            ProducerRecord(topic)  # refuses what is no topic
-        names = ColumnNames(key, value, headers, partition, timestamp, "topic" if topic is None else None)
-        self._check_sending("send_arrow")
-        prepared: list[Prepared] = []
-        bad: list[RowErrors] = []
-        total = 0
-        with ArrowSource(data) as source:
-            for number, (rows, row) in enumerate(_each_row(arrow_rows(source, names))):
-                total += 1
-                try:
-                    record = _record(topic, rows, row)
-                    prepared.append((number, record, self._prepare(record, None, as_bytes=True)))
-                except (KafkaError, ValueError) as error:
-                    bad.append(RowErrors(number, number, error))
-        if bad and on_error == "fail":
-            raise BadRowsError(
-                f"{len(bad)} of {total} rows cannot be sent, and none was sent. {bad[0]}", bad, len(bad)
-            )
-        return self._accept_all(prepared, bad)
-
-    def _accept_all(self, prepared: Sequence[Prepared], bad: Sequence[RowErrors]) -> MockBulkDelivery:
-        for _, record, pending in prepared:
-            self._accept(record, pending)
-        return MockBulkDelivery(prepared, bad)
+    Raises:
+        BadRowsError: rows cannot be sent, and they are not to be skipped.
+    """
+    prepared: list[Prepared] = []
+    bad: list[RowErrors] = []
+    total = 0
+    for number, (rows, row) in enumerate(_each_row(chunks)):
+        total += 1
+        try:
+            record = _record(topic, rows, row)
+            prepared.append((number, record, prepare(record)))
+        except (KafkaError, ValueError) as error:
+            bad.append(RowErrors(number, number, error))
+    if bad and not skip:
+        raise BadRowsError(
+            f"{len(bad)} of {total} rows cannot be sent, and none was sent. {bad[0]}", bad, len(bad)
+        )
+    return prepared, bad
 
 
 def _each_row(chunks: Iterable[Rows]) -> Iterator[tuple[Rows, int]]:

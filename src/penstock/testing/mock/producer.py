@@ -15,11 +15,11 @@ Rules:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from penstock._arguments import check_bool, check_text, check_timeout
 from penstock._locks import new_nesting_lock
@@ -27,8 +27,11 @@ from penstock._refusals import noting_refusals
 from penstock._time import Clock, SystemClock
 from penstock.consumer_groups import as_group, as_positions
 from penstock.errors import IllegalStateError, KafkaError, ProducerClosedError, ProducerFencedError
+from penstock.records.arrow import ArrowSource
+from penstock.records.arrow_rows import ColumnNames, arrow_rows
+from penstock.records.python_rows import ManyRecords
 from penstock.serializers import BytesSerializer, MutableHeaders, serialize_part
-from penstock.testing.mock.bulk import MockBulkFace
+from penstock.testing.mock.bulk import MockBulkDelivery, Prepared, prepare_rows
 from penstock.testing.mock.delivery import MockDelivery, OnDelivery
 from penstock.testing.mock.options import InjectedErrors, MockOptions
 from penstock.testing.mock.outbox import MockOutbox, PendingRecord
@@ -41,6 +44,7 @@ from penstock.types import (
     HeadersLike,
     PositionsLike,
     ProducerRecord,
+    RowErrors,
     TopicPartition,
     as_headers,
 )
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.config.typed import ProducerOptions
 
 
-class MockProducer(MockBulkFace):
+class MockProducer:
     """Stands in for a Producer in tests.
 
     Args:
@@ -139,6 +143,48 @@ class MockProducer(MockBulkFace):
         self._accept(record, pending)
         return pending.delivery
 
+    @noting_refusals
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[HeadersLike | None] | None = None,
+        partition: int | Iterable[int | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
+    ) -> MockBulkDelivery:
+        """Accept many records; see Producer.send_many."""
+        many = ManyRecords.of(topic, values, keys, headers, partition, timestamps_ms)
+        self._check_sending("send_many")
+        prepared = [(row, record, self._prepare(record, None)) for row, record in enumerate(many.records())]
+        return self._accept_all(prepared, [])
+
+    @noting_refusals
+    def send_arrow(
+        self,
+        topic: str | None,
+        data: Any,
+        *,
+        key: str | None = "key",
+        value: str | None = "value",
+        headers: str | None = "headers",
+        partition: str | None = "partition",
+        timestamp: str | None = "timestamp",
+        on_error: Literal["fail", "skip"] = "fail",
+    ) -> MockBulkDelivery:
+        """Accept the rows of an Arrow table; see Producer.send_arrow."""
+        names = ColumnNames.of_call(topic, on_error, key, value, headers, partition, timestamp)
+        self._check_sending("send_arrow")
+        with ArrowSource(data) as source:
+            prepared, bad = prepare_rows(
+                topic,
+                arrow_rows(source, names),
+                lambda record: self._prepare(record, None, as_bytes=True),
+                skip=on_error == "skip",
+            )
+        return self._accept_all(prepared, bad)
+
     def _note_refused(self, error: BaseException) -> None:
         with self._lock:
             self._transactions.note_refused(error)
@@ -159,6 +205,11 @@ class MockProducer(MockBulkFace):
                 self._outbox.add(pending)
         if self._auto_complete:
             self._outbox.acknowledge(pending)
+
+    def _accept_all(self, prepared: Sequence[Prepared], bad: Sequence[RowErrors]) -> MockBulkDelivery:
+        for _, record, pending in prepared:
+            self._accept(record, pending)
+        return MockBulkDelivery(prepared, bad)
 
     def flush(self, timeout: float | None = None) -> None:
         """Acknowledge all pending records."""
