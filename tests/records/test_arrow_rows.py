@@ -31,6 +31,29 @@ def one(column: pa.Array, part: str) -> list[Any]:
     return [row[where] for row in read(table)]
 
 
+# ------------------------------------------------------------------------------------------------ names
+
+
+def test_the_rows_of_a_call_say_their_topic_where_the_call_does_not():
+    columns = ("k", "v", None, None, "t")
+    assert ColumnNames.of_call("orders", "fail", *columns) == ColumnNames(*columns)
+    assert ColumnNames.of_call(None, "skip", *columns) == ColumnNames(*columns, topic="topic")
+
+
+@pytest.mark.parametrize(
+    ("topic", "on_error", "key", "error"),
+    [
+        ("orders", "ignore", "k", ValueError),
+        ("", "fail", "k", ValueError),
+        (7, "fail", "k", TypeError),
+        ("orders", "fail", 7, TypeError),
+    ],
+)
+def test_wrong_arguments_of_a_call_are_refused(topic, on_error, key, error):
+    with pytest.raises(error):
+        ColumnNames.of_call(topic, on_error, key, "v", None, None, None)
+
+
 # ------------------------------------------------------------------------------------------------ types
 
 

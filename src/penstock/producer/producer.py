@@ -210,11 +210,7 @@ class Producer(SendFace):
         """
         self._check_process()
         forbid_reentry("send_arrow()")
-        if on_error not in ("fail", "skip"):
-            raise ValueError(f'on_error must be "fail" or "skip", not {on_error!r}')
-        if topic is not None:
-            ProducerRecord(topic)  # refuses what is no topic
-        names = ColumnNames(key, value, headers, partition, timestamp, "topic" if topic is None else None)
+        names = ColumnNames.of_call(topic, on_error, key, value, headers, partition, timestamp)
         with ArrowSource(data) as source:
             rows = arrow_rows(source, names)
             steps = self._parts.columns.steps(topic, rows, skip=on_error == "skip")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from penstock.records._columns_cy import (
     DICTIONARY,
@@ -29,6 +30,7 @@ from penstock.records._headers_cy import HeadersColumn
 from penstock.records._numbers_cy import IntColumn
 from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowChunk, ArrowColumn, ArrowSource, type_name
+from penstock.types import ProducerRecord
 
 _BYTES = {
     "n": NULLS,
@@ -69,6 +71,33 @@ class ColumnNames:
             name = getattr(self, part)
             if name is not None and not isinstance(name, str):
                 raise TypeError(f"{part} must be the name of a column or None, not {type(name).__name__}")
+
+    @classmethod
+    def of_call(
+        cls,
+        topic: str | None,
+        on_error: str,
+        key: str | None,
+        value: str | None,
+        headers: str | None,
+        partition: str | None,
+        timestamp: str | None,
+    ) -> Self:
+        """The columns of a call of `send_arrow`, whose arguments these are.
+
+        Args:
+            topic: where all rows go; None: the column `topic` says it for each row.
+            on_error: "fail" or "skip".
+            key: the name of its column, and so for the others.
+
+        Raises:
+            TypeError, ValueError: an argument is wrong.
+        """
+        if on_error not in ("fail", "skip"):
+            raise ValueError(f'on_error must be "fail" or "skip", not {on_error!r}')
+        if topic is not None:
+            ProducerRecord(topic)  # refuses what is no topic
+        return cls(key, value, headers, partition, timestamp, "topic" if topic is None else None)
 
     def find(self, available: Sequence[str]) -> dict[str, int]:
         """The number of each column that is there.

@@ -179,11 +179,7 @@ class MockProducer:
         on_error: Literal["fail", "skip"] = "fail",
     ) -> MockBulkDelivery:
         """Accept the rows of an Arrow table; see Producer.send_arrow."""
-        if on_error not in ("fail", "skip"):
-            raise ValueError(f'on_error must be "fail" or "skip", not {on_error!r}')
-        if topic is not None:
-            ProducerRecord(topic)  # refuses what is no topic
-        names = ColumnNames(key, value, headers, partition, timestamp, "topic" if topic is None else None)
+        names = ColumnNames.of_call(topic, on_error, key, value, headers, partition, timestamp)
         self._check_sending("send_arrow")
         prepare = partial(self._prepare, on_delivery=None, as_bytes=True)
         prepared, bad = prepare_rows(topic, data, names, prepare)
