@@ -12,7 +12,7 @@ import pytest
 
 from penstock._locks import new_lock
 from penstock.errors import IllegalStateError, ReentrantCallError
-from penstock.producer.owner import check_may_wait, mark_io_thread, on_io_thread, process
+from penstock.producer.owner import Owner, check_may_wait, mark_io_thread, on_io_thread, process
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
@@ -31,7 +31,7 @@ def in_thread(work: Callable[[], Any]) -> Any:
     return outcome[0]
 
 
-def as_io_thread(work: Callable[[], Any], owner: object = None) -> Any:
+def as_io_thread(work: Callable[[], Any], owner: Owner | None = None) -> Any:
     """The same, on the I/O thread of an owner."""
 
     def run() -> Any:
@@ -49,13 +49,13 @@ def test_blocking_calls_are_refused_on_an_io_thread_alone():
 
 
 def test_a_thread_may_wait_for_another_producer():
-    mine, other = object(), object()
+    mine, other = Owner(), Owner()
     assert as_io_thread(lambda: check_may_wait("flush()", other), mine) is None
     assert isinstance(as_io_thread(lambda: check_may_wait("flush()", mine), mine), IllegalStateError)
 
 
 def test_an_io_thread_is_known_by_its_owner():
-    mine, other = object(), object()
+    mine, other = Owner(), Owner()
     assert as_io_thread(lambda: (on_io_thread(), on_io_thread(mine), on_io_thread(other)), mine) == (
         True,
         True,

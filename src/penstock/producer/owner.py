@@ -14,7 +14,15 @@ from penstock._locks import forbid_reentry
 from penstock.errors import IllegalStateError
 
 _thread = threading.local()
-_EVERYBODY = object()
+
+
+class Owner:
+    """Stands for one producer: its I/O thread, its queues and the results of its batches refer to the same object."""
+
+    __slots__ = ()
+
+
+_EVERYBODY = Owner()
 
 
 class _Process:
@@ -32,18 +40,18 @@ class _Process:
 process = _Process()
 
 
-def mark_io_thread(owner: object = None) -> None:
+def mark_io_thread(owner: Owner | None = None) -> None:
     """Say that the calling thread is the I/O thread of `owner`; without one, of every producer."""
     _thread.works_for = _EVERYBODY if owner is None else owner
 
 
-def on_io_thread(owner: object = None) -> bool:
+def on_io_thread(owner: Owner | None = None) -> bool:
     """Whether the calling thread is the I/O thread of `owner`; without one, of any producer."""
     works_for = getattr(_thread, "works_for", None)
     return works_for is not None and (owner is None or works_for is owner or works_for is _EVERYBODY)
 
 
-def check_may_wait(call: str, owner: object = None) -> None:
+def check_may_wait(call: str, owner: Owner | None = None) -> None:
     """Raise where a blocking call would wait for its own thread.
 
     Raises:

@@ -13,7 +13,7 @@ from penstock.errors import IllegalStateError, InvalidRecordError, KafkaError, N
 from penstock.producer.batch._batch_cy import ANONYMOUS, TRANSITIONS, Batch, BatchIdentity, BatchState
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.owner import mark_io_thread
+from penstock.producer.owner import Owner, mark_io_thread
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import HEADER_SIZE
 from penstock.types import RecordMetadata, TopicPartition
@@ -26,7 +26,8 @@ HALF = value_for((1024 - HEADER_SIZE) // 2)  # two of them fill a batch of 1024 
 def new_batch(state: BatchState = BatchState.QUEUED, count: int = 3) -> Batch:
     """A batch with some records, brought into a state."""
     buffer = bytearray(500)
-    batch = Batch(PartitionQueue("orders", 2, set(), set()), BatchWriter(buffer, 500), START, [buffer])
+    queue = PartitionQueue("orders", 2, set(), set(), None, Owner())
+    batch = Batch(queue, BatchWriter(buffer, 500), START, [buffer])
     for _ in range(count):
         batch.writer.append(TIME, None, b"value", None)
     if state is not BatchState.QUEUED and state is not BatchState.ABORTED:
@@ -370,7 +371,7 @@ def test_only_the_thread_that_settles_a_batch_may_not_wait_for_it():
         except (IllegalStateError, TimeoutError) as error:
             outcomes.append(type(error))
 
-    for owner in (batch.queue.active, set()):
+    for owner in (batch.queue.owner, Owner()):
         thread = threading.Thread(target=on_a_thread_of, args=(owner,))
         thread.start()
         thread.join(10)

@@ -194,7 +194,7 @@ class Batch:
         self.buffers = buffers
         self.queued_as = 0  # position in its queue when opened (1 = first); 0 before that
         self.counted = 0  # bytes charged to the pool beyond `buffers`
-        self.result = BatchResult(queue.topic, queue.partition, queue.active)
+        self.result = BatchResult(queue.topic, queue.partition, queue.owner)
         self.state: BatchState = _QUEUED
         self.attempts = 0  # times it was queued again after a request
         self.retry_at = 0.0  # not before this moment, unless the leader has changed

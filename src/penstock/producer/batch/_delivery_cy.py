@@ -31,7 +31,7 @@ from penstock._latch import Latch
 from penstock._locks import new_lock
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch.unseen import UnseenRecords
-from penstock.producer.owner import check_may_wait, on_io_thread, process
+from penstock.producer.owner import Owner, check_may_wait, on_io_thread, process
 from penstock.types import RecordMetadata, TopicPartition
 
 try:
@@ -68,7 +68,7 @@ class BatchResult:
         owner: whose I/O thread settles it.
     """
 
-    def __init__(self, topic: str, partition: cython.int, owner: object = None) -> None:
+    def __init__(self, topic: str, partition: cython.int, owner: Owner | None = None) -> None:
         self.owner = owner
         self.topic = topic
         self.partition = partition

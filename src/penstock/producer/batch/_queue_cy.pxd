@@ -32,7 +32,8 @@ cdef class PartitionQueue:
     cdef readonly str topic
     cdef readonly int partition
     cdef readonly object place  # both, as a TopicPartition
-    cdef readonly set active     # the producer's; its identity also says whose I/O thread serves this queue
+    cdef readonly object owner
+    cdef set active              # the producer's
     cdef set incomplete
     cdef public bint muted       # owned by the I/O thread
     cdef ShortLock _lock         # guards the rest

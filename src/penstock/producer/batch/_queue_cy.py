@@ -41,6 +41,7 @@ else:
 
 if TYPE_CHECKING:
     from penstock.producer.batch._batch_cy import Batch
+    from penstock.producer.owner import Owner
 
 if not cython.compiled:
     # Why an append did not happen; compiled code has them in the .pxd.
@@ -95,6 +96,7 @@ class PartitionQueue:
         active: all queues that have batches; this one adds itself.
         incomplete: all batches whose outcome is not known; a batch is added when it is queued.
         admission: whether records are accepted; always, without it.
+        owner: whose I/O thread serves this queue.
     """
 
     def __init__(
@@ -104,11 +106,13 @@ class PartitionQueue:
         active: set,  # type: ignore[type-arg]
         incomplete: set,  # type: ignore[type-arg]
         admission: Admission | None = None,
+        owner: Owner | None = None,
     ) -> None:
         self._admission = Admission() if admission is None else admission
         self.topic = topic
         self.partition = partition
         self.place = TopicPartition(topic, partition)
+        self.owner = owner
         self.active = active
         self.incomplete = incomplete
         self.muted = False

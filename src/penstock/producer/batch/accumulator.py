@@ -27,6 +27,7 @@ from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicSt
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.unseen import UnseenFailures
+from penstock.producer.owner import Owner
 from penstock.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -96,11 +97,7 @@ class RecordAccumulator:
         self._given_up: set[Batch] = set()
         # Records that were accepted and are in no batch yet. Set once, when the producer is put together.
         self.deferred: DeferredSends
-
-    @property
-    def owner(self) -> object:
-        """What tells the I/O thread of this producer from those of others; see `owner.on_io_thread`."""
-        return self._active
+        self.owner = Owner()  # whose I/O thread settles the records; see `owner.on_io_thread`
 
     # ------------------------------------------------------------------------------- application threads
 
@@ -124,7 +121,7 @@ class RecordAccumulator:
         queue = queues.get(partition)
         if queue is None:
             queue = queues[partition] = PartitionQueue(
-                topic, partition, self._active, self._incomplete, self._admission
+                topic, partition, self._active, self._incomplete, self._admission, self.owner
             )
             if self._closed:
                 queue.close()

@@ -25,6 +25,7 @@ from penstock.errors import KafkaError, ReentrantCallError
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery
 from penstock.producer.batch.unseen import UnseenFailures
+from penstock.producer.owner import Owner
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
 
 log = logging.getLogger("penstock.producer")
@@ -84,7 +85,7 @@ class DeferredSends:
     """
 
     def __init__(
-        self, owner: object, wake: Callable[[], object], now: Callable[[], float], unseen: UnseenFailures
+        self, owner: Owner, wake: Callable[[], object], now: Callable[[], float], unseen: UnseenFailures
     ) -> None:
         self._owner = owner
         self._wake = wake
