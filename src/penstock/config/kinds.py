@@ -203,6 +203,11 @@ _HOST: Final = _LETTERS | {"%"}
 _V6: Final = frozenset("0123456789abcdefABCDEF:.")
 
 
+def _is_listener(name: str) -> bool:
+    """Whether a broker's listener may have that name: letters, digits, '_', '+' and '.', a letter first."""
+    return name[:1].isalpha() and (_LETTERS - {"-"} | {"+"}).issuperset(name)
+
+
 def parse_address(address: str) -> tuple[str, int]:
     """Split host:port; an IPv6 address stands in brackets, and is given without them.
 
@@ -217,7 +222,7 @@ def parse_address(address: str) -> tuple[str, int]:
     if (
         not _is_digits(port)
         or (not bracketed and not {":", "/", "[", "]", " "}.isdisjoint(host))
-        or (slashes and not (listener and _LETTERS.issuperset(listener)))
+        or (slashes and not _is_listener(listener))
     ):
         raise ValueError(f"{address!r} is not host:port{_hint(address)}")
     if bracketed:

@@ -214,13 +214,26 @@ def test_batches_that_come_back_one_by_one_are_in_the_order_of_their_age():
         assert list(q.queue.batches) == batches
 
 
+def test_a_batch_that_was_made_later_but_opened_first_comes_back_before_the_open_one():
+    """Another thread may open its batch between the making and the opening of ours: records keep their order."""
+    q = Queue()
+    made_first, made_later = q.batch(), q.batch()
+    made_first.created, made_later.created = START, START + 1
+    q.append(bytes(900), fresh=made_later)
+    q.queue.take(made_later)
+    q.append(fresh=made_first)
+    q.queue.put_back([made_later])
+    assert list(q.queue.batches) == [made_later, made_first]
+    assert isinstance(q.append(), Delivery)  # the open one is the last one, and takes more
+
+
 def test_pieces_of_a_batch_come_back_in_their_order_behind_older_ones():
     q, (first, second, third) = filled(3)
     q.queue.take(first)
     q.queue.take(second)
     pieces = [q.batch() for _ in range(3)]
     for piece in pieces:
-        piece.created = second.created
+        piece.opening = second.opening
     q.queue.put_back([first])
     q.queue.put_back(pieces)
     assert list(q.queue.batches) == [first, *pieces, third]

@@ -18,7 +18,6 @@ from penstock._locks import inside
 from penstock._ticket import Ticket, TicketKind
 from penstock.errors import BufferExhaustedError, ProducerClosedError
 from penstock.producer.batch._queue_cy import NotAdmitted, TopicForgotten
-from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
 from penstock.types import Header
 

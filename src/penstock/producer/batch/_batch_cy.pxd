@@ -17,6 +17,7 @@ cdef class Batch:
     cdef public double created
     cdef public list buffers
     cdef public Py_ssize_t queued_as
+    cdef public long long opening
     cdef public Py_ssize_t counted
     cdef public BatchResult result
     cdef public object state

@@ -193,6 +193,9 @@ class Batch:
         self.created = created
         self.buffers = buffers
         self.queued_as = 0  # position in its queue when opened (1 = first); 0 before that
+        self.opening = (
+            0  # number of its opening in its queue, which is the order of its records; pieces have it too
+        )
         self.counted = 0  # bytes charged to the pool beyond `buffers`
         self.result = BatchResult(queue.topic, queue.partition, queue.owner)
         self.state: BatchState = _QUEUED

@@ -39,6 +39,7 @@ cdef class PartitionQueue:
     cdef ShortLock _lock         # guards the rest
     cdef readonly bint closed
     cdef readonly object batches
+    cdef long long _openings     # batches that were opened here, so far
     cdef BatchWriter _writer     # of the open batch, None when there is none
     cdef BatchResult _result
     cdef Py_ssize_t _size        # of the record appended last

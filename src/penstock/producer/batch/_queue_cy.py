@@ -119,6 +119,7 @@ class PartitionQueue:
         self.closed = False
         self._writer: Any = None  # of the open batch
         self._result: Any = None
+        self._openings = 0
         self.batches = deque()
         self._lock: Any = ShortLock() if cython.compiled else OwnedLock()
 
@@ -329,6 +330,8 @@ class PartitionQueue:
         self.active.add(self)
         self.batches.append(fresh)
         fresh.queued_as = len(self.batches)
+        self._openings += 1
+        fresh.opening = self._openings
         self.incomplete.add(fresh)
         self._writer = writer
         self._result = fresh.result
@@ -451,15 +454,16 @@ class PartitionQueue:
         return taken
 
     def put_back(self, batches: list[Batch]) -> None:
-        """Queue batches again, in their order, behind those at the head that are older.
+        """Queue batches again, in their order, behind those at the head that were opened earlier.
 
-        Such are there when several requests were in flight. The oldest is at the head: only there is it found when its
-        time is over.
+        Such are there when several requests were in flight. The order of opening is that of the records, and the oldest
+        is at the head: only there is it found when its time is over. The time of creation would not do: a batch is made
+        before the lock is taken, and a younger one may be opened first.
         """
         at: cython.Py_ssize_t = 0
         with self._lock:
             for queued in self.batches:
-                if queued.created >= batches[0].created:
+                if queued.opening >= batches[0].opening:
                     break
                 at += 1
             for batch in reversed(batches):

@@ -161,6 +161,7 @@ class Sealer:
     def _piece(batch: Batch, writer: BatchWriter) -> Batch:
         piece = Batch(batch.queue, writer, batch.created, [])
         piece.is_piece = True
+        piece.opening = batch.opening
         piece.attempts = batch.attempts
         piece.last_error = batch.last_error
         piece.leader_epoch = batch.leader_epoch

@@ -2,7 +2,7 @@
 """What to do with a batch when its request has ended: one pure function over one table.
 
 The table says what each answer means; `decide` adds what depends on the batch: whether it can still be split, whether
-retries and time are left. `outcomes` does what is decided here.
+retries and time are left. `Outcomes` does what is decided here.
 """
 
 from __future__ import annotations

@@ -35,7 +35,6 @@ else:
 
 if TYPE_CHECKING:
     from penstock.producer.batch.accumulator import RecordAccumulator
-    from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.guarantee.gate import Gate
     from penstock.producer.metadata.cluster import ClusterSnapshot
     from penstock.types import Node, TopicPartition

@@ -26,7 +26,6 @@ else:
 
 if TYPE_CHECKING:
     from penstock._metrics import MetricsRegistry
-    from penstock.producer.batch._batch_cy import Batch
 
 _CATCH_UP_SECONDS = cython.declare(cython.double, 1.0)
 

@@ -17,10 +17,8 @@ from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.network import InFlightRequest
-from penstock.producer.batch._batch_cy import Batch, BatchState
-from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._batch_cy import BatchState
+from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.guarantee.gate import Gate
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
 from penstock.producer.io._metrics_cy import SenderMetrics

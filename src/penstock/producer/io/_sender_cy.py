@@ -18,9 +18,7 @@ from typing import Any
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, NetworkError, ProducerClosedError
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient
-from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch.accumulator import RecordAccumulator
-from penstock.producer.owner import mark_io_thread
 from penstock.producer.guarantee.gate import Gate, GateRequest
 from penstock.producer.io._drain_cy import Drainer
 from penstock.producer.io._outcomes_cy import Outcomes, Retries

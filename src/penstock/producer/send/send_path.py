@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The general path of send(), written once, as steps that yield what they wait for.
 
-Who drives the steps decides how to wait: `blocking.run_steps` blocks the calling thread within max.block.ms; an asyncio
+Who drives the steps decides how to wait: `steps.run_steps` blocks the calling thread within max.block.ms; an asyncio
 face awaits; the simulator chooses at each checkpoint who runs next. A driver answers a yielded Ticket with its result,
-throws its error, or throws TimeIsUp; a yielded string is a checkpoint and wants no answer.
+throws its error, or throws TimeIsUp; a yielded Checkpoint wants no answer.
 """
 
 from __future__ import annotations
