@@ -38,7 +38,7 @@ STILL_IN_TWO = {
 STILL_A_PREFIX: dict[str, set[str]] = {}
 
 # uses of names that begin with an underscore and belong to another module of the package
-PRIVATE_USES = 21
+PRIVATE_USES = 14
 # What named tuples, enums, C structures and the standard library call by such names, which anybody may use.
 NOT_PRIVATE = {
     "_asdict",
