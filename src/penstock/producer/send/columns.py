@@ -32,7 +32,8 @@ from penstock.errors import (
 )
 from penstock.producer.batch._appending_cy import BulkWake
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten, TopicState
+from penstock.producer.batch._partitioner_cy import TopicState
+from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.unseen import EACH_ROWS_OWN
 from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, Lost, span_of, span_rows
