@@ -120,7 +120,7 @@ class BatchWriter:
         self.max_timestamp = -1
         self.max_record_size = 0
         self.sealed = False
-        self._used = []
+        self._used: list[int] = []  # bytes, of the segments before the last
         self._enter(buffer, HEADER_SIZE)
 
     def _enter(self, buffer: bytearray, at: cython.Py_ssize_t) -> None:

@@ -23,6 +23,7 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
+    from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.producer.metadata.cluster import ClusterSnapshot
 
 
@@ -54,7 +55,7 @@ class TopicState:
         self.name = name
         self.sticky_size = sticky_size
         self.choose = choose
-        self.queues = []
+        self.queues: list[PartitionQueue] = []  # by partition
         self.sticky_partition = -1
         self.sticky_bytes = 0
         self.known = True  # the cluster's metadata has it; written by the I/O thread

@@ -116,7 +116,7 @@ class PartitionQueue:
         self._writer: Any = None  # of the open batch
         self._result: Any = None
         self._news = False
-        self.batches = deque()
+        self.batches: deque[Batch] = deque()
         self._lock: Any = ShortLock() if cython.compiled else OwnedLock()
 
     def append(

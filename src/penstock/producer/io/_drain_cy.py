@@ -140,10 +140,10 @@ class QueueScan:
 
     def __init__(self, snapshot: ClusterSnapshot | None) -> None:
         self.snapshot = snapshot
-        self.nodes = {}
-        self.heads = {}
-        self.topics = set()
-        self.leaderless = set()
+        self.nodes: dict[int, Node] = {}
+        self.heads: dict[int, list[QueueHead]] = {}
+        self.topics: set[str] = set()
+        self.leaderless: set[str] = set()
         self.next_delay = _FOREVER
         self.oldest = _FOREVER
 
