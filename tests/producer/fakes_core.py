@@ -12,8 +12,8 @@ from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._batch_cy import Batch, BatchState
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
-from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings, TopicState
+from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch.buffer_pool import BufferPool
@@ -58,6 +58,10 @@ def cluster(
             for name, led in topics.items()
         },
     )
+
+
+def no_new_batch(*_: object) -> None:
+    """What a fast path is given in place of `Appender.append_now`, where it shall not open batches."""
 
 
 def encoded(
@@ -137,7 +141,9 @@ class Core:
             self.accumulator.owner, self._woken, lambda: self.now, self.accumulator.unseen
         )
         self.drainer = Drainer(self.accumulator, gate or OpenGate(2**31 - 1), max_request_size)
-        self.fast_path = FastPath(self.accumulator.topics, max_request_size, True, lambda: TIME, self._woken)
+        self.fast_path = FastPath(
+            self.accumulator.topics, max_request_size, True, lambda: TIME, self._woken, no_new_batch
+        )
         self.fast_path.enabled = True
 
     def _woken(self) -> None:

@@ -24,8 +24,8 @@ from penstock.producer.batch._partitioner_cy import (
     LoadTable,
     PartitionerSettings,
     TopicLoad,
+    TopicState,
 )
-from penstock.producer.batch._queue_cy import TopicState
 from penstock.producer.metadata.cluster import ClusterSnapshot
 
 SOON = 10.0  # seconds that a healthy test never needs

@@ -93,8 +93,7 @@ class Producer(SendFace):
     def _start(self, parts: ProducerParts) -> None:
         self._parts = parts
         self._clock = parts.clock
-        self._fast_path = parts.fast_path
-        self._notes_refusals = parts.transactions is not None
+        self._set_up_send(parts.fast_path, notes_refusals=parts.transactions is not None)
         self._owner = parts.accumulator.owner
         self._max_block = parts.config.max_block_ms / 1000
         self._lock: Any = new_lock()  # guards _closed against two threads that close at once

@@ -352,7 +352,7 @@ def _size_and_codec(batch: PartitionBatch) -> cython.longlong:
     else:
         size = records.nbytes if isinstance(records, memoryview) else len(records)
         if size >= HEADER_SIZE:
-            header = BatchHeader._make(BATCH_HEADER.unpack_from(records))
+            header = BatchHeader(*BATCH_HEADER.unpack_from(records))
             length, magic, attributes = header.batch_length, header.magic, header.attributes
     if size < HEADER_SIZE:
         raise ValueError(f"no record batch for {_where(batch)}: {size} bytes")

@@ -16,14 +16,24 @@ cdef class BatchWriter:
     cdef readonly Py_ssize_t max_record_size
     cdef readonly bint sealed
     cdef list _used
-    cdef unsigned char* _memory
-    cdef Py_ssize_t _at
+    # The segment that is filled, free from `at` on for `room()` bytes. Who writes records there tells `add_rows`.
+    cdef unsigned char* memory
+    cdef Py_ssize_t at
     cdef Py_ssize_t _end
 
     # noexcept: they touch nothing that can fail, and to ask for an error costs as much as they do.
     cdef void _enter(self, bytearray buffer, Py_ssize_t at) noexcept
     cpdef Py_ssize_t estimated_size(self) noexcept
     cpdef bint is_full(self) noexcept
+    cdef Py_ssize_t room(self) noexcept nogil
+    cdef void add_rows(
+        self,
+        Py_ssize_t count,
+        Py_ssize_t size,
+        long long base_timestamp,
+        long long max_timestamp,
+        Py_ssize_t max_record_size,
+    ) noexcept nogil
     cpdef Py_ssize_t append(self, long long timestamp, bytes key, bytes value, headers) except? -3
     cdef _write_header(
         self, batch, int attributes, long long producer_id, int producer_epoch, int base_sequence

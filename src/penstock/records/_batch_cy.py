@@ -120,16 +120,16 @@ class BatchWriter:
         self.max_timestamp = -1
         self.max_record_size = 0
         self.sealed = False
-        self._used = []
+        self._used: list[int] = []  # bytes, of the segments before the last
         self._enter(buffer, HEADER_SIZE)
 
     def _enter(self, buffer: bytearray, at: cython.Py_ssize_t) -> None:
         # The writer holds the segment in `segments` and never resizes it, so the pointer stays good.
         if cython.compiled:
-            self._memory = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
+            self.memory = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
         else:
-            self._memory = buffer
-        self._at = at
+            self.memory = buffer
+        self.at = at
         self._end = len(buffer)
 
     def estimated_size(self) -> cython.Py_ssize_t:
@@ -140,6 +140,34 @@ class BatchWriter:
         if cython.compiled:
             return HEADER_SIZE + cython.cast(cython.Py_ssize_t, expected)
         return HEADER_SIZE + int(expected)
+
+    def room(self) -> cython.Py_ssize_t:
+        """Bytes that are free in the segment."""
+        return self._end - self.at
+
+    def add_rows(
+        self,
+        count: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        base_timestamp: cython.longlong,
+        max_timestamp: cython.longlong,
+        max_record_size: cython.Py_ssize_t,
+    ) -> None:
+        """Count records that somebody else has written, one behind the other, from `at` on.
+
+        Args:
+            count: how many.
+            size: their bytes.
+            base_timestamp: of the batch from now on, and so are `max_timestamp` and `max_record_size`.
+        """
+        if count == 0:
+            return
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max_timestamp
+        self.max_record_size = max_record_size
+        self.at += size
+        self.raw_size += size
+        self.count += count
 
     def is_full(self) -> cython.bint:
         """Whether the estimate has reached the limit."""
@@ -182,11 +210,11 @@ class BatchWriter:
         size: cython.Py_ssize_t = size_of_varint(body) + body
         if self.count and self.estimated_size() + size > self.limit:
             return NO_ROOM
-        if self._at + size > self._end:
+        if self.at + size > self._end:
             return NEEDS_SEGMENT if self.count and self.ratio != 1.0 else NO_ROOM
 
-        memory: cython.p_uchar = self._memory
-        at: cython.Py_ssize_t = put_varint(memory, self._at, body)
+        memory: cython.p_uchar = self.memory
+        at: cython.Py_ssize_t = put_varint(memory, self.at, body)
         memory[at] = 0  # record attributes: none are defined
         at = put_varint(memory, at + 1, delta)
         at = put_varint(memory, at, self.count)
@@ -209,14 +237,14 @@ class BatchWriter:
             self.max_timestamp = timestamp
         if size > self.max_record_size:
             self.max_record_size = size
-        self._at = at
+        self.at = at
         self.raw_size += size
         self.count += 1
         return size
 
     def grow(self, buffer: bytearray) -> None:
         """Go on in a further segment."""
-        self._used.append(self._at)
+        self._used.append(self.at)
         self.segments.append(buffer)
         self._enter(buffer, 0)
 
@@ -224,8 +252,8 @@ class BatchWriter:
         """The records section before compression, as one piece."""
         first: memoryview = memoryview(self.segments[0])
         if len(self.segments) == 1:
-            return first[HEADER_SIZE : self._at]
-        used: list = [*self._used, self._at]
+            return first[HEADER_SIZE : self.at]
+        used: list = [*self._used, self.at]
         pieces: list = [memoryview(segment)[:end] for segment, end in zip(self.segments, used, strict=True)]
         pieces[0] = pieces[0][HEADER_SIZE:]
         return b"".join(pieces)
@@ -254,7 +282,7 @@ class BatchWriter:
             raise ValueError("a batch of several segments is sent compressed")
         batch: memoryview
         if compressed is None:
-            batch = memoryview(self.segments[0])[: self._at]
+            batch = memoryview(self.segments[0])[: self.at]
         else:
             batch = memoryview(compressed)
         if not HEADER_SIZE <= len(batch) <= _LARGEST:

@@ -335,7 +335,7 @@ class Window:
         if writer.sealed:
             raise ValueError("the batch is sealed: nothing can be appended to it")
         taken: cython.Py_ssize_t
-        if last - first < _MANY_ROWS or writer._end - writer._at < _MUCH_ROOM:
+        if last - first < _MANY_ROWS or writer.room() < _MUCH_ROOM:
             taken = self._append(self.rows, writer, first, last, budget)
         else:
             with cython.nogil:
@@ -357,7 +357,8 @@ class Window:
         last: cython.Py_ssize_t,
         budget: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        at: cython.Py_ssize_t = writer._at
+        at: cython.Py_ssize_t = writer.at
+        end: cython.Py_ssize_t = at + writer.room()
         count: cython.Py_ssize_t = writer.count
         raw: cython.Py_ssize_t = writer.raw_size
         # Where there is nothing yet, the first row sets it.
@@ -377,12 +378,12 @@ class Window:
                 _prefetch(rows, self.first + self._order[step + _AHEAD])
             if rows.timestamp is not None:
                 timestamp = rows.timestamp_at(row, self.now_ms)
-            room = writer._end - at
+            room = end - at
             if count == 0:
                 base = latest = timestamp
             elif room > writer.limit - _estimated(writer, raw):
                 room = writer.limit - _estimated(writer, raw)
-            size = rows.append(writer._memory, at, room, row, timestamp - base, count)
+            size = rows.append(writer.memory, at, room, row, timestamp - base, count)
             if size > room:
                 if size == _CHANGED:
                     self.refusal = _CHANGED_ROW
@@ -402,13 +403,7 @@ class Window:
             step += 1
         # Written first and counted last: see the writer's second rule.
         self.payload = payload
-        if count:
-            writer.base_timestamp = base
-            writer.max_timestamp = latest
-        writer.max_record_size = largest
-        writer._at = at
-        writer.raw_size = raw
-        writer.count = count
+        writer.add_rows(step - first, at - writer.at, base, latest, largest)
         return step - first
 
 

@@ -13,7 +13,8 @@ from producer.fakes_txn import GateRig
 
 from penstock import Producer
 from penstock.errors import IllegalStateError
-from penstock.producer.batch._queue_cy import Admission, NotAdmitted, PartitionQueue, TopicState
+from penstock.producer.batch._partitioner_cy import TopicState
+from penstock.producer.batch._queue_cy import Admission, NotAdmitted, PartitionQueue
 from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.types import ProducerRecord
 

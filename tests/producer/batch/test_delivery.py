@@ -17,7 +17,7 @@ from producer.fakes_core import TIME
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery
 from penstock.producer.owner import mark_io_thread
-from penstock.producer.send.bulk_delivery import BulkDelivery
+from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise
 from penstock.types import RecordMetadata
 
 ERROR = KafkaError("refused")
@@ -136,8 +136,9 @@ def test_who_raises_the_error_of_a_record_is_not_held_by_it(ask, indexes):
         held = Held()
         result = new_result()
         [delivery] = new_deliveries(result, 1)
-        bulk = BulkDelivery()
-        bulk._note(delivery, 0)
+        promise = BulkPromise()
+        promise.note(delivery, 0)
+        bulk = promise.delivery
         result.settle(
             error=KafkaError("refused"), record_errors={index: KafkaError("its own") for index in indexes}
         )

@@ -16,9 +16,8 @@ from penstock.producer.batch._partitioner_cy import (
     LoadTable,
     PartitionerSettings,
     RandomNumbers,
-    note_depths,
+    TopicState,
 )
-from penstock.producer.batch._queue_cy import TopicState
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.records.format import HEADER_SIZE
 
@@ -202,53 +201,6 @@ def test_a_load_table_weighs_by_the_longest_queue():
     drawn = iter(range(8))
     rng = Numbers()
     assert [table.pick(rng) for _ in range(8)] == [4, 4, 4, 4, 7, 2, 2, 2]
-
-
-def with_lengths(*lengths: int) -> Core:
-    core = Core([1] * len(lengths))
-    for partition, length in enumerate(lengths):
-        while core.queue(partition).depth() < length:
-            core.append(bytes(600), partition)
-    return core
-
-
-def test_a_table_is_kept_while_the_lengths_are_as_they_were():
-    core = with_lengths(2, 0, 1)
-    topic = core.topic()
-    note_depths(topic)
-    kept = topic.load
-    assert (kept.everywhere.partitions, kept.everywhere.cumulative) == ((0, 1, 2), (1, 4, 6))
-    note_depths(topic)
-    assert topic.load is kept
-    core.append(bytes(600), 1)
-    note_depths(topic)
-    assert topic.load.everywhere.cumulative == (1, 3, 5)
-
-
-def test_a_table_is_not_kept_when_the_topic_was_made_anew():
-    core = with_lengths(2, 0)
-    topic = core.topic()
-    note_depths(topic)
-    # As if the other table had been put in place in the moment in which the topic was made anew.
-    topic.queues, kept = list(topic.queues), topic.load
-    note_depths(topic)
-    assert topic.load is not kept
-    excluding = with_lengths(2, 0)
-    excluding.partitioner.update_load(excluding.topic(), [(0, 2), (5, 0)], True)
-    note_depths(excluding.topic())
-    assert excluding.topic().load.everywhere.partitions == (0, 1)
-
-
-def test_even_lengths_leave_no_table():
-    core = with_lengths(1, 0)
-    note_depths(core.topic())
-    assert core.topic().load is not None
-    core.append(bytes(600), 1)
-    note_depths(core.topic())
-    assert core.topic().load is None
-    one = with_lengths(1)
-    note_depths(one.topic())
-    assert one.topic().load is None
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 7, 1000, 2**20 + 1, 2**40])

@@ -10,13 +10,14 @@ import time
 from typing import Any
 
 import pytest
-from producer.fakes_core import START, TIME, TOPIC, Core, record_size, records, value_for
+from producer.fakes_core import START, TIME, TOPIC, Core, no_new_batch, record_size, records, value_for
 
 from penstock._primitives_cy import partition_for_key
 from penstock.errors import KafkaError, ProducerClosedError
 from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, PartitionQueue, TopicState
+from penstock.producer.batch._partitioner_cy import TopicState
+from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, PartitionQueue
 from penstock.producer.send._send_cy import FastPath
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.format import HEADER_SIZE, estimate_record_size
@@ -374,7 +375,7 @@ def test_the_fast_path_appends_to_an_open_batch():
 
 def test_the_fast_path_takes_the_time_from_the_system():
     core = opened()
-    path = FastPath(core.accumulator.topics, 10_000, True, None, lambda: None)
+    path = FastPath(core.accumulator.topics, 10_000, True, None, lambda: None, no_new_batch)
     path.enabled = True
     before = time.time() * 1000 - 1
     delivery = path.try_send(TOPIC, b"v", None, None, 0, None, None)
@@ -410,7 +411,6 @@ UNUSUAL: list[tuple[str, tuple[Any, ...]]] = [
     ("partition of another type", (TOPIC, b"v", None, None, True, None, None)),
     ("huge partition", (TOPIC, b"v", None, None, 2**70, None, None)),
     ("callback that cannot be called", (TOPIC, b"v", None, None, 0, None, 7)),
-    ("no room", (TOPIC, bytes(1024), None, None, 0, None, None)),
     ("too large", (TOPIC, bytes(2000), None, None, 0, None, None)),
     ("no sticky partition yet", (TOPIC, b"v", None, None, None, None, None)),
 ]
@@ -426,6 +426,18 @@ def test_whatever_is_unusual_is_left_alone(call):
     assert batch.result.callbacks == []
     assert core.wakeups == 0
     assert core.fast(b"next") is not None  # and the batch is still open
+
+
+def test_a_batch_without_room_is_closed_and_takes_nothing():
+    core = opened(max_request_size=1500)
+    batch, _ = core.queue().head()
+    before = (batch.record_count, batch.writer.raw_size, core.pool.available(), core.topic().used)
+    assert core.fast_path.try_send(TOPIC, bytes(1024), None, None, 0, None, None) is None
+    assert (batch.record_count, batch.writer.raw_size, core.pool.available(), core.topic().used) == before
+    assert batch.result.callbacks == []
+    assert core.wakeups == 0
+    assert core.queue().head() == (batch, True)
+    assert core.fast(b"next") is None
 
 
 def test_a_fast_path_that_is_switched_off_does_nothing():
@@ -445,7 +457,9 @@ def test_the_fast_path_does_not_append_to_a_partition_that_was_just_left():
         topic.sticky_partition = 1
         return TIME
 
-    path = FastPath(core.accumulator.topics, 10_000, True, another_thread_moves_on, lambda: None)
+    path = FastPath(
+        core.accumulator.topics, 10_000, True, another_thread_moves_on, lambda: None, no_new_batch
+    )
     path.enabled = True
     assert path.try_send(TOPIC, b"v", None, None, None, None, None) is None
     assert [batch.record_count for batch in core.drain()] == [1, 1]

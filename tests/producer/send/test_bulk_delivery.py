@@ -11,18 +11,22 @@ import pytest
 
 from penstock.errors import BulkDeliveryError, InvalidRecordError, KafkaTimeoutError, NetworkError
 from penstock.producer.batch._delivery_cy import BatchResult
-from penstock.producer.send.bulk_delivery import BulkDelivery, row_ranges, span_of
+from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, row_ranges, span_of
 from penstock.types import PartitionReport, RowErrors, TopicPartition
 
 LOST = NetworkError("lost")
 
 
-def bulk_of(*parts: Any, base_row: int = 0) -> BulkDelivery:
-    bulk = BulkDelivery()
-    bulk._base_row = base_row
-    bulk._parts.extend(parts)
-    bulk._gather()
-    return bulk
+def promise_of(*parts: Any, base_row: int = 0) -> BulkPromise:
+    promise = BulkPromise()
+    promise.begin_chunk(base_row)
+    promise.parts.extend(parts)
+    promise.gather()
+    return promise
+
+
+def bulk_of(*parts: Any) -> BulkDelivery:
+    return promise_of(*parts).delivery
 
 
 def rows(bulk: BulkDelivery) -> list[tuple[int, int]]:
@@ -62,10 +66,11 @@ def test_offsets_are_told_from_the_smallest_to_the_largest_whatever_came_first()
 
 def test_failed_rows_are_named_over_all_chunks():
     failed, fine = BatchResult("t", 0), BatchResult("t", 1)
-    bulk = bulk_of(
+    promise = promise_of(
         (failed, 2, 4, 0, (10, 4, steps(0, 1, 5, 7))), (fine, 0, 2, 8, (12, 2, None)), base_row=1000
     )
-    bulk._refuse([(ValueError("bad"), 1000, (8, 2, None))])
+    bulk = promise.delivery
+    promise.refuse([(ValueError("bad"), 1000, (8, 2, None))])
     failed.settle(error=LOST)
     fine.settle(0)
     assert rows(bulk) == [(1008, 1009), (1010, 1011), (1015, 1015), (1017, 1017)]
@@ -78,8 +83,9 @@ def test_failed_rows_are_named_over_all_chunks():
 
 
 def test_skipped_rows_alone_are_no_failure():
-    bulk = bulk_of()
-    bulk._refuse([(ValueError("bad"), 0, (3, 1, None))])
+    promise = promise_of()
+    bulk = promise.delivery
+    promise.refuse([(ValueError("bad"), 0, (3, 1, None))])
     assert bulk.exception(0) is None
     assert [entry.first_row for entry in bulk.result(0).errors] == [3]
 
@@ -118,14 +124,15 @@ def test_a_split_is_followed_piece_by_piece():
 
 
 def test_what_has_its_outcome_is_forgotten_while_more_is_sent():
-    bulk = BulkDelivery()
+    promise = BulkPromise()
+    bulk = promise.delivery
     stuck = BatchResult("t", 1)
-    bulk._parts.append((stuck, 0, 1, 1, (0, 1, None)))
+    promise.parts.append((stuck, 0, 1, 1, (0, 1, None)))
     kept = []
     for number in range(2000):
         result = BatchResult("t", 0)
-        bulk._parts.append((result, 0, 1, 1, (number + 1, 1, None)))
-        bulk._gather()
+        promise.parts.append((result, 0, 1, 1, (number + 1, 1, None)))
+        promise.gather()
         result.settle(number)
         kept.append(len(bulk._pending))
     assert max(kept) < 600
@@ -135,13 +142,14 @@ def test_what_has_its_outcome_is_forgotten_while_more_is_sent():
 
 @pytest.mark.parametrize("record_errors", [None, {3: InvalidRecordError("wrong")}])
 def test_rows_that_failed_take_little_memory_until_somebody_asks(record_errors):
-    bulk = BulkDelivery()
+    promise = BulkPromise()
+    bulk = promise.delivery
     tracemalloc.start()
     try:
         for number in range(20):
             result = BatchResult("t", 0)
-            bulk._parts.append((result, 0, 1000, 0, (1000 * number, 1000, steps(*range(0, 2000, 2)))))
-            bulk._gather()
+            promise.parts.append((result, 0, 1000, 0, (1000 * number, 1000, steps(*range(0, 2000, 2)))))
+            promise.gather()
             result.settle(error=LOST, record_errors=record_errors)
             assert bulk.done()
         taken, _ = tracemalloc.get_traced_memory()

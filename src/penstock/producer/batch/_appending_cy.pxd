@@ -1,5 +1,6 @@
 # C layout of what appends records and opens batches.
-from penstock.producer.batch._queue_cy cimport Admission, PartitionQueue, TopicState
+from penstock.producer.batch._partitioner_cy cimport TopicState
+from penstock.producer.batch._queue_cy cimport Admission, PartitionQueue
 
 cdef class Appender:
     cdef readonly Py_ssize_t batch_size

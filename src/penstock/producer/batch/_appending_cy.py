@@ -31,25 +31,19 @@ except ModuleNotFoundError:
 if not cython.compiled:
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._batch_cy import Batch
-    from penstock.producer.batch._queue_cy import (
-        GROW,
-        MOVED,
-        NO_BATCH,
-        Admission,
-        PartitionQueue,
-        TopicState,
-    )
+    from penstock.producer.batch._partitioner_cy import TopicState
+    from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, Admission, PartitionQueue
     from penstock.records._batch_cy import BatchWriter
 else:
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
     from cython.cimports.penstock.producer.batch._batch_cy import Batch
+    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
     from cython.cimports.penstock.producer.batch._queue_cy import (
         GROW,
         MOVED,
         NO_BATCH,
         Admission,
         PartitionQueue,
-        TopicState,
     )
     from cython.cimports.penstock.records._batch_cy import BatchWriter
 

@@ -476,14 +476,6 @@ class Delivery:
         """The same, but the call of `fn` does not count as a look at the outcome."""
         follow(self, fn)
 
-    def _place_in_batch(self) -> tuple[BatchResult, int]:
-        """The result of the batch that the record was accepted in, and its index there."""
-        return self._batch, self._index
-
-    def _payload(self) -> int:
-        """Bytes of key and value."""
-        return max(0, self._key_size) + max(0, self._value_size)
-
     def _place_now(self) -> tuple[BatchResult, int]:
         """The result that answers for the record now, and its index there."""
         return self._batch.resolve(self._index)
@@ -546,6 +538,19 @@ def new_delivery(
     delivery._key_size = key_size
     delivery._value_size = value_size
     return delivery
+
+
+# What the rest of the package asks of a Delivery, and no user needs, are functions.
+
+
+def place_in_batch(delivery: Delivery) -> tuple[BatchResult, int]:
+    """The result of the batch that a record was accepted in, and its index there."""
+    return delivery._batch, delivery._index
+
+
+def payload_of(delivery: Delivery) -> int:
+    """Bytes of key and value."""
+    return max(0, delivery._key_size) + max(0, delivery._value_size)
 
 
 def _take(entries: list[Any], entry: object) -> bool:

@@ -1,5 +1,19 @@
 # C layout of the choice of partitions, which is made under a partition's lock and prepared in every turn of the I/O thread.
-from penstock.producer.batch._queue_cy cimport TopicState
+
+cdef class TopicState:
+    cdef readonly str name
+    cdef readonly Py_ssize_t sticky_size
+    cdef object choose
+    cdef public list queues              # by partition; replaced whole when the topic changes
+    cdef public Py_ssize_t sticky_partition   # written under that partition's lock
+    cdef public Py_ssize_t sticky_bytes       # likewise
+    cdef public bint known
+    cdef public bint used
+    cdef public object load
+
+    cpdef switch(self)
+    cdef bint maybe_switch_locked(self) except -1
+    cdef bint count_locked(self, Py_ssize_t size, bint full) except -1
 
 cdef class RandomNumbers:
     cdef object _random
@@ -25,5 +39,3 @@ cdef class BuiltInPartitioner:
     cdef readonly bint adaptive
     cdef readonly double availability_timeout
     cdef readonly bint plain
-
-cpdef note_depths(TopicState topic)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where records without a key go when the user has no partitioner: uniform, sticky by bytes, adaptive, rack aware.
 
-A topic stays with one partition for about batch.size bytes (`_queue_cy` counts them, under the partition's lock). Here
-is the choice of the next one. It is uniform over the partitions that have a leader, or weighted: partitions with short
-queues, and thus with fast brokers, get more. Compiled if possible.
+A topic stays with one partition for about batch.size bytes; its `TopicState` counts them. Then `BuiltInPartitioner`
+chooses the next one: uniformly among the partitions that have a leader, or by weight. Partitions with short queues, and
+thus with fast brokers, get more. Compiled if possible.
 
 The I/O thread notes queue lengths in every turn. A sending thread chooses once per batch or two.
+
+Rule: the sticky fields of a topic are written only under the lock of the partition they name, and read again under it.
 """
 
 from __future__ import annotations
@@ -20,13 +22,8 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-# In this order the type checker sees the Python classes, and so checks what others pass to `choose`.
-if not cython.compiled:
-    from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
-else:
-    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue, TopicState
-
 if TYPE_CHECKING:
+    from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.producer.metadata.cluster import ClusterSnapshot
 
 
@@ -41,6 +38,49 @@ class PartitionerSettings(NamedTuple):
     adaptive: bool = True
     availability_timeout_ms: int = 0
     rack: str | None = None  # prefer leaders in this rack; None: racks do not matter
+
+
+@cython.final
+@cython.cclass
+class TopicState:
+    """What the send path knows of one topic.
+
+    Args:
+        name: the topic.
+        sticky_size: bytes after which records without key go to another partition.
+        choose: picks that partition: `choose(topic_state) -> int`.
+    """
+
+    def __init__(self, name: str, sticky_size: int, choose: Callable[[TopicState], int]) -> None:
+        self.name = name
+        self.sticky_size = sticky_size
+        self.choose = choose
+        self.queues: list[PartitionQueue] = []  # by partition
+        self.sticky_partition = -1
+        self.sticky_bytes = 0
+        self.known = True  # the cluster's metadata has it; written by the I/O thread
+        self.used = True  # set by every send, cleared by whoever asks which topics are in use
+        self.load: Any = None  # queue lengths for the adaptive choice; replaced whole by the I/O thread
+
+    def switch(self) -> None:
+        """Choose where records without key go next. Under the lock of the partition left, or before the first."""
+        self.sticky_partition = self.choose(self)
+        self.sticky_bytes = 0
+
+    def maybe_switch_locked(self) -> cython.bint:
+        """Make a switch that was put off so as not to cut a batch short, now that the batch is full; whether it did."""
+        if self.sticky_bytes < self.sticky_size:
+            return False
+        self.switch()
+        return True
+
+    def count_locked(self, size: cython.Py_ssize_t, full: cython.bint) -> cython.bint:
+        """Count bytes appended to the sticky partition, and move on when it has had its share; whether it did."""
+        self.sticky_bytes += size
+        if self.sticky_bytes < self.sticky_size or not (full or self.sticky_bytes >= 2 * self.sticky_size):
+            return False
+        self.switch()
+        return True
 
 
 @cython.final
@@ -136,35 +176,6 @@ class TopicLoad:
         self.in_rack = in_rack
         self.queues = queues
         self.depths = depths
-
-
-def note_depths(topic: TopicState) -> None:
-    """Take note of the lengths of all queues of a topic, any of which may be chosen. I/O thread."""
-    queues: list = topic.queues
-    depths: list = []
-    queue: PartitionQueue
-    depth: cython.Py_ssize_t
-    first: cython.Py_ssize_t = -1
-    uneven: cython.bint = False
-    for queue in queues:
-        depth = len(queue.batches)
-        if first < 0:
-            first = depth
-        elif depth != first:
-            uneven = True
-        depths.append(depth)
-    if not uneven:
-        topic.load = None
-        return
-    known: TopicLoad | None = topic.load
-    partitions: tuple
-    if known is not None and known.queues is queues:
-        if known.depths == depths:
-            return
-        partitions = known.everywhere.partitions
-    else:
-        partitions = tuple(range(len(queues)))
-    topic.load = TopicLoad(LoadTable(partitions, depths), None, queues, depths)
 
 
 @cython.final

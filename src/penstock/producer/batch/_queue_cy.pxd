@@ -1,5 +1,6 @@
-# C layout of queues and topics, so that the fast path reads their fields and appends without the interpreter.
+# C layout of queues, so that the fast path appends without the interpreter.
 from penstock.producer.batch._delivery_cy cimport BatchResult, Delivery
+from penstock.producer.batch._partitioner_cy cimport TopicState
 from penstock._short_lock_cy cimport ShortLock
 from penstock.records._batch_cy cimport BatchWriter
 
@@ -8,21 +9,6 @@ cpdef enum:
     NO_BATCH = 0
     GROW = 1
     MOVED = 2
-
-cdef class TopicState:
-    cdef readonly str name
-    cdef readonly Py_ssize_t sticky_size
-    cdef object choose
-    cdef public list queues              # by partition; replaced whole when the topic changes
-    cdef public Py_ssize_t sticky_partition   # written under that partition's lock
-    cdef public Py_ssize_t sticky_bytes       # likewise
-    cdef public bint known
-    cdef public bint used
-    cdef public object load
-
-    cpdef switch(self)
-    cdef bint maybe_switch_locked(self) except -1
-    cdef bint count_locked(self, Py_ssize_t size, bint full) except -1
 
 cdef class Admission:
     cdef public bint open        # see RecordAccumulator.admit
@@ -44,7 +30,7 @@ cdef class PartitionQueue:
     cdef BatchResult _result
     cdef Py_ssize_t _size        # of the record appended last
     cdef Py_ssize_t _refusal     # the writer's answer, when it took no record
-    cdef bint _news              # of the fast path's last append: the I/O thread is to hear of it
+    cdef bint _news              # of the last `append_to_open`: the I/O thread is to hear of it
 
     cdef _append_or_say_locked(
         self,
@@ -56,6 +42,25 @@ cdef class PartitionQueue:
         TopicState sticky,
         list spares,
         fresh,
+    )
+    cdef Delivery append_to_open(
+        self,
+        long long timestamp,
+        bytes key,
+        bytes value,
+        headers,
+        on_delivery,
+        TopicState sticky,
+        wake,
+    )
+    cdef Delivery _append_to_open_locked(
+        self,
+        long long timestamp,
+        bytes key,
+        bytes value,
+        headers,
+        on_delivery,
+        TopicState sticky,
     )
     cdef Delivery _append_locked(
         self, BatchWriter writer, BatchResult result, long long timestamp, bytes key, bytes value, headers
@@ -69,7 +74,7 @@ cdef class PartitionQueue:
     cdef _refuse_locked(self)
     cdef _open_locked(self, fresh)
     cdef _shut_locked(self)
-    cdef bint maybe_shut_locked(self, TopicState sticky) except -1
+    cdef bint _maybe_shut_locked(self, TopicState sticky) except -1
     cdef object _pop_locked(self)
     cpdef tuple head(self)
     cdef tuple _head_locked(self)

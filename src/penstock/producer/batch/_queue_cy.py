@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""The queue of one partition, and the state of one topic: where records become batches. Compiled if possible.
+"""The queue of one partition: where records become batches. Compiled if possible.
 
 The fast path of send() appends here, once per record. What runs once per batch uses the same queues through their
 methods, because only hot modules can take the lock (in compiled code it is a ShortLock).
 
-Rules:
-1. A partition lock is innermost: nothing else is locked, waited for or called back under it. A finalizer or a signal
-   handler that sends meanwhile does not wait for it, see `_locks`.
-2. The sticky fields of a topic are written only under the lock of the partition they name, and read again under it.
+Rule: a partition lock is innermost. Nothing else is locked, waited for or called back under it. A finalizer or a signal
+handler that sends meanwhile does not wait for it, see `_locks`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from penstock._locks import OwnedLock
+from penstock._locks import OwnedLock, inside
 from penstock.errors import IllegalStateError, ProducerClosedError
 from penstock.types import TopicPartition
 
@@ -30,11 +28,13 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
+    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
     from cython.cimports.penstock._short_lock_cy import ShortLock
     from cython.cimports.penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
     from cython.cimports.penstock.records._layout_cy import HEADER_SIZE
 else:
     from penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
+    from penstock.producer.batch._partitioner_cy import TopicState
     from penstock._short_lock_cy import ShortLock
     from penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
     from penstock.records.format import HEADER_SIZE
@@ -120,7 +120,8 @@ class PartitionQueue:
         self._writer: Any = None  # of the open batch
         self._result: Any = None
         self._openings = 0
-        self.batches = deque()
+        self._news = False
+        self.batches: deque[Batch] = deque()
         self._lock: Any = ShortLock() if cython.compiled else OwnedLock()
 
     def append(
@@ -199,6 +200,70 @@ class PartitionQueue:
             self._result.callbacks.append((delivery, on_delivery))
         if sticky is not None:
             sticky.count_locked(self._size, self._writer.is_full())
+        return delivery
+
+    def append_to_open(
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+        sticky: TopicState | None,
+        wake: Any,
+    ) -> Delivery | None:
+        """Append one record to the open batch, for the fast path; None when that, or the partition, does not take it.
+
+        A batch without room is closed. A call that interrupts another one of its thread, which holds a lock, gets None.
+
+        Args:
+            sticky: as for `append`.
+            wake: wakes the I/O thread. It is called after the lock is let go, when the batch that is to leave next has
+                become full.
+        """
+        delivery: Delivery | None
+        news: cython.bint
+        if cython.compiled:
+            if not self._lock.take():
+                return None
+            try:
+                delivery = self._append_to_open_locked(timestamp, key, value, headers, on_delivery, sticky)
+                news = self._news
+            finally:
+                self._lock.let_go()
+        else:
+            if inside():
+                return None
+            with self._lock:
+                delivery = self._append_to_open_locked(timestamp, key, value, headers, on_delivery, sticky)
+                news = self._news
+        if news:
+            wake()
+        return delivery
+
+    def _append_to_open_locked(
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+        sticky: TopicState | None,
+    ) -> Delivery | None:
+        full: cython.bint = False
+        delivery: Delivery | None = None
+        if self._admission.open and (sticky is None or sticky.sticky_partition == self.partition):
+            delivery = self._append_locked(self._writer, self._result, timestamp, key, value, headers)
+            if delivery is not None:
+                if on_delivery is not None:
+                    self._result.callbacks.append((delivery, on_delivery))
+                full = self._writer.is_full()
+                if sticky is not None:
+                    sticky.count_locked(self._size, full)
+            else:
+                full = self._maybe_shut_locked(sticky)
+        # Behind another batch it is no news: that one made the queue ready, and the I/O thread knows.
+        self._news = full and len(self.batches) == 1
         return delivery
 
     def _append_locked(
@@ -341,7 +406,7 @@ class PartitionQueue:
         self._writer = None
         self._result = None
 
-    def maybe_shut_locked(self, sticky: TopicState | None) -> cython.bint:
+    def _maybe_shut_locked(self, sticky: TopicState | None) -> cython.bint:
         """Close the open batch, which has just refused a record, unless it may grow.
 
         Args:
@@ -509,49 +574,6 @@ class PartitionQueue:
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.partition}: {len(self.batches)} batches>"
-
-
-@cython.final
-@cython.cclass
-class TopicState:
-    """What the send path knows of one topic.
-
-    Args:
-        name: the topic.
-        sticky_size: bytes after which records without key go to another partition.
-        choose: picks that partition: `choose(topic_state) -> int`.
-    """
-
-    def __init__(self, name: str, sticky_size: int, choose: Callable[[TopicState], int]) -> None:
-        self.name = name
-        self.sticky_size = sticky_size
-        self.choose = choose
-        self.queues = []
-        self.sticky_partition = -1
-        self.sticky_bytes = 0
-        self.known = True  # the cluster's metadata has it; written by the I/O thread
-        self.used = True  # set by every send, cleared by whoever asks which topics are in use
-        self.load: Any = None  # queue lengths for the adaptive choice; replaced whole by the I/O thread
-
-    def switch(self) -> None:
-        """Choose where records without key go next. Under the lock of the partition left, or before the first."""
-        self.sticky_partition = self.choose(self)
-        self.sticky_bytes = 0
-
-    def maybe_switch_locked(self) -> cython.bint:
-        """Make a switch that was put off so as not to cut a batch short, now that the batch is full; whether it did."""
-        if self.sticky_bytes < self.sticky_size:
-            return False
-        self.switch()
-        return True
-
-    def count_locked(self, size: cython.Py_ssize_t, full: cython.bint) -> cython.bint:
-        """Count bytes appended to the sticky partition, and move on when it has had its share; whether it did."""
-        self.sticky_bytes += size
-        if self.sticky_bytes < self.sticky_size or not (full or self.sticky_bytes >= 2 * self.sticky_size):
-            return False
-        self.switch()
-        return True
 
 
 def in_order(active: set) -> list[PartitionQueue]:  # type: ignore[type-arg]

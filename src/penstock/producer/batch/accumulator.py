@@ -22,8 +22,8 @@ from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import Appender, BulkWake
 from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before, take_memory
 from penstock.producer.batch._delivery_cy import BatchResult, Countdown
-from penstock.producer.batch._partitioner_cy import BuiltInPartitioner
-from penstock.producer.batch._queue_cy import Admission, PartitionQueue, TopicState, in_order
+from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, TopicState
+from penstock.producer.batch._queue_cy import Admission, PartitionQueue, in_order
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.batch.unseen import UnseenFailures

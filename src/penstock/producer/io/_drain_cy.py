@@ -16,7 +16,6 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import KafkaError
-from penstock.producer.batch._partitioner_cy import note_depths
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.response_policy import Action, Decision
 
@@ -28,9 +27,11 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._batch_cy import Batch
+    from cython.cimports.penstock.producer.batch._partitioner_cy import LoadTable, TopicLoad, TopicState
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
 else:
     from penstock.producer.batch._batch_cy import Batch
+    from penstock.producer.batch._partitioner_cy import LoadTable, TopicLoad, TopicState
     from penstock.producer.batch._queue_cy import PartitionQueue
 
 if TYPE_CHECKING:
@@ -138,10 +139,10 @@ class QueueScan:
 
     def __init__(self, snapshot: ClusterSnapshot | None) -> None:
         self.snapshot = snapshot
-        self.nodes = {}
-        self.heads = {}
-        self.topics = set()
-        self.leaderless = set()
+        self.nodes: dict[int, Node] = {}
+        self.heads: dict[int, list[QueueHead]] = {}
+        self.topics: set[str] = set()
+        self.leaderless: set[str] = set()
         self.next_delay = _FOREVER
         self.oldest = _FOREVER
 
@@ -419,3 +420,32 @@ def _rotated(heads: list, last: Any) -> list:  # type: ignore[type-arg]
             if head.queue.place >= last:
                 return heads[at:] + heads[:at] if at else heads
     return heads
+
+
+def note_depths(topic: TopicState) -> None:
+    """Take note of the lengths of all queues of a topic, any of which may be chosen. I/O thread."""
+    queues: list = topic.queues
+    depths: list = []
+    queue: PartitionQueue
+    depth: cython.Py_ssize_t
+    first: cython.Py_ssize_t = -1
+    uneven: cython.bint = False
+    for queue in queues:
+        depth = len(queue.batches)
+        if first < 0:
+            first = depth
+        elif depth != first:
+            uneven = True
+        depths.append(depth)
+    if not uneven:
+        topic.load = None
+        return
+    known: TopicLoad | None = topic.load
+    partitions: tuple
+    if known is not None and known.queues is queues:
+        if known.depths == depths:
+            return
+        partitions = known.everywhere.partitions
+    else:
+        partitions = tuple(range(len(queues)))
+    topic.load = TopicLoad(LoadTable(partitions, depths), None, queues, depths)

@@ -1,6 +1,6 @@
 # C layout of the fast path.
 from penstock.producer.batch._delivery_cy cimport Delivery
-from penstock.producer.batch._queue_cy cimport PartitionQueue, TopicState
+from penstock.producer.batch._partitioner_cy cimport TopicState
 
 cdef extern from "<time.h>" nogil:
     ctypedef struct timespec "struct timespec":
@@ -22,18 +22,8 @@ cdef class FastPath:
     cdef TopicState _last_topic  # sent to before this record; any thread may replace it
 
     cpdef Delivery try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
-    cdef Delivery _append_locked(
-        self,
-        PartitionQueue queue,
-        TopicState sticky,
-        long long timestamp,
-        bytes key,
-        bytes value,
-        headers,
-        on_delivery,
-    )
     cdef Py_ssize_t _size_bound(self, key, value, headers) except? -2
 
 cdef class SendFace:
-    cdef public FastPath _fast_path
-    cdef public bint _notes_refusals
+    cdef FastPath _fast_path
+    cdef bint _notes_refusals

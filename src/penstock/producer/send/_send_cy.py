@@ -3,8 +3,7 @@
 """The fast path of send(): from the call to a record in the open batch, without the interpreter. Compiled if possible.
 
 `FastPath.try_send` either appends and returns a Delivery, or has appended nothing and returns None; whatever is unusual
-is left to the general path. It works on the fields of queue and topic under the partition's lock, by the rules of
-`_queue_cy`.
+is left to the general path.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock._locks import inside
 from penstock.errors import IllegalStateError
 from penstock.types import NO_CALLBACK, HeadersLike, OnDelivery, ProducerRecord, as_headers
 
@@ -27,12 +25,14 @@ except ModuleNotFoundError:
 if not cython.compiled:
     from penstock._primitives_cy import partition_for_key
     from penstock.producer.batch._delivery_cy import Delivery
-    from penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+    from penstock.producer.batch._partitioner_cy import TopicState
+    from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.records.format import HEADER_SIZE, MAX_RECORD_OVERHEAD
 else:
     from cython.cimports.penstock._primitives_cy import partition_for_key
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
-    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue, TopicState
+    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
+    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
     from cython.cimports.penstock.producer.send._send_cy import TIME_UTC, timespec, timespec_get
     from cython.cimports.penstock.records._layout_cy import HEADER_SIZE, MAX_RECORD_OVERHEAD
 
@@ -83,7 +83,7 @@ class FastPath:
         hash_keys: whether keys choose the partition.
         wall_ms: the clock for timestamps, or None for the system's.
         wake: wakes the I/O thread; called when the batch that is to leave next became full.
-        append_now: appends where no open batch has room, as `Appender.append_now` does; None: the general path does.
+        append_now: appends where no open batch has room, as `Appender.append_now` does.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FastPath:
         hash_keys: bool,
         wall_ms: Callable[[], int] | None,
         wake: Callable[[], object],
-        append_now: Callable[..., Delivery | None] | None = None,
+        append_now: Callable[..., Delivery | None],
     ) -> None:
         self.topics = topics
         self.enabled = False
@@ -121,7 +121,6 @@ class FastPath:
         delivery: Delivery | None
         chosen: cython.Py_ssize_t
         timestamp: cython.longlong
-        full: cython.bint = False
         sticky: cython.bint = False
         if not self.enabled or self.detour:
             return None
@@ -166,30 +165,18 @@ class FastPath:
             timestamp = moment.tv_sec * 1000 + moment.tv_nsec // 1_000_000
         else:
             timestamp = int(time.time() * 1000.0)
-        if cython.compiled:
-            if not queue._lock.take():
-                return None  # this call interrupts another one of the same thread, which holds a lock
-            try:
-                delivery = self._append_locked(
-                    queue, state if sticky else None, timestamp, key, value, headers, on_delivery
-                )
-                full = queue._news
-            finally:
-                queue._lock.let_go()
-        else:
-            if inside():
-                return None
-            with queue._lock:
-                delivery = self._append_locked(
-                    queue, state if sticky else None, timestamp, key, value, headers, on_delivery
-                )
-                full = queue._news
-        if full:
-            self._wake()
+        delivery = queue.append_to_open(
+            timestamp,
+            key,
+            value,
+            headers,
+            on_delivery,
+            state if sticky else None,
+            self._wake,
+        )
         if delivery is None:
-            if self._append_now is None:
-                return None
-            # Once per batch: the open one is full, or there is none.
+            # Once per batch: the open one is full, or there is none. Where this call interrupts another one that has
+            # taken a lock, `append_now` returns None too.
             delivery = self._append_now(
                 state, None if sticky else chosen, (timestamp, key, value, headers, size), on_delivery
             )
@@ -197,39 +184,6 @@ class FastPath:
                 self._last_topic = None  # it may have been forgotten, and be there anew
                 return None
         state.used = True
-        return delivery
-
-    def _append_locked(
-        self,
-        queue: PartitionQueue,
-        sticky: TopicState | None,
-        timestamp: cython.longlong,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Any,
-        on_delivery: Any,
-    ) -> Delivery | None:
-        """Append to the open batch; None when it, or the partition, does not take the record.
-
-        The queue's `_news` says whether the I/O thread is to be told that the batch can leave.
-
-        Args:
-            sticky: the topic, when the record goes wherever records without key go now.
-        """
-        full: cython.bint = False
-        delivery: Delivery | None = None
-        if queue._admission.open and (sticky is None or sticky.sticky_partition == queue.partition):
-            delivery = queue._append_locked(queue._writer, queue._result, timestamp, key, value, headers)
-            if delivery is not None:
-                if on_delivery is not None:
-                    queue._result.callbacks.append((delivery, on_delivery))
-                full = queue._writer.is_full()
-                if sticky is not None:
-                    sticky.count_locked(queue._size, full)
-            elif self._append_now is not None:
-                full = queue.maybe_shut_locked(sticky)
-        # Behind another batch it is no news: that one made the queue ready, and the I/O thread knows.
-        queue._news = full and len(queue.batches) == 1
         return delivery
 
     def _size_bound(self, key: Any, value: Any, headers: Any) -> cython.Py_ssize_t:
@@ -259,6 +213,16 @@ class SendFace:
     docs/performance.md, "One record": the compiled call with its seven parameters takes 16 of 155 ns. A Python method
     around the fast path would take as much as the fast path does.
     """
+
+    def _set_up_send(self, fast_path: FastPath, notes_refusals: bool) -> None:
+        """Give it what `send` needs, before the first call.
+
+        Args:
+            fast_path: the fast path.
+            notes_refusals: whether `_note_refused` is called.
+        """
+        self._fast_path: FastPath | None = fast_path
+        self._notes_refusals = notes_refusals
 
     def send(
         self,

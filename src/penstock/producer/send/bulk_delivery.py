@@ -5,7 +5,7 @@ It is made of parts: so many records of a batch, and which rows they are. A part
 so that the memory for a bulk depends on what is on its way, not on how many rows it has.
 
 Rules:
-1. The thread that sends adds parts; once it has returned nobody does. Any thread may ask.
+1. The thread that sends adds parts, through the BulkPromise; once it has returned nobody does. Any thread may ask.
 2. Parts are added up under the lock, which is held for arithmetic only; nobody waits with it.
 """
 
@@ -22,7 +22,14 @@ from typing import Any
 from penstock._arguments import check_callable, check_timeout
 from penstock._locks import forbid_reentry, inside, new_lock
 from penstock.errors import BrokerError, BulkDeliveryError, KafkaError, KafkaTimeoutError
-from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery, until_done
+from penstock.producer.batch._delivery_cy import (
+    BatchResult,
+    Countdown,
+    Delivery,
+    payload_of,
+    place_in_batch,
+    until_done,
+)
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
 
@@ -53,7 +60,8 @@ class BulkDelivery:
     def __init__(self, unseen: UnseenFailures | None = None) -> None:
         self._unseen = unseen
         self._is_followed = False  # a callback is told
-        self._parts: list[Part] = []  # appended to by the thread that sends
+        # The BulkPromise writes the next three. The list is never replaced: both have it.
+        self._parts: list[Part] = []
         self._skips = False  # rows that are bad are left out
         self._base_row = 0  # of the chunk that is being sent: spans count from there
         self._lock: Any = new_lock()  # guards all that follows
@@ -67,7 +75,6 @@ class BulkDelivery:
         self._refused: list[Lost] = []  # not accepted
         # Of both, what nobody has asked for yet: topic, why, how many.
         self._untold: list[tuple[str, Exception, int]] = []
-        self._worth = _FEW_PARTS
 
     # ------------------------------------------------------------------------------------------ for users
 
@@ -173,42 +180,6 @@ class BulkDelivery:
         lost = _count(self._failed) + _count(self._refused)
         return f"<BulkDelivery {state}: {self.accepted} records accepted, {self._records} acknowledged, {lost} not>"
 
-    # ------------------------------------------------------------------------------------------ for who sends
-
-    def _note(self, delivery: Delivery, row: int) -> None:
-        """A single record was accepted; `row` counts from `_base_row`."""
-        result, index = delivery._place_in_batch()
-        payload = delivery._payload()
-        if self._parts:
-            before, first, count, size, (start, _, _) = self._parts[-1]
-            if before is result and first + count == index and start + count == row:
-                self._parts[-1] = (result, first, count + 1, size + payload, (start, count + 1, None))
-                return
-        self._parts.append((result, index, 1, payload, (row, 1, None)))
-
-    def _maybe_gather(self) -> None:
-        """Gather once there is enough to be worth it."""
-        if len(self._parts) > _FEW_PARTS:
-            self._gather()
-
-    def _gather(self) -> None:
-        """Take new parts over, and now and then add up what is done. After each window, before `_base_row` changes."""
-        self._take_over()
-        if len(self._pending) > self._worth:
-            self._add_up()
-            self._worth = 2 * len(self._pending) + _FEW_PARTS
-
-    def _refuse(self, lost: list[Lost]) -> None:
-        """Note rows that were not accepted; the call raises, and so tells of them."""
-        with self._lock:
-            self._refused += lost
-
-    def _skip(self, lost: list[Lost], topic: str) -> None:
-        """Note rows that were not accepted, while the call goes on without them."""
-        with self._lock:
-            self._refused += lost
-            self._untold += [(topic, error, span[1]) for error, _, span in lost]
-
     # ------------------------------------------------------------------------------------------ inside
 
     def _wait(self, timeout: float | None) -> None:
@@ -299,6 +270,70 @@ class BulkDelivery:
                 TopicPartition(*place): PartitionReport(*sums) for place, sums in self._sums.items()
             }
             return BulkReport(self._records, self._bytes, partitions, tuple(errors))
+
+
+class BulkPromise:
+    """The side of a BulkDelivery that belongs to the call which sends. Only its thread uses it.
+
+    Args:
+        unseen: as for the BulkDelivery.
+        skips: whether rows that are bad are left out.
+
+    Attributes:
+        delivery: what the user gets.
+        parts: what was accepted, as `PartitionQueue.append_rows` notes it under its lock. The call only appends to it;
+            the delivery takes parts out of it.
+    """
+
+    def __init__(self, unseen: UnseenFailures | None = None, *, skips: bool = False) -> None:
+        self.delivery = BulkDelivery(unseen)
+        self.delivery._skips = skips
+        self.parts = self.delivery._parts
+        self._worth = _FEW_PARTS  # with more parts pending than this, it is time to add up
+
+    @property
+    def base_row(self) -> int:
+        """The number of the first row of the chunk that is being sent: spans count from there."""
+        return self.delivery._base_row
+
+    def begin_chunk(self, base_row: int) -> None:
+        """Rows of another chunk follow; all parts of the one before have been gathered."""
+        self.delivery._base_row = base_row
+
+    def note(self, delivery: Delivery, row: int) -> None:
+        """A single record was accepted; `row` counts from `base_row`."""
+        result, index = place_in_batch(delivery)
+        payload = payload_of(delivery)
+        if self.parts:
+            before, first, count, size, (start, _, _) = self.parts[-1]
+            if before is result and first + count == index and start + count == row:
+                self.parts[-1] = (result, first, count + 1, size + payload, (start, count + 1, None))
+                return
+        self.parts.append((result, index, 1, payload, (row, 1, None)))
+
+    def maybe_gather(self) -> None:
+        """Gather once there is enough to be worth it."""
+        if len(self.parts) > _FEW_PARTS:
+            self.gather()
+
+    def gather(self) -> None:
+        """Hand new parts over, and now and then add up what is done. After each window, before another chunk begins."""
+        delivery = self.delivery
+        delivery._take_over()
+        if len(delivery._pending) > self._worth:
+            delivery._add_up()
+            self._worth = 2 * len(delivery._pending) + _FEW_PARTS
+
+    def refuse(self, lost: list[Lost]) -> None:
+        """Note rows that were not accepted; the call raises, and so tells of them."""
+        with self.delivery._lock:
+            self.delivery._refused += lost
+
+    def skip(self, lost: list[Lost], topic: str) -> None:
+        """Note rows that were not accepted, while the call goes on without them."""
+        with self.delivery._lock:
+            self.delivery._refused += lost
+            self.delivery._untold += [(topic, error, span[1]) for error, _, span in lost]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,11 @@ from penstock.errors import (
 )
 from penstock.producer.batch._appending_cy import BulkWake
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten, TopicState
+from penstock.producer.batch._partitioner_cy import TopicState
+from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.unseen import EACH_ROWS_OWN
-from penstock.producer.send.bulk_delivery import BulkDelivery, Lost, span_of, span_rows
+from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, Lost, span_of, span_rows
 from penstock.producer.send.send_path import RecordLimit, SendPath
 from penstock.producer.steps import Checkpoint, Steps
 from penstock.records._rows_cy import (
@@ -156,17 +157,17 @@ class _Call:
         skip: whether bad rows are left out.
         wake: wakes the I/O thread for rows that were accepted.
         bad: collects bad rows.
-        bulk: what becomes of the rows.
+        promise: is told what becomes of the rows.
     """
 
     def __init__(
-        self, topic: str | None, skip: bool, wake: BulkWake, bad: BadRows, bulk: BulkDelivery
+        self, topic: str | None, skip: bool, wake: BulkWake, bad: BadRows, promise: BulkPromise
     ) -> None:
         self.topic = topic
         self.skip = skip
         self.wake = wake
         self.bad = bad
-        self.bulk = bulk
+        self.promise = promise
         self.window = Window(0)
         self.known: dict[bytes, int] = {}  # topics of rows, by the names in the column
         self.topics: list[TopicState | None] = []  # by those numbers; None for a name that cannot be
@@ -232,9 +233,8 @@ class ColumnSender:
             KafkaError: as `send` raises them.
         """
         self._send_path.check_open()
-        bulk = BulkDelivery(self._accumulator.unseen)
-        bulk._skips = skip
-        call = _Call(topic, skip, self._accumulator.bulk_wake(), BadRows(self._send_path.limit), bulk)
+        promise = BulkPromise(self._accumulator.unseen, skips=skip)
+        call = _Call(topic, skip, self._accumulator.bulk_wake(), BadRows(self._send_path.limit), promise)
         if not skip:
             chunks = deque(chunks)
             yield from self._check_all(call, chunks)
@@ -243,11 +243,11 @@ class ColumnSender:
         except GeneratorExit:
             raise
         except BaseException as error:
-            _tell_accepted(error, call.bulk)
+            _tell_accepted(error, promise.delivery)
             raise
         finally:
             call.wake.now()  # whatever ended it: rows may have been accepted that nobody was told of
-        return call.bulk
+        return promise.delivery
 
     def many_steps(self, many: ManyRecords) -> Steps[BulkDelivery]:
         """Send what `send_many` was given; its BulkDelivery."""
@@ -260,7 +260,7 @@ class ColumnSender:
 
     def record_steps(self, records: Sequence[ProducerRecord]) -> Steps[BulkDelivery]:
         """Send records one by one through the general path, serializers and all."""
-        bulk = BulkDelivery(self._accumulator.unseen)
+        promise = BulkPromise(self._accumulator.unseen)
         for row, record in enumerate(records):
             try:
                 delivery: Delivery = yield from self._send_path.steps(record, None)
@@ -268,13 +268,13 @@ class ColumnSender:
                 raise
             except BaseException as error:
                 if isinstance(error, Exception):
-                    bulk._refuse([(error, 0, (row, len(records) - row, None))])
-                _tell_accepted(error, bulk)
+                    promise.refuse([(error, 0, (row, len(records) - row, None))])
+                _tell_accepted(error, promise.delivery)
                 raise
-            bulk._note(delivery, row)
-            bulk._maybe_gather()
+            promise.note(delivery, row)
+            promise.maybe_gather()
             yield Checkpoint.PROGRESS
-        return bulk
+        return promise.delivery
 
     # ------------------------------------------------------------------------------------------ placing
 
@@ -322,14 +322,14 @@ class ColumnSender:
         base_row = 0
         streamed = not isinstance(chunks, deque)
         for rows in _each(chunks):
-            call.bulk._base_row = base_row
+            call.promise.begin_chunk(base_row)
             for _ in call.windows(rows):
                 try:
                     yield from self._send_window(call)
                 except Exception as error:
-                    call.bulk._refuse(_rest(call, error))
+                    call.promise.refuse(_rest(call, error))
                     raise
-                call.bulk._gather()
+                call.promise.gather()
             base_row += rows.length
             if streamed:
                 call.wake.now()  # the source may take its time for the next chunk
@@ -341,12 +341,12 @@ class ColumnSender:
                 call.wake.now()  # to find a topic may take its time
             yield from self._place(call, self._send_path.hash_keys)
         if window.bad:
-            bad = _collect(window, call.bulk._base_row, call.bad)
+            bad = _collect(window, call.promise.base_row, call.bad)
             if not call.skip:
                 # They were good when all were checked: a topic has fewer partitions since.
                 raise call.bad.error("of the rows that are left", "no more were sent")
             call.skipped = {row for lost in bad for row in span_rows(lost[2], 0)}
-            call.bulk._skip(bad, EACH_ROWS_OWN if call.topic is None else call.topic)
+            call.promise.skip(bad, EACH_ROWS_OWN if call.topic is None else call.topic)
         if self.row_by_row:
             yield from self._send_rows(call)
             return
@@ -356,7 +356,7 @@ class ColumnSender:
                 self._accumulator.batch_size,
             )
         slots = [queue for queues in call.queues for queue in queues]
-        appender, parts, admit = self._accumulator.appender, call.bulk._parts, self._admit(window)
+        appender, parts, admit = self._accumulator.appender, call.promise.parts, self._admit(window)
         for slot, first, last in window.sort():
             where = call.topics[0] if slot == STICKY else slots[slot]
             assert where is not None  # a topic that cannot be has no rows
@@ -400,14 +400,14 @@ class ColumnSender:
 
     def _send_rows(self, call: _Call) -> Steps[None]:
         """Send the rows of the window one by one, in their order."""
-        window, bulk = call.window, call.bulk
+        window = call.window
         for row in range(window.first, window.last):
             if row in call.skipped:
                 continue
             value, key, headers, partition, timestamp = window.rows.record(row)
             record = ProducerRecord(call.topic_of(row), value, key, headers, partition, timestamp)
             delivery: Delivery = yield from self._send_path.steps(record, None, as_bytes=True)
-            bulk._note(delivery, row)
+            call.promise.note(delivery, row)
             yield Checkpoint.PROGRESS
 
 
@@ -424,8 +424,8 @@ def _collect(window: Window, base_row: int, bad: BadRows) -> list[Lost]:
 
 def _rest(call: _Call, error: Exception) -> list[Lost]:
     """The rows that were not accepted when an error came: of the window, and behind it as far as they are known."""
-    window, base_row = call.window, call.bulk._base_row
-    gone = call.skipped.union(*(span_rows(part[4], 0) for part in call.bulk._parts))
+    window, base_row = call.window, call.promise.base_row
+    gone = call.skipped.union(*(span_rows(part[4], 0) for part in call.promise.parts))
     steps = array("i", (row - window.first for row in range(window.first, window.last) if row not in gone))
     rest: list[Lost] = [(error, base_row, span_of(window.first, steps))] if steps else []
     end = base_row + window.rows.length if call.total is None else call.total

@@ -23,7 +23,7 @@ from penstock._ticket import Ticket
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, ReentrantCallError
 from penstock.producer.batch._appending_cy import EncodedRecord
-from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery
+from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery, place_in_batch
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.producer.owner import Owner
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
@@ -57,10 +57,16 @@ class _Deferred:
     __slots__ = ("appended", "budget", "deadline", "delivery", "on_delivery", "record", "result", "waits_for")
 
     def __init__(
-        self, delivery: Delivery, record: LaterRecord, on_delivery: Any, deadline: float, budget: float
+        self,
+        delivery: Delivery,
+        result: BatchResult,
+        record: LaterRecord,
+        on_delivery: Any,
+        deadline: float,
+        budget: float,
     ) -> None:
         self.delivery = delivery
-        self.result: BatchResult = delivery._place_in_batch()[0]
+        self.result = result  # the delivery's
         self.record = record
         self.on_delivery = on_delivery
         self.deadline = deadline
@@ -123,7 +129,7 @@ class DeferredSends:
         result = BatchResult(record.topic, -1, self._owner)
         delivery = Delivery(result, 0, encoded.timestamp, key_size, value_size)
         deadline = self._now() + budget
-        self._waiting[_Deferred(delivery, record, on_delivery, deadline, budget)] = None
+        self._waiting[_Deferred(delivery, result, record, on_delivery, deadline, budget)] = None
         self.on_waiting(True)
         self._wake()
         return delivery
@@ -184,7 +190,7 @@ class DeferredSends:
             self._fail(deferred, _as_kafka_error(error))
 
     def _appended(self, deferred: _Deferred, delivery: Delivery) -> None:
-        result, index = delivery._place_in_batch()
+        result, index = place_in_batch(delivery)
         del self._waiting[deferred]
         deferred.result.forward([(-index, result)])
         deferred.appended.complete(None)

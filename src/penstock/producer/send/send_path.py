@@ -22,7 +22,8 @@ from penstock.errors import (
 from penstock.partitioners import Partitioner
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.batch._queue_cy import TopicForgotten, TopicState
+from penstock.producer.batch._partitioner_cy import TopicState
+from penstock.producer.batch._queue_cy import TopicForgotten
 from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.interceptors import Interceptors
