@@ -38,7 +38,7 @@ SEEDS: dict[str, int] = {
     "batches-change-places": 1001,
     "error-of-the-neighbour": 1001,
     "key-lost-beside-headers": 1000,
-    "time-out-begins-anew": 1001,
+    "time-out-begins-anew": 1010,
     "place-in-the-whole-for-that-in-a-piece": 1037,
     "retries-overtake-each-other": 1005,
     "busy-topics-forgotten": 1560,
