@@ -387,11 +387,13 @@ class LoopbackBroker:
             return [value for batch in self.log if batch.topic == topic for value in batch.values]
 
     def release(self) -> None:
-        """Answer what was held, and hold nothing more."""
-        with self._lock:
-            self.hold = False
-            held, self._held = self._held, []
-        for connection, request in held:
+        """Answer what was held, and hold nothing more; what comes meanwhile is held, too, and answered in its turn."""
+        while True:
+            with self._lock:
+                if not self._held:
+                    self.hold = False
+                    return
+                connection, request = self._held.pop(0)
             self._answer_produce(connection, request)
 
     def close(self) -> None:
