@@ -41,14 +41,13 @@ demo: build need-java ## a Spark pipeline into a real Kafka, killed twice: is ev
 
 ##@ Verify
 
-# Tests with a broker or Spark often wait, the others compute: side by side they take little more than the longest. Those
-# that compute get what the others leave.
+# Tests with a broker or Spark often wait, the others compute: side by side they take little more than the longest.
 .PHONY: test
 ifeq ($(PYTEST_ARGS),)
 test: build need-java ## the whole suite, compiled and without compiled modules
 	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker' \
-	  'nice -n 5 $(MAKE) --no-print-directory test-units' \
-	  'nice -n 5 $(MAKE) --no-print-directory test-pure test-demo' '$(MAKE) --no-print-directory test-spark'
+	  '$(MAKE) --no-print-directory test-units' '$(MAKE) --no-print-directory test-pure test-demo' \
+	  '$(MAKE) --no-print-directory test-spark'
 else
 test: test-compiled test-pure
 endif
