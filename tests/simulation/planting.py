@@ -33,7 +33,7 @@ PLACES = {
     "Wakeup": "penstock.network.selector.Wakeup",
     # protocol, records
     "BatchWriter": "penstock.records._batch_cy.BatchWriter",
-    "NodeApiVersions": "penstock.protocol.api_versions.NodeApiVersions",
+    "NodeApiVersions": "penstock.protocol.requests.NodeApiVersions",
     "ProduceRequest": "penstock.protocol._produce_cy.ProduceRequest",
     # producer
     "ANONYMOUS": "penstock.producer.batch._batch_cy.ANONYMOUS",

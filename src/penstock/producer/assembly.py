@@ -14,8 +14,13 @@ from penstock.config.config import ProducerConfig
 from penstock.config.kinds import parse_address
 from penstock.network import NetworkClient, NetworkMetrics
 from penstock.network.backend import NetworkBackend
-from penstock.network.bootstrap import BootstrapSettings, DeferredBootstrap
-from penstock.network.resolver import Endpoint, bootstrap_nodes, resolve_bootstrap
+from penstock.network.resolver import (
+    BootstrapSettings,
+    DeferredBootstrap,
+    Endpoint,
+    bootstrap_nodes,
+    resolve_bootstrap,
+)
 from penstock.network.settings import NetworkSettings
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch._sealing_cy import Sealer
