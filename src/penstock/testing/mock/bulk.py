@@ -13,8 +13,7 @@ from penstock.errors import BulkDeliveryError, DamagedRowError, KafkaError
 from penstock.records._columns_cy import LIES
 from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowSource
-from penstock.records.arrow_rows import ColumnNames, arrow_rows
-from penstock.records.moments import moment_text
+from penstock.records.arrow_rows import ColumnNames, arrow_rows, moment_text
 from penstock.testing.mock.delivery import MockDelivery, PendingRecord
 from penstock.types import (
     BulkReport,
