@@ -45,7 +45,7 @@ PLACES = {
     "BufferPool": "penstock.producer.batch.buffer_pool.BufferPool",
     "Drainer": "penstock.producer.io._drain_cy.Drainer",
     "FastPath": "penstock.producer.send._send_cy.FastPath",
-    "IdempotentGate": "penstock.producer.guarantee.idempotence.IdempotentGate",
+    "IdempotentGate": "penstock.producer.guarantee.gate.IdempotentGate",
     "Numbering": "penstock.producer.guarantee._sequences_cy.Numbering",
     "OpenGate": "penstock.producer.guarantee.gate.OpenGate",
     "Operation": "penstock.producer.guarantee.transactions.operation.Operation",

@@ -26,8 +26,7 @@ from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, Partitio
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch.buffer_pool import BufferPool
-from penstock.producer.guarantee.gate import Gate, OpenGate
-from penstock.producer.guarantee.idempotence import IdempotentGate
+from penstock.producer.guarantee.gate import Gate, IdempotentGate, OpenGate
 from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 from penstock.producer.guarantee.transactions.coordinator import TransactionHooks, TransactionSettings
 from penstock.producer.guarantee.transactions.manager import TransactionManager
