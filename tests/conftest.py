@@ -7,9 +7,14 @@ import os
 import signal
 
 import pytest
+from hypothesis import settings
 
 from penstock import _compiled
 from penstock.devbroker.settings import KAFKA_VERSION
+
+# How long one example takes says nothing on a busy machine; what hangs is ended by the time-out of its test.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 # Fixtures live in files by topic.
 pytest_plugins = ["fix_broker", "fix_spark"]
