@@ -279,6 +279,18 @@ def test_a_decision_that_was_deleted_is_not_taken_for_none(done: bool) -> None:
     assert log.contents.sink_keys() == [KEY]
 
 
+def test_a_decision_whose_marker_is_on_its_way_is_not_taken_for_a_lost_one() -> None:
+    """The coordinator answers before it writes the marker, so that `done` may be in the log before it."""
+    made, written = decision(1)
+    log = Log().write(CLAIM).write(OWNED, pid=7).end(7, commit=True).write(*written, pid=8)
+    log.write(*records.done_records(KEY, made))
+    assert (log.view.decision, log.view.deciding) == (None, True)
+    log.end(8, commit=True)
+    assert log.view.decision is not None
+    assert log.view.decision.execution == made.execution
+    assert log.view.done
+
+
 @pytest.mark.parametrize("kind", ["owner", "decision"])
 def test_a_record_that_may_have_replaced_another_is_not_taken_for_nothing(kind: str) -> None:
     """After compaction only the forged record is left: the sink must not begin anew."""

@@ -199,12 +199,22 @@ class LogContents:
             _refuse_shadow(records, Key("owner", sink_key))
         if decision is None and owner is not None:
             _refuse_shadow(records, Key("decision", sink_key))
-            _refuse_headless(records, sink_key)
+            if not self._awaits(Key("decision", sink_key)):
+                _refuse_headless(records, sink_key)
         done = decision is not None and records.get(Key("done", sink_key, decision.execution)) is not None
         if decision is not None and not done:
             decision = decision._replace(handles=tuple(_handles(records, sink_key, decision)))
         deciding = any(record.sink_key == sink_key for some in self._waiting.values() for record in some)
         return SinkView(sink_key, claim, owner, decision, done, deciding)
+
+    def _awaits(self, key: Key) -> bool:
+        """Whether a record waits for the end of its transaction.
+
+        A coordinator says that it has committed before it writes so into the log: what follows on a decision may be
+        there before the decision counts.
+        """
+        wanted = key.encode()
+        return any(record.key == wanted for some in self._waiting.values() for record in some)
 
     def unfinished_runs(self, sink_id: str) -> list[SinkView]:
         """Sinks with that name that have decided nothing, or not finished it, or should be forgotten.
