@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from penstock import _locks
-from penstock._latch import Latch
-from penstock._locks import NestingLock, OwnedLock, forbid_reentry, inside, new_lock, new_nesting_lock
+from penstock._locks import Latch, NestingLock, OwnedLock, forbid_reentry, inside, new_lock, new_nesting_lock
 from penstock.errors import ReentrantCallError
 
 SECONDS = 20.0

@@ -195,7 +195,7 @@ def test_import_needs_no_optional_package() -> None:
 # ------------------------------------------------------------------------------------------------ types
 
 
-# What a value of a kind may be, as `config/typed.py` writes it.
+# What a value of a kind may be, as `config/keys.py` writes it.
 KIND_TYPES = {
     Kind.BOOL: ("Flag",),
     Kind.INT: ("Number",),

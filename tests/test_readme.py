@@ -21,9 +21,8 @@ from penstock.config.keys import KEYS
 from penstock.control import ControlClient
 from penstock.control.steps import CoordinatorOf
 from penstock.devbroker import DevCluster
-from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.messages import OFFSET_FETCH
-from penstock.protocol.requests import SchemaRequest
+from penstock.protocol.requests import CoordinatorKind, SchemaRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

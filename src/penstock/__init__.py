@@ -27,7 +27,7 @@ from penstock.types import (  # noqa: E402
 )
 
 if _typing.TYPE_CHECKING:
-    from penstock.config.typed import ProducerOptions
+    from penstock.config.keys import ProducerOptions
     from penstock.control.complete import complete_transaction
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.interceptors import Interceptor
@@ -63,7 +63,7 @@ __getattr__, __dir__ = _lazy_names(
         "Delivery": "penstock.producer.batch._delivery_cy",
         "Interceptor": "penstock.producer.interceptors",
         "Producer": "penstock.producer.producer",
-        "ProducerOptions": "penstock.config.typed",
+        "ProducerOptions": "penstock.config.keys",
         "complete_transaction": "penstock.control.complete",
     },
 )

@@ -17,8 +17,7 @@ import enum
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from penstock._latch import Latch
-from penstock._locks import new_lock
+from penstock._locks import Latch, new_lock
 
 T = TypeVar("T")
 

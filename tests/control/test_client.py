@@ -33,7 +33,6 @@ from penstock.errors import (
     UnsupportedVersionError,
 )
 from penstock.network.transport import Address
-from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
 from penstock.protocol.messages import (
     END_TXN,
     FIND_COORDINATOR,
@@ -41,7 +40,7 @@ from penstock.protocol.messages import (
     LIST_TRANSACTIONS,
     METADATA,
 )
-from penstock.protocol.requests import SchemaRequest
+from penstock.protocol.requests import CoordinatorKind, FindCoordinator, SchemaRequest
 from penstock.protocol.schema import Buffer
 from penstock.types import Node
 

@@ -26,9 +26,9 @@ with atheris.instrument_imports(include=["penstock.protocol", "penstock.records"
 
     from penstock.errors import KafkaError
     from penstock.protocol._framing_cy import FrameReader, parse_response_header
-    from penstock.protocol.api_versions import NodeApiVersions
     from penstock.protocol.codec import decode_response_body, encode_response_body
     from penstock.protocol.messages import API_VERSIONS
+    from penstock.protocol.requests import NodeApiVersions
     from penstock.records.format import HEADER_SIZE
     from penstock.records.reader import read_batches
 

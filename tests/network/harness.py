@@ -12,7 +12,7 @@ from network.fakes import FakeBroker, FakeNetwork, FakeUpdater
 
 from penstock.config.keys import KEYS
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient, NetworkSettings
-from penstock.network.bootstrap import DeferredBootstrap
+from penstock.network.resolver import DeferredBootstrap
 from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 from penstock.protocol.messages import FIND_COORDINATOR
 from penstock.protocol.requests import Request, SchemaRequest

@@ -21,9 +21,9 @@ from network.harness import ANSWER, Harness, question
 from penstock.errors import KafkaError, NetworkError, ProtocolError, RequestTimedOutError
 from penstock.network import InFlightRequest
 from penstock.protocol._produce_cy import ProduceResponse
-from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.codec import decode_response_body, encode_response_body
 from penstock.protocol.messages import API_VERSIONS, FETCH, PRODUCE
+from penstock.protocol.requests import NodeApiVersions
 
 few = settings(max_examples=15 * EFFORT, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 many = settings(max_examples=150 * EFFORT, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock._primitives_cy import partition_for_key
 
-NAMES = ("_batch_cy", "_columns_cy", "_headers_cy", "_numbers_cy", "_rows_cy", "_window_cy")
+NAMES = ("_batch_cy", "_columns_cy", "_headers_cy", "_rows_cy", "_window_cy")
 ALL_FORMS = forms("penstock.records._window_cy")
 PLENTY = 1 << 40
 STICKY = -1
@@ -33,7 +33,7 @@ def form(request: pytest.FixtureRequest) -> Any:
 
 def test_the_layout_that_is_read_without_a_call_is_the_one_that_has_that_number() -> None:
     columns = load("penstock.records._columns_cy", "uncompiled")
-    signatures = Path(columns.__file__).with_name("_find_cy.pxd").read_text(encoding="utf-8")
+    signatures = Path(columns.__file__).with_name("_columns_cy.pxd").read_text(encoding="utf-8")
     assert f"#define PENSTOCK_OFFSETS_32 {columns.OFFSETS_32} " in signatures
 
 
@@ -69,9 +69,9 @@ def make_rows(form: Any, some: list[Row], partitions: list[int | None] | None = 
 
 
 def numbers(form: Any, some: list[int | None]) -> Any:
-    memory = array("q", [form._numbers_cy.NULL if number is None else number for number in some])
+    memory = array("q", [form._columns_cy.NULL if number is None else number for number in some])
     layout = SimpleNamespace(offset=0, length=len(some), validity=0, buffers=(memory.buffer_info()[0],))
-    return form._numbers_cy.IntColumn(layout, 8, 1, memory)
+    return form._columns_cy.IntColumn(layout, 8, 1, memory)
 
 
 def open_window(form: Any, rows: Any, first: int = 0, last: int | None = None) -> Any:

@@ -33,7 +33,7 @@ PLACES = {
     "Wakeup": "penstock.network.selector.Wakeup",
     # protocol, records
     "BatchWriter": "penstock.records._batch_cy.BatchWriter",
-    "NodeApiVersions": "penstock.protocol.api_versions.NodeApiVersions",
+    "NodeApiVersions": "penstock.protocol.requests.NodeApiVersions",
     "ProduceRequest": "penstock.protocol._produce_cy.ProduceRequest",
     # producer
     "ANONYMOUS": "penstock.producer.batch._batch_cy.ANONYMOUS",
@@ -45,7 +45,7 @@ PLACES = {
     "BufferPool": "penstock.producer.batch.buffer_pool.BufferPool",
     "Drainer": "penstock.producer.io._drain_cy.Drainer",
     "FastPath": "penstock.producer.send._send_cy.FastPath",
-    "IdempotentGate": "penstock.producer.guarantee.idempotence.IdempotentGate",
+    "IdempotentGate": "penstock.producer.guarantee.gate.IdempotentGate",
     "Numbering": "penstock.producer.guarantee._sequences_cy.Numbering",
     "OpenGate": "penstock.producer.guarantee.gate.OpenGate",
     "Operation": "penstock.producer.guarantee.transactions.operation.Operation",

@@ -38,10 +38,8 @@ from penstock.errors import ConfigError, IllegalStateError, KafkaError, broker_e
 from penstock.network import NetworkBackend, NetworkClient, bootstrap_nodes
 from penstock.network.resolver import Endpoint
 from penstock.network.settings import CONNECTION_OPTIONS, NetworkSettings
-from penstock.protocol.api_versions import NodeApiVersions
-from penstock.protocol.find_coordinator import CoordinatorKind
 from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, METADATA
-from penstock.protocol.requests import Request, SchemaRequest
+from penstock.protocol.requests import CoordinatorKind, NodeApiVersions, Request, SchemaRequest
 from penstock.types import Node
 
 DEFAULT_CLIENT_ID = "penstock-control"

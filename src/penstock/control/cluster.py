@@ -34,9 +34,8 @@ from penstock.errors import (
     broker_error,
     error_row,
 )
-from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
 from penstock.protocol.messages import METADATA
-from penstock.protocol.requests import Request, SchemaRequest
+from penstock.protocol.requests import CoordinatorKind, FindCoordinator, Request, SchemaRequest
 from penstock.types import Node
 
 MAX_AGE_SECONDS = 300.0

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, ProtocolError, broker_error
-from penstock.protocol.find_coordinator import CoordinatorKind
-from penstock.protocol.requests import Request
+from penstock.protocol.requests import CoordinatorKind, Request
 from penstock.types import Node
 
 T = TypeVar("T")

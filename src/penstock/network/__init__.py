@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only sockets of the package.
 
-From the bottom: `transport` (bytes), `selector` (waiting), `resolver` and `bootstrap` (names), `states` (bookkeeping),
-`handshake` and `_connection_cy` (one connection, and the requests on it), `_pool_cy` (all of them), `metadata_fetch`,
-`_client_cy` (what the layers above use). What this layer needs from below and from above is in `backend`.
+From the bottom: `transport` (bytes), `selector` (waiting), `resolver` (names), `states` (bookkeeping), `handshake` and
+`_connection_cy` (one connection, and the requests on it), `_pool_cy` (all of them), `metadata_fetch`, `_client_cy`
+(what the layers above use). What this layer needs from below and from above is in `backend`.
 """
 
 from __future__ import annotations
 
 from penstock.network._client_cy import NetworkClient
-from penstock.network._connection_cy import ClientRequest, InFlightRequest
-from penstock.network._metrics_cy import NetworkMetrics, NodeMetrics
+from penstock.network._connection_cy import ClientRequest, InFlightRequest, NetworkMetrics, NodeMetrics
 from penstock.network.backend import MetadataUpdater, NetworkBackend
 from penstock.network.resolver import bootstrap_nodes
 from penstock.network.settings import NetworkSettings

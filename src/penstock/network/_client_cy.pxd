@@ -1,5 +1,5 @@
 # C layout and signatures of the network client.
-from penstock.network._metrics_cy cimport NetworkMetrics
+from penstock.network._connection_cy cimport NetworkMetrics
 from penstock.network._pool_cy cimport ConnectionPool
 
 cdef class NetworkClient:

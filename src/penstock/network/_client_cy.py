@@ -18,15 +18,14 @@ from typing import Any
 from penstock._time import Clock
 from penstock.errors import BootstrapError, IllegalStateError, KafkaError, UnsupportedVersionError
 from penstock.network.backend import MetadataUpdater, NetworkBackend
-from penstock.network.bootstrap import DeferredBootstrap
 from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import HandshakeFactory
 from penstock.network.metadata_fetch import MetadataFetcher, least_loaded
-from penstock.network.resolver import as_bootstrap_nodes
+from penstock.network.resolver import DeferredBootstrap, as_bootstrap_nodes
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import ConnectionStates
 from penstock.network.transport import WRITE
-from penstock.protocol.api_versions import NodeApiVersions
+from penstock.protocol.requests import NodeApiVersions
 from penstock.types import Node
 
 try:
@@ -36,12 +35,20 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
-    from cython.cimports.penstock.network._metrics_cy import NetworkMetrics
+    from cython.cimports.penstock.network._connection_cy import (
+        ClientRequest,
+        Connection,
+        InFlightRequest,
+        NetworkMetrics,
+    )
     from cython.cimports.penstock.network._pool_cy import ConnectionPool
 else:
-    from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
-    from penstock.network._metrics_cy import NetworkMetrics
+    from penstock.network._connection_cy import (
+        ClientRequest,
+        Connection,
+        InFlightRequest,
+        NetworkMetrics,
+    )
     from penstock.network._pool_cy import ConnectionPool
 
 logger = logging.getLogger("penstock.network")

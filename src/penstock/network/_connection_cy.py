@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection to one node: bytes out, frames in, and which request each frame answers. Compiled if possible.
 
+What is counted on all connections is here, too: `NodeMetrics` and `NetworkMetrics`.
+
 Rules:
 1. At most one request is partly written at any time: a connection takes the next one when the last byte of the previous
    one is with the operating system. That keeps latency honest and memory bounded.
@@ -22,7 +24,7 @@ from typing import Any
 
 from penstock.errors import IllegalStateError, KafkaError, ProtocolError
 from penstock.network.states import READY
-from penstock.protocol.api_versions import NodeApiVersions
+from penstock.protocol.requests import NodeApiVersions
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -31,10 +33,8 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.network._metrics_cy import NetworkMetrics, NodeMetrics
     from cython.cimports.penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
 else:
-    from penstock.network._metrics_cy import NetworkMetrics, NodeMetrics
     from penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
 
 _logger = logging.getLogger(__name__)
@@ -49,6 +49,64 @@ _READ_SIZE = cython.declare(cython.Py_ssize_t, READ_SIZE)
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
+
+
+# ------------------------------------------------------------------------------------------ counters
+#
+# Plain numbers. Only the I/O thread changes them; a registry reads them from any thread when it is asked. A reader may
+# see one counter a little ahead of another, never a torn one.
+
+
+@cython.final
+@cython.cclass
+class NodeMetrics:
+    """Counters of one node, over all its connections. Latencies are in seconds."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.responses = 0
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self.request_max = 0  # bytes of the largest request
+        self.latency_sum = 0.0  # from a request to its answer, over all answers
+        self.latency_max = 0.0
+
+
+@cython.final
+@cython.cclass
+class NetworkMetrics:
+    """Counters of one client, over all nodes.
+
+    Attributes:
+        nodes: the counters of each node, by its id.
+    """
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.responses = 0
+        self.bytes_out = 0
+        self.bytes_in = 0
+        self.request_max = 0  # bytes of the largest request
+        self.connections_created = 0
+        self.connections_closed = 0
+        self.connections_failed = 0  # attempts that did not get as far as a connection
+        self.authentications_failed = 0
+        self.select_count = 0
+        self.io_wait_ns = 0
+        self.io_ns = 0
+        self.nodes: dict[int, NodeMetrics] = {}
+
+    @property
+    def connections_open(self) -> int:
+        """Connections that exist now."""
+        return self.connections_created - self.connections_closed
+
+    def node(self, node_id: int) -> NodeMetrics:
+        """The counters of a node, made when first asked for."""
+        found = self.nodes.get(node_id)
+        if found is None:
+            found = self.nodes[node_id] = NodeMetrics()
+        return found
 
 
 # ------------------------------------------------------------------------------------------ requests

@@ -1,6 +1,5 @@
 # C layout and signatures of the pool of connections.
-from penstock.network._connection_cy cimport ClientRequest, Connection, InFlightRequest
-from penstock.network._metrics_cy cimport NetworkMetrics
+from penstock.network._connection_cy cimport ClientRequest, Connection, InFlightRequest, NetworkMetrics
 
 cdef class ConnectionPool:
     cdef readonly object states

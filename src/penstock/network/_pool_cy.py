@@ -39,12 +39,20 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
-    from cython.cimports.penstock.network._metrics_cy import NetworkMetrics
+    from cython.cimports.penstock.network._connection_cy import (
+        ClientRequest,
+        Connection,
+        InFlightRequest,
+        NetworkMetrics,
+    )
     from cython.cimports.penstock.protocol._framing_cy import frame_request, next_correlation_id
 else:
-    from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
-    from penstock.network._metrics_cy import NetworkMetrics
+    from penstock.network._connection_cy import (
+        ClientRequest,
+        Connection,
+        InFlightRequest,
+        NetworkMetrics,
+    )
     from penstock.protocol._framing_cy import frame_request, next_correlation_id
 
 logger = logging.getLogger("penstock.network")

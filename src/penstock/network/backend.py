@@ -13,14 +13,12 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import BootstrapError, KafkaError
-from penstock.network.bootstrap import RunAside, run_on_daemon_thread
 from penstock.network.handshake import Handshake
-from penstock.network.resolver import Resolve, system_resolve
+from penstock.network.resolver import Resolve, RunAside, run_on_daemon_thread, system_resolve
 from penstock.network.selector import Selector, SocketSelector
 from penstock.network.settings import NetworkSettings
 from penstock.network.transport import TcpTransport, TransportFactory
-from penstock.protocol.api_versions import NodeApiVersions
-from penstock.protocol.requests import Request
+from penstock.protocol.requests import NodeApiVersions, Request
 from penstock.types import Node
 
 Authenticate = Callable[[Node, NodeApiVersions], Handshake]

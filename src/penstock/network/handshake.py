@@ -22,9 +22,8 @@ from penstock.error_codes import ErrorCode
 from penstock.errors import broker_error
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import CHECKING_API_VERSIONS, ConnectionState
-from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.messages import API_VERSIONS
-from penstock.protocol.requests import Request, SchemaRequest
+from penstock.protocol.requests import NodeApiVersions, Request, SchemaRequest
 from penstock.types import Node
 
 # From here on ApiVersions says which cluster and node is meant.

@@ -14,15 +14,19 @@ from penstock.config.config import ProducerConfig
 from penstock.config.kinds import parse_address
 from penstock.network import NetworkClient, NetworkMetrics
 from penstock.network.backend import NetworkBackend
-from penstock.network.bootstrap import BootstrapSettings, DeferredBootstrap
-from penstock.network.resolver import Endpoint, bootstrap_nodes, resolve_bootstrap
+from penstock.network.resolver import (
+    BootstrapSettings,
+    DeferredBootstrap,
+    Endpoint,
+    bootstrap_nodes,
+    resolve_bootstrap,
+)
 from penstock.network.settings import NetworkSettings
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch.buffer_pool import BufferPool
-from penstock.producer.guarantee.gate import Gate, OpenGate
-from penstock.producer.guarantee.idempotence import IdempotentGate
+from penstock.producer.guarantee.gate import Gate, IdempotentGate, OpenGate
 from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 from penstock.producer.guarantee.transactions.coordinator import TransactionHooks, TransactionSettings
 from penstock.producer.guarantee.transactions.manager import TransactionManager

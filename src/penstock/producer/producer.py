@@ -13,8 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from penstock._arguments import check_bool, check_text, check_timeout
-from penstock._latch import Latch
-from penstock._locks import forbid_reentry, inside, new_lock
+from penstock._locks import Latch, forbid_reentry, inside, new_lock
 from penstock._refusals import noting_refusals
 from penstock._ticket import Ticket, TicketKind
 from penstock.config.config import ProducerConfig
@@ -46,7 +45,7 @@ from penstock.transaction_handle import TransactionHandle
 from penstock.types import GroupLike, HeadersLike, OnDelivery, PositionsLike, ProducerRecord
 
 if TYPE_CHECKING:
-    from penstock.config.typed import ProducerOptions
+    from penstock.config.keys import ProducerOptions
 
 log = logging.getLogger("penstock.producer")
 

@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the network layer needs to know of a request: its API, the versions it can be said in, its bytes, its answer."""
+"""What the network layer needs to know of a request: its API, the versions it can be said in, its bytes, its answer.
+
+`NodeApiVersions` is what one broker said that it can do; it chooses the version of a request. `FindCoordinator` has two
+forms: version 4 and later ask for many keys, older ones for a single one; its answer has the newer form, whatever the
+version.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from penstock.errors import UnsupportedVersionError
 from penstock.protocol.codec import decode_response_body, encode_request_body
+from penstock.protocol.messages import FIND_COORDINATOR
 from penstock.protocol.schema import ApiSchema, Buffer
+
+# Of FindCoordinator.
+_FIRST_VERSION_WITH_MANY_KEYS = 4
+_FIRST_VERSION_WITH_KINDS = 1
 
 
 class Request(Protocol):
@@ -91,3 +103,118 @@ class SchemaRequest:
             ProtocolError: the bytes are not an answer in that version.
         """
         return decode_response_body(self.api, version, body)
+
+
+class NodeApiVersions:
+    """The version ranges and finalized features of one broker. Immutable.
+
+    Attributes:
+        finalized_features: the level that the whole cluster has agreed on, by feature, for example
+            "transaction.version". Empty when the broker is older than features.
+        finalized_features_epoch: which agreement that is; -1 when there is none. The highest seen is the newest.
+    """
+
+    __slots__ = ("_ranges", "finalized_features", "finalized_features_epoch")
+
+    def __init__(
+        self,
+        ranges: Mapping[int, tuple[int, int]],
+        finalized_features: Mapping[str, int] | None = None,
+        finalized_features_epoch: int = -1,
+    ) -> None:
+        self._ranges = dict(ranges)
+        self.finalized_features: dict[str, int] = dict(finalized_features or {})
+        self.finalized_features_epoch = finalized_features_epoch
+
+    @classmethod
+    def from_response(cls, body: Mapping[str, Any]) -> NodeApiVersions:
+        """From a decoded ApiVersions response of any version."""
+        ranges = {row["api_key"]: (row["min_version"], row["max_version"]) for row in body["api_keys"]}
+        features = {row["name"]: row["max_version_level"] for row in body.get("finalized_features", ())}
+        return cls(ranges, features, body.get("finalized_features_epoch", -1))
+
+    def range(self, api_key: int) -> tuple[int, int] | None:
+        """The lowest and highest version that the broker says it accepts, or None when it lacks the API."""
+        return self._ranges.get(api_key)
+
+    def pick(self, api: ApiSchema, min_version: int | None = None, max_version: int | None = None) -> int:
+        """The highest version that the request, this client and the broker all know.
+
+        Brokers list Produce 0 to 2 for the sake of old clients and refuse them; the schema begins at 3, so they are
+        never picked.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+        """
+        lowest = api.min_version if min_version is None else max(min_version, api.min_version)
+        highest = api.max_version if max_version is None else min(max_version, api.max_version)
+        offered = self._ranges.get(api.key)
+        if offered is None:
+            raise UnsupportedVersionError(
+                f"the broker does not offer {api.name}; this request needs version {_span(lowest, highest)} of it: "
+                "use a newer broker, or do without the feature that needs it"
+            )
+        first, last = offered
+        version = min(highest, last)
+        if version >= max(lowest, first):
+            return version
+        way_out = (
+            "use a newer client"
+            if first > highest
+            else "use a newer broker, or do without the option or feature that needs it"
+        )
+        raise UnsupportedVersionError(
+            f"no common version of {api.name}: this request can be sent in {_span(lowest, highest)}, "
+            f"the broker accepts {_span(first, last)}: {way_out}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<NodeApiVersions of {len(self._ranges)} APIs, features {self.finalized_features}>"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+class CoordinatorKind(enum.IntEnum):
+    """What is coordinated; the numbers are those of the wire."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class FindCoordinator:
+    """Asks any broker who coordinates these groups, or these transactional ids.
+
+    Args:
+        kind: what the keys are.
+        keys: one or more; several cannot be asked of a broker that is older than version 4.
+    """
+
+    api = FIND_COORDINATOR
+    max_version = FIND_COORDINATOR.max_version
+    expects_response = True
+
+    def __init__(self, kind: CoordinatorKind, keys: Sequence[str]) -> None:
+        self._kind = kind
+        self._keys = keys
+        self.min_version = _FIRST_VERSION_WITH_KINDS if len(keys) == 1 else _FIRST_VERSION_WITH_MANY_KEYS
+
+    def encode(self, version: int) -> list[Buffer]:
+        """The body in that version."""
+        keys: dict[str, Any] = {"coordinator_keys": list(self._keys)}
+        if version < _FIRST_VERSION_WITH_MANY_KEYS:
+            (key,) = self._keys
+            keys = {"key": key}
+        return encode_request_body(FIND_COORDINATOR, version, {"key_type": int(self._kind), **keys})
+
+    def decode_response(self, version: int, body: memoryview) -> dict[str, dict[str, Any]]:
+        """The rows of the answer by key: `node_id`, `host`, `port`, `error_code`, `error_message`.
+
+        Raises:
+            ProtocolError: the bytes are not an answer in that version.
+        """
+        answer = decode_response_body(FIND_COORDINATOR, version, body)
+        if version < _FIRST_VERSION_WITH_MANY_KEYS:
+            return {self._keys[0]: answer}
+        return {row["key"]: row for row in answer["coordinators"]}

@@ -19,20 +19,31 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock._primitives_cy import put_varint, size_of_varint
     from cython.cimports.penstock.records._columns_cy import BytesColumn
-    from cython.cimports.penstock.records._fields_cy import copy, field_size, put_field
     from cython.cimports.penstock.records._memory_cy import (
         bytes_at,
+        copy,
+        field_size,
         int_at,
         ints_at,
         is_null,
         long_at,
         longs_at,
+        put_field,
     )
 else:
     from penstock._primitives_cy import put_varint, size_of_varint
     from penstock.records._columns_cy import BytesColumn
-    from penstock.records._fields import copy, field_size, put_field
-    from penstock.records._memory import bytes_at, int_at, ints_at, is_null, long_at, longs_at
+    from penstock.records._memory import (
+        bytes_at,
+        copy,
+        field_size,
+        int_at,
+        ints_at,
+        is_null,
+        long_at,
+        longs_at,
+        put_field,
+    )
 
 from penstock.records._columns_cy import LIES, NULLS, OFFSETS_32, OFFSETS_64, POINTERS, SIZES_32, SIZES_64
 

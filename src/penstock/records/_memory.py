@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of columns, by its address, for plain Python: a pointer is a memoryview of the same memory.
+"""The memory of columns, by its address, and the fields of records, for plain Python.
 
-Compiled modules use `_memory_cy.pxd`, where the same functions are inline and cost nothing.
+A pointer is a memoryview of the same memory. Compiled modules use `_memory_cy.pxd` and `_columns_cy.pxd`, where the
+same functions are inline and cost nothing. Beside them this module is imported by tools that walk through the package
+alone, and finds no `put_varint`, which is not a function of Python there.
 """
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
+
+from penstock import _primitives_cy
 
 
 def memory_at(address: int, size: int, form: Any) -> memoryview:
@@ -80,3 +84,24 @@ def find_in(column: Any, row: int) -> int:
 
 def prefetch_in(column: Any, row: int) -> None:
     """Nothing: what the processor fetches ahead is not Python's to say."""
+
+
+def copy(memory: Any, at: int, data: Any, size: int) -> int:
+    """Write bytes; the position behind them."""
+    if len(data) != size:  # a slice would change its size, and with it the size of the batch's memory
+        raise ValueError(f"a column has {len(data)} bytes where it says {size}")
+    memory[at : at + size] = data
+    return at + size
+
+
+def put_field(memory: Any, at: int, data: Any, size: int) -> int:
+    """Write a length and the bytes; -1 is null."""
+    at = _primitives_cy.put_varint(memory, at, size)
+    if size > 0:
+        at = copy(memory, at, data, size)
+    return at
+
+
+def field_size(size: int) -> int:
+    """The bytes of a length and what it is the length of."""
+    return 1 if size < 0 else _primitives_cy.varint_size(size) + size

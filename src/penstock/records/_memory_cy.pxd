@@ -1,4 +1,8 @@
-# Reads the memory of columns by its address; `_memory` is the same for plain Python.
+# Reads the memory of columns by its address, and writes the fields of records, where this is used: a call for each would
+# cost as much as the work. `_memory` is the same for plain Python.
+from libc.string cimport memcpy
+from penstock._primitives_cy cimport put_varint, size_of_varint
+
 cdef inline const unsigned char* bytes_at(size_t address, Py_ssize_t size) noexcept nogil:
     return <const unsigned char*> address
 
@@ -68,3 +72,41 @@ cdef extern from *:
     long long number_at "penstock_number_at" (
         const unsigned char* items, Py_ssize_t at, int width
     ) noexcept nogil
+
+# Multiplies two numbers of 64 bits and folds the product of 128 bits into 64.
+cdef extern from *:
+    """
+    #if defined(__SIZEOF_INT128__)
+    static CYTHON_INLINE unsigned long long penstock_folded(unsigned long long a, unsigned long long b) {
+        unsigned __int128 product = (unsigned __int128) a * b;
+        return (unsigned long long) product ^ (unsigned long long) (product >> 64);
+    }
+    #else
+    static CYTHON_INLINE unsigned long long penstock_folded(unsigned long long a, unsigned long long b) {
+        unsigned long long a_low = a & 0xFFFFFFFFu, a_high = a >> 32, b_low = b & 0xFFFFFFFFu, b_high = b >> 32;
+        unsigned long long low = a_low * b_low, cross = a_high * b_low, other = a_low * b_high;
+        unsigned long long middle = (low >> 32) + (cross & 0xFFFFFFFFu) + (other & 0xFFFFFFFFu);
+        unsigned long long high = a_high * b_high + (cross >> 32) + (other >> 32) + (middle >> 32);
+        return (a * b) ^ high;
+    }
+    #endif
+    """
+    unsigned long long folded "penstock_folded" (unsigned long long a, unsigned long long b) noexcept nogil
+
+cdef inline Py_ssize_t copy(
+    unsigned char* memory, Py_ssize_t at, const unsigned char* data, Py_ssize_t size
+) noexcept nogil:
+    memcpy(memory + at, data, size)
+    return at + size
+
+# Write a length and the bytes; -1 is null.
+cdef inline Py_ssize_t put_field(
+    unsigned char* memory, Py_ssize_t at, const unsigned char* data, Py_ssize_t size
+) noexcept nogil:
+    at = put_varint(memory, at, size)
+    if size > 0:
+        at = copy(memory, at, data, size)
+    return at
+
+cdef inline Py_ssize_t field_size(Py_ssize_t size) noexcept nogil:
+    return 1 if size < 0 else size_of_varint(size) + size

@@ -21,9 +21,9 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
-    from cython.cimports.penstock.records._fold_cy import folded
     from cython.cimports.penstock.records._memory_cy import (
         bytes_at,
+        folded,
         half_at,
         int_at,
         ints_at,

@@ -1,7 +1,6 @@
 # C layout of rows, so that they are written without the interpreter and its lock.
-from penstock.records._columns_cy cimport BytesColumn
+from penstock.records._columns_cy cimport BytesColumn, IntColumn
 from penstock.records._headers_cy cimport HeadersColumn
-from penstock.records._numbers_cy cimport IntColumn
 
 cdef class Rows:
     cdef readonly Py_ssize_t length

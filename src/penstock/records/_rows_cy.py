@@ -18,17 +18,15 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock._primitives_cy import partition_at, put_varint, size_of_varint
-    from cython.cimports.penstock.records._fields_cy import copy, field_size
-    from cython.cimports.penstock.records._find_cy import find_in
+    from cython.cimports.penstock.records._columns_cy import find_in
     from cython.cimports.penstock.records._layout_cy import HEADER_SIZE, MAX_RECORD_OVERHEAD
+    from cython.cimports.penstock.records._memory_cy import copy, field_size
 else:
     from penstock._primitives_cy import partition_at, put_varint, size_of_varint
-    from penstock.records._fields import copy, field_size
-    from penstock.records._memory import find_in
+    from penstock.records._memory import copy, field_size, find_in
     from penstock.records.format import HEADER_SIZE, MAX_RECORD_OVERHEAD
 
-from penstock.records._columns_cy import LIES
-from penstock.records._numbers_cy import NULL
+from penstock.records._columns_cy import LIES, NULL
 
 # What `Rows.place` says of a row without a partition: it goes wherever records without key go, or it cannot be sent.
 STICKY = -1

@@ -25,8 +25,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcmp
     from cython.cimports.penstock._primitives_cy import partition_at
     from cython.cimports.penstock.records._batch_cy import NEEDS_SEGMENT, NO_ROOM, BatchWriter
-    from cython.cimports.penstock.records._columns_cy import BytesColumn
-    from cython.cimports.penstock.records._find_cy import prefetch_in
+    from cython.cimports.penstock.records._columns_cy import BytesColumn, prefetch_in
     from cython.cimports.penstock.records._layout_cy import HEADER_SIZE
     from cython.cimports.penstock.records._rows_cy import Rows
 else:

@@ -11,9 +11,10 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from penstock.records._columns_cy import (
     DICTIONARY,
@@ -25,9 +26,9 @@ from penstock.records._columns_cy import (
     SIZES_64,
     VIEWS,
     BytesColumn,
+    IntColumn,
 )
 from penstock.records._headers_cy import HeadersColumn
-from penstock.records._numbers_cy import IntColumn
 from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowChunk, ArrowColumn, ArrowSource, type_name
 from penstock.types import ProducerRecord
@@ -52,6 +53,8 @@ _MOMENTS = {
     "tdD": (4, 86_400_000),
     "tdm": (8, 1),
 }
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_NANOSECONDS: Final = {"days": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DEFAULTS = ("key", "value", "headers", "partition", "timestamp")
 
 
@@ -204,3 +207,18 @@ def _headers_column(column: ArrowColumn, owner: object) -> HeadersColumn:
         )
     names, values = _bytes_column("headers", name, owner), _bytes_column("headers", value, owner)
     return HeadersColumn(kind if column.length else NULLS, column, entries, names, values, owner)
+
+
+def moment_text(number: int, unit: str) -> str:
+    """A moment of a table as people read it: a number of units since 1970, with the date where the calendar has one.
+
+    Args:
+        number: how many.
+        unit: days, s, ms, us or ns.
+    """
+    given = f"{number} {unit} since 1970"
+    try:
+        moment = _EPOCH + datetime.timedelta(microseconds=number * _NANOSECONDS[unit] // 1000)
+    except OverflowError:
+        return given
+    return f"{moment.isoformat().removesuffix('+00:00')}Z ({given})"

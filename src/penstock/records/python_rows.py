@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.records._batch_cy import encode_headers
-from penstock.records._columns_cy import POINTERS, BytesColumn
+from penstock.records._columns_cy import NULL, POINTERS, BytesColumn, IntColumn
 from penstock.records._headers_cy import HeadersColumn
-from penstock.records._numbers_cy import NULL, IntColumn
 from penstock.records._rows_cy import Rows
 from penstock.records.arrow import ArrowColumn
 from penstock.types import Header, HeadersLike, ProducerRecord, as_headers

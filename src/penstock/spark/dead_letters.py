@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import DamagedRowError, KafkaError, RecordTooLargeError
-from penstock.records.moments import moment_text
+from penstock.records.arrow_rows import moment_text
 from penstock.types import RowErrors
 
 if TYPE_CHECKING:

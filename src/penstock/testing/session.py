@@ -19,7 +19,8 @@ from penstock.protocol._wire_reader import Cursor, Malformed
 from penstock.protocol.codec import decode_request_body, encode_response_body
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS
 from penstock.protocol.schema import Buffer
-from penstock.testing.apis import HANDLERS, api_versions
+from penstock.testing.apis import HANDLERS
+from penstock.testing.apis.cluster import unknown_version_answer
 from penstock.testing.apis.context import ApiRequest, Body, Pending, Silence
 from penstock.testing.faults import Fault
 
@@ -161,7 +162,7 @@ class Session:
             accepted = api is not None and self.cluster.release.accepts(api, version)
             if key == API_VERSIONS.key and not accepted:
                 # Whoever asks in a version that is not known is told so in version 0, which everybody can read.
-                self._out.append(_frame(correlation_id, b"", api_versions.refusal(self.cluster)))
+                self._out.append(_frame(correlation_id, b"", unknown_version_answer(self.cluster)))
                 return None
             if api is None or not accepted or key not in HANDLERS:
                 self.close(f"API {key} version {version} is not supported")

@@ -25,7 +25,7 @@ from penstock.errors import (
     UnsupportedVersionError,
     broker_error,
 )
-from penstock.producer.guarantee.idempotence import LAST_EPOCH
+from penstock.producer.guarantee.gate import LAST_EPOCH
 from penstock.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
 
 SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from testing.wire import Wire, make_cluster
 
-from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.messages import API_VERSIONS, CREATE_TOPICS, END_TXN, METADATA, PRODUCE
+from penstock.protocol.requests import NodeApiVersions
 from penstock.testing import Code
 from penstock.testing.releases import RELEASES, release_named
 

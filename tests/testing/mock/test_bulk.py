@@ -22,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.serializers import StringSerializer
 from penstock.testing import MockProducer
-from penstock.testing.mock.bulk import MockBulkDelivery
+from penstock.testing.mock.delivery import MockBulkDelivery
 from penstock.types import Header, PartitionReport, ProducerRecord, TopicPartition
 
 TABLE = pa.table(

@@ -27,7 +27,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from penstock._arguments import check_callable, check_timeout
-from penstock._latch import Latch
+from penstock._locks import Latch
 from penstock._locks import new_lock
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch.unseen import UnseenRecords

@@ -13,9 +13,8 @@ from typing import Any
 
 from penstock.errors import IllegalStateError
 from penstock.producer.batch.buffer_pool import BufferPool
-from penstock.records.compression import Codec
+from penstock.records.compression import Codec, CompressionRatioEstimator
 from penstock.records.format import HEADER_SIZE, TRANSACTIONAL_BIT, estimate_record_size
-from penstock.records.ratio import CompressionRatioEstimator
 from penstock.records.reader import read_batches
 
 try:
@@ -51,6 +50,12 @@ class Sealer:
         batch_size: the target size of a batch.
     """
 
+    codec = cython.declare(object, visibility="public")
+    ratios = cython.declare(object, visibility="readonly")
+    _codec_id: cython.int
+    _pool = cython.declare(object)
+    _batch_size: cython.Py_ssize_t
+
     def __init__(self, codec: Codec, pool: BufferPool, batch_size: cython.Py_ssize_t) -> None:
         self.codec = codec
         self._codec_id = codec.id
@@ -85,7 +90,8 @@ class Sealer:
         )
         batch.stamped = identity
 
-    def _compress(self, batch: Batch) -> memoryview:
+    @cython.cfunc
+    def _compress(self, batch: Batch) -> object:
         raw = batch.writer.raw_records()
         payload = self.codec.compress(raw)
         self.ratios.observe(batch.queue.topic, self._codec_id, len(payload) / len(raw))

@@ -2,26 +2,42 @@
 """The gate between a partition's queue and the wire.
 
 Before a batch leaves its queue the gate is asked whether it may, and gives it the identity that its header carries;
-when its request has ended, the gate decides what becomes of it. There is a gate without guarantees (here), an
-idempotent one and a transactional one, with the same methods, so that nobody asks which one it is.
+when its request has ended, the gate decides what becomes of it. There is a gate without guarantees (`OpenGate`), an
+idempotent one (`IdempotentGate`), and a transactional one (`TransactionManager`), with the same methods, so that nobody
+asks which one it is.
+
+With the idempotent gate every batch is written once and in order, whatever happens to requests. The producer id is
+asked for when there is something to send. Where a partition's numbering is broken or unsure, the epoch is raised here,
+without asking anybody, and only that partition starts again from 0; the others go on with the old epoch until their
+batches in flight have ended.
 
 All methods belong to the I/O thread.
 """
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from penstock.errors import KafkaError
+from penstock._identity import NO_IDENTITY, ProducerIdentity
+from penstock._time import ExponentialBackoff
+from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network import InFlightRequest
 from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, BatchIdentity
 from penstock.producer.batch._queue_cy import PartitionQueue
-from penstock.producer.guarantee.response_policy import BatchSituation, Decision, decide
-from penstock.protocol.requests import Request
+from penstock.producer.guarantee._sequences_cy import Numbering
+from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision, decide
+from penstock.protocol.messages import INIT_PRODUCER_ID
+from penstock.protocol.requests import Request, SchemaRequest
 from penstock.types import Node, TopicPartition
 
+log = logging.getLogger("penstock.producer")
+
+LAST_EPOCH = 32767
+_NO_TIMEOUT = 2**31 - 1
 NOTHING_REFUSED: Final[Mapping[TopicPartition, KafkaError]] = MappingProxyType({})
 
 
@@ -217,6 +233,159 @@ class OpenGate:
 
     def forget(self, queues: Sequence[PartitionQueue]) -> None:
         """Nothing to forget."""
+
+    def begin_close(self) -> None:
+        """Nothing is open."""
+
+    def close(self, error: KafkaError) -> None:
+        """Nobody waits."""
+
+
+class IdempotentGate:
+    """Numbers batches, and keeps the numbering whole.
+
+    Args:
+        retries: how often a batch may be queued again.
+        backoff: the wait between two attempts to get a producer id.
+        rng: its jitter.
+        accept: closes the fast path of send() when the producer cannot go on.
+    """
+
+    transactional_id: str | None = None
+    transaction: object = None
+    max_produce_version = 13
+    completing = False
+    busy = False
+    refused_partitions = NOTHING_REFUSED
+
+    def __init__(
+        self, retries: int, backoff: ExponentialBackoff, rng: random.Random, accept: Callable[[bool], None]
+    ) -> None:
+        self.numbering = Numbering(retries, transactional=False)
+        self._backoff = backoff
+        self._rng = rng
+        self._accept = accept
+        self._asking = False
+        self._attempts = 0
+        self._ask_at = 0.0
+        self._fatal: KafkaError | None = None
+        self._refused: KafkaError | None = (
+            None  # why no producer id was given; what waits fails with it, once
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether the producer cannot go on."""
+        return self._fatal is not None
+
+    def check_send(self) -> None:
+        """Raise after a fatal error."""
+        if self._fatal is not None:
+            raise ProducerFailedError(
+                f"this producer cannot go on: {self._fatal}. Close it and make a new one."
+            ) from self._fatal
+
+    def before_turn(self, now: float) -> KafkaError | None:
+        """Resolve what can be resolved, and raise the epoch where that is needed."""
+        book = self.numbering.book
+        if book.unresolved:
+            for queue in book.resolve():
+                book.mark_broken(queue, book.of(queue).next)
+        # In this order, because it is asked in every turn, and nearly always in vain.
+        is_due = (book.broken or book.away) and (book.wants_new_epoch or book.restartable())
+        if is_due and self.numbering.identity.valid:
+            self._raise_epoch()
+        if self._fatal is not None:
+            return self._fatal
+        refused, self._refused = self._refused, None
+        return refused
+
+    def _raise_epoch(self) -> None:
+        identity = self.numbering.identity
+        if identity.epoch >= LAST_EPOCH:
+            self.numbering.identity = NO_IDENTITY  # a new id is asked for, and the partitions wait for it
+            return
+        raised = ProducerIdentity(identity.producer_id, identity.epoch + 1)
+        count = len(self.numbering.book.restartable())
+        log.info("producer id %d goes on with epoch %d for %d partition(s)", *raised, count)
+        self._take_identity(raised)
+
+    def _take_identity(self, identity: ProducerIdentity) -> None:
+        self.numbering.identity = identity
+        self.numbering.book.drop_away()
+        for queue in self.numbering.book.restartable():
+            self.numbering.book.restart(queue, identity, transactional=False)
+
+    def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
+        """InitProducerId, when there is something to send and no id yet."""
+        if self.numbering.identity.valid or self._asking or not data_waits or now < self._ask_at:
+            return None
+        self._asking = True
+        body = {"transactional_id": None, "transaction_timeout_ms": _NO_TIMEOUT}
+        request = SchemaRequest.of(INIT_PRODUCER_ID, body)
+        return GateRequest(request, None, self._on_response, self._on_error)
+
+    def seconds_to_request(self, now: float) -> float:
+        """When to ask again for a producer id."""
+        if self.numbering.identity.valid or self._asking:
+            return float("inf")
+        return max(0.0, self._ask_at - now)
+
+    def _on_response(self, response: InFlightRequest, now: float) -> None:
+        error = response.error
+        if error is None and response.body["error_code"] != 0:
+            error = broker_error(response.body["error_code"])
+        if error is not None:
+            self._on_error(error, now)
+            return
+        self._asking = False
+        self._attempts = 0
+        self._take_identity(ProducerIdentity(response.body["producer_id"], response.body["producer_epoch"]))
+        log.debug("producer id %d, epoch %d", *self.numbering.identity)
+
+    def _on_error(self, error: KafkaError, now: float) -> None:
+        self._asking = False
+        self._ask_at = now + self._backoff.seconds(self._attempts, self._rng)
+        self._attempts += 1
+        if not error.retriable and isinstance(error, BrokerError):
+            log.error("no producer id was given: %s", error)
+            self._refused = error
+
+    def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:
+        """By the table, and by the numbers; notes partitions that need a new epoch."""
+        decision = self.numbering.decide(code, log_start_offset, batch, situation)
+        if decision.bump_epoch and not (decision.action is Action.FAIL and batch.in_doubt):
+            self.numbering.book.mark_broken(batch.queue, batch.identity.base_sequence)
+        return decision
+
+    def on_failure(self, batch: Batch, error: KafkaError, decision: Decision) -> None:
+        """A batch failed for good; one that may have been written nevertheless is like one whose time is over."""
+        if batch.in_doubt and not decision.fatal:
+            self.on_expired(batch, error)
+            return
+        self.numbering.book.drop(batch)
+        if decision.bump_epoch and batch.identity.base_sequence >= 0:
+            self.numbering.book.mark_broken(batch.queue, batch.identity.base_sequence)
+        if decision.fatal:
+            self._fatal = error
+            self._accept(False)
+
+    def on_expired(self, batch: Batch, error: KafkaError) -> None:
+        """A batch's time is over."""
+        self.numbering.on_expired(batch)
+
+    def on_split(self, batch: Batch, pieces: Sequence[Batch]) -> None:
+        """A batch was replaced by its pieces."""
+        self.numbering.on_split(batch, pieces)
+
+    def may_forget(self, queue: PartitionQueue) -> bool:
+        """Whether it is known how the numbers of a partition go on."""
+        return self.numbering.book.is_settled(queue)
+
+    def forget(self, queues: Sequence[PartitionQueue]) -> None:
+        """Put the numbers of these away."""
+        for queue in queues:
+            self.numbering.book.put_away(queue)
 
     def begin_close(self) -> None:
         """Nothing is open."""

@@ -49,7 +49,7 @@ from penstock.records._rows_cy import (
     Rows,
 )
 from penstock.records._window_cy import NO_TOPIC, Window
-from penstock.records.moments import moment_text
+from penstock.records.arrow_rows import moment_text
 from penstock.records.python_rows import ManyRecords
 from penstock.types import ProducerRecord, RowErrors
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.protocol.messages.admin import CREATE_TOPICS, DESCRIBE_CONFIGS
-from penstock.protocol.messages.api_versions import API_VERSIONS
+from penstock.protocol.messages.connection import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocol.messages.fetch import FETCH, LIST_OFFSETS, OFFSET_FETCH
 from penstock.protocol.messages.metadata import FIND_COORDINATOR, METADATA
 from penstock.protocol.messages.produce import PRODUCE
-from penstock.protocol.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocol.messages.telemetry import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from penstock.protocol.messages.transactions import (
     ADD_OFFSETS_TO_TXN,

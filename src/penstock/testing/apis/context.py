@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a handler gets, and what it may answer.
 
-A handler module has two functions: `handle(request)` does what the request asks and gives the answer, `refuse(request,
+An API has two functions: `handle_x(request)` does what the request asks and gives the answer, `refuse_x(request,
 code)` gives the answer that says no to all of it.
 """
 
@@ -106,7 +106,7 @@ Answer = Body | Pending | Silence
 
 
 class Handler(NamedTuple):
-    """The two functions of a handler module."""
+    """The two functions of an API."""
 
     handle: Callable[[ApiRequest], Answer]
     refuse: Callable[[ApiRequest, int], Body]

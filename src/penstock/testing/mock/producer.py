@@ -37,8 +37,15 @@ from penstock.errors import (
 from penstock.records.arrow_rows import ColumnNames
 from penstock.records.python_rows import ManyRecords
 from penstock.serializers import BytesSerializer, MutableHeaders, serialize_part
-from penstock.testing.mock.bulk import MockBulkDelivery, Prepared, prepare_rows
-from penstock.testing.mock.delivery import MockDelivery, MockOutbox, OnDelivery, PendingRecord
+from penstock.testing.mock.delivery import (
+    MockBulkDelivery,
+    MockDelivery,
+    MockOutbox,
+    OnDelivery,
+    PendingRecord,
+    Prepared,
+    prepare_rows,
+)
 from penstock.testing.mock.options import InjectedErrors, MockOptions
 from penstock.testing.mock.placement import MockPartitionInfo, MockPlacement, MockTopics
 from penstock.testing.mock.transactions import GroupOffsets, MockTransactions
@@ -55,7 +62,7 @@ from penstock.types import (
 )
 
 if TYPE_CHECKING:
-    from penstock.config.typed import ProducerOptions
+    from penstock.config.keys import ProducerOptions
 
 
 class MockProducer:

@@ -21,7 +21,7 @@ from penstock.producer.guarantee.transactions.requests import (
     TxnOffsetCommitRequest,
     TxnRequest,
 )
-from penstock.protocol.find_coordinator import CoordinatorKind
+from penstock.protocol.requests import CoordinatorKind
 from penstock.types import ConsumerGroupMetadata, Node, TopicPartition
 
 OURS, GROUP = CoordinatorKind.TRANSACTION, CoordinatorKind.GROUP

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from penstock.network import NetworkClient
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
 from penstock.producer.metadata.metadata import ProducerMetadata
-from penstock.protocol.api_versions import NodeApiVersions
 from penstock.protocol.messages import END_TXN, TXN_OFFSET_COMMIT
+from penstock.protocol.requests import NodeApiVersions
 from penstock.protocol.schema import ApiSchema
 
 FIRST_OFFSETS_BY_TOPIC_ID = 6  # version of TxnOffsetCommit

@@ -50,8 +50,7 @@ from penstock.producer.guarantee.transactions.states import (
     fence_text,
     for_the_transaction,
 )
-from penstock.protocol.find_coordinator import CoordinatorKind
-from penstock.protocol.requests import Request
+from penstock.protocol.requests import CoordinatorKind, Request
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("penstock.producer")

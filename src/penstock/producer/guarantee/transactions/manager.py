@@ -54,7 +54,7 @@ from penstock.producer.guarantee.transactions.requests import (
     TxnOffsetCommitRequest,
 )
 from penstock.producer.guarantee.transactions.states import TransactionState, TxnState
-from penstock.protocol.find_coordinator import CoordinatorKind
+from penstock.protocol.requests import CoordinatorKind
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 from penstock._time import ExponentialBackoff
 from penstock.producer.guarantee.transactions.requests import TxnRequest
-from penstock.protocol.find_coordinator import CoordinatorKind
+from penstock.protocol.requests import CoordinatorKind
 from penstock.types import Node
 
 

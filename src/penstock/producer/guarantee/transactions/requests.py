@@ -16,7 +16,6 @@ from penstock.errors import BrokerError, broker_error
 from penstock.producer.guarantee.transactions.cluster_facts import FIRST_OFFSETS_BY_TOPIC_ID
 from penstock.producer.guarantee.transactions.policy import Verdict, judge
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
-from penstock.protocol.find_coordinator import CoordinatorKind, FindCoordinator
 from penstock.protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -25,7 +24,7 @@ from penstock.protocol.messages import (
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
 )
-from penstock.protocol.requests import Request, SchemaRequest
+from penstock.protocol.requests import CoordinatorKind, FindCoordinator, Request, SchemaRequest
 from penstock.protocol.schema import ApiSchema
 from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 

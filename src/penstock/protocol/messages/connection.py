@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ApiVersions: the first request on a connection, and the cluster's finalized features."""
+"""ApiVersions, SaslHandshake and SaslAuthenticate: what a connection begins with."""
 
 from __future__ import annotations
 
 from penstock.protocol.schema import (
     BOOL,
+    BYTES,
     INT16,
     INT32,
     INT64,
     STRING,
     ApiSchema,
+    Array,
     array_of_structs,
     field,
     struct,
@@ -63,4 +65,30 @@ API_VERSIONS = ApiSchema(
     request=_REQUEST,
     response=_RESPONSE,
     plain_response_header=True,
+)
+
+
+SASL_HANDSHAKE = ApiSchema(
+    17,
+    "SaslHandshake",
+    0,
+    1,
+    flexible_from=None,
+    request=struct(field("mechanism", STRING)),
+    response=struct(field("error_code", INT16), field("mechanisms", Array(STRING))),
+)
+
+SASL_AUTHENTICATE = ApiSchema(
+    36,
+    "SaslAuthenticate",
+    0,
+    2,
+    flexible_from=2,
+    request=struct(field("auth_bytes", BYTES)),
+    response=struct(
+        field("error_code", INT16),
+        field("error_message", STRING, nullable="0+", default=None),
+        field("auth_bytes", BYTES),
+        field("session_lifetime_ms", INT64, "1+", ignorable=True),
+    ),
 )
