@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Await deliveries in an asyncio program: python examples/asyncio_gather.py [HOST:PORT [TOPIC]]
 
-send() itself returns at once as long as there is memory and the topic is known. What asks the cluster for the topic is
-called on a thread first, so that the loop goes on meanwhile.
+send() itself returns at once if there is memory and the topic is known. So the program first asks the cluster for the
+topic, on another thread, and the event loop is not blocked.
 """
 
 import asyncio

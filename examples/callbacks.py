@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Send many records and hear only of those that failed: python examples/callbacks.py [HOST:PORT [TOPIC]]
+"""Send many records and print only those that failed: python examples/callbacks.py [HOST:PORT [TOPIC]]
 
-Values are made by a serializer. When the brokers cannot keep up, send() waits, and after max.block.ms it says so:
-memory is bounded whatever happens.
+A serializer makes the values. If the brokers cannot keep up, send() waits, and raises after max.block.ms: memory is
+always bounded.
 """
 
 import json

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A notebook over Spark Connect, cell by cell: python examples/connect_notebook.py [HOST:PORT [TOPIC [sc://HOST:PORT]]]
 
-The notebook needs no Java and no Spark of its own: a thin client. The server writes to Kafka, so penstock is installed
-there, and the broker's address is one that the server can reach. Without an address of a server one is started here.
+The notebook is a thin client: it needs no Java and no Spark. The server writes to Kafka, so penstock must be installed
+there, and the server must be able to reach the broker's address. Without the address of a server, one is started here.
 Needs the extra `connect`: pip install '.[connect]'.
 """
 
-# %% What to talk to
+# %% Addresses and session
 import os
 import sys
 
@@ -28,7 +28,7 @@ records = readings.select(
     sf.col("sensor").cast("string").alias("key"), sf.to_json(sf.struct("sensor", "celsius")).alias("value")
 )
 
-# %% To Kafka. With a runId the cell can be run again by mistake, and nothing is written twice.
+# %% To Kafka. With a runId, a second run of the cell writes nothing twice.
 (
     records.write.format("penstock")
     .mode("append")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch: a CSV file to a topic, exactly once: python examples/csv_to_kafka.py [HOST:PORT [TOPIC [FILE]]]
 
-The job has a name of its own, `runId`: run it again for the same file and nothing is written twice.
+The run has a name, `runId`: a second run for the same file writes nothing twice.
 """
 
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sink of Spark's Declarative Pipelines (Spark 4.1 or later); a file for the command `spark-pipelines run`.
 
-spark-pipelines runs what a small YAML file names. Beside this file:
+spark-pipelines runs what a small YAML file names. In the folder of this file:
 
     name: readings
     storage: file:///tmp/readings-storage
@@ -9,7 +9,7 @@ spark-pipelines runs what a small YAML file names. Beside this file:
       - glob:
           include: declarative_sink.py
 
-Spark keeps the checkpoint below the storage: the sink's identity. Broker and topic come from the environment:
+Spark keeps the checkpoint below the storage; it is the sink's identity. Broker and topic come from the environment:
 
     SERVERS=localhost:9092 TOPIC=readings spark-pipelines run --spec readings.yml
 """

@@ -3,8 +3,8 @@
 
 python examples/files_to_kafka.py [HOST:PORT [TOPIC [FOLDER]]]
 
-Takes what is there and ends; without the trigger it would go on and wait for more. Run it again, and only files that
-are new are written: the checkpoint beside the folder remembers the others, and is the identity of the sink.
+The program writes the existing files and ends; without the trigger it would wait for more. A second run writes only new
+files: the checkpoint next to the folder remembers the others, and is the identity of the sink.
 """
 
 import os

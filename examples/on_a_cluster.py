@@ -3,7 +3,7 @@
 
 spark-submit --master spark://HOST:7077 ... examples/on_a_cluster.py [HOST:PORT [TOPIC]]
 
-docs/spark.md, "On a cluster", has what stands in place of the dots.
+docs/spark.md, "On a cluster", has the arguments in place of the dots.
 """
 
 import sys

@@ -3,9 +3,9 @@
 
 python examples/running_totals.py [HOST:PORT [TOPIC [FOLDER]]]
 
-Spark does not write to a data source of Python in the output mode update. A function that writes each micro-batch as a
-batch job gets the changes all the same. The name of the run makes it exactly once: a micro-batch that Spark repeats has
-the same number, and what was written is not written again.
+Spark does not write to a Python data source in the output mode update. With foreachBatch a function writes each
+micro-batch as a batch job, with any output mode. The name of the run makes it exactly once: a repeated micro-batch has
+the same number, and is not written again.
 """
 
 import os
@@ -26,7 +26,7 @@ def write(servers: str, topic: str, sink: str, totals: DataFrame, batch: int) ->
         .write.format("penstock")
         .option("kafka.bootstrap.servers", servers)
         .option("topic", topic)
-        # A checkpoint that begins anew counts its batches from 0 again: it must be another sink.
+        # A new checkpoint counts its batches from 0 again, so it needs another sink.
         .option("sinkId", sink)
         .option("runId", f"batch-{batch}")
         .mode("append")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Send a few records and see where each of them is: python examples/send_and_wait.py [HOST:PORT [TOPIC]]
+"""Send a few records and print the partition and offset of each: python examples/send_and_wait.py [HOST:PORT [TOPIC]]
 
-`penstock broker start` starts a Kafka for it.
+`penstock broker start` starts a Kafka for this example.
 """
 
 import sys

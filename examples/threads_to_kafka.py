@@ -3,10 +3,9 @@
 
 python examples/threads_to_kafka.py [HOST:PORT [TOPIC]]
 
-Spark runs jobs of several threads side by side; a small table need not wait for a large one. Each thread makes the
-session its own before it writes. Each write has a `sinkId`
-of its own, so that each can be repeated by itself: start the program again with the same names of the runs, and what
-was written is not written twice.
+Spark runs the jobs of several threads at the same time, so a small table need not wait for a large one. Each thread
+activates the session before it writes. Each write has its own `sinkId`, so that each can be repeated separately: a
+second run of the program with the same run names writes nothing twice.
 """
 
 import os
@@ -17,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark import activate_session
 
-RUN = "2026-11-14"  # of one day, for example; a scheduler that repeats the job gives the same name again
+RUN = "2026-11-14"  # for example the day; a scheduler that repeats the job uses the same name again
 
 
 def write(rows: DataFrame, servers: str, topic: str) -> str:
-    activate_session(rows.sparkSession)  # or Spark does not find the format in this thread
+    activate_session(rows.sparkSession)  # otherwise Spark does not find the format in this thread
     (
         rows.write.format("penstock")
         .option("kafka.bootstrap.servers", servers)
