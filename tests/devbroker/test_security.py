@@ -114,5 +114,8 @@ def test_a_java_without_keytool_is_named(fake_java: Path) -> None:
 
 
 def test_a_cluster_without_secured_listeners_says_so(fake_java: Path) -> None:
-    with DevCluster() as cluster, pytest.raises(DevBrokerError, match="no access 'mtls'.*no secured listener"):
+    with (
+        DevCluster() as cluster,
+        pytest.raises(DevBrokerError, match="no access 'mtls'.*no secured listener"),
+    ):
         cluster.client_options("mtls")
