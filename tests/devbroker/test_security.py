@@ -109,13 +109,13 @@ def test_a_choice_that_there_is_not_is_refused_with_those_there_are() -> None:
 
 
 def test_a_java_without_keytool_is_named(fake_java: Path) -> None:
-    with pytest.raises(DevBrokerError, match="no keytool beside .*java"):
+    with pytest.raises(DevBrokerError, match=r"no keytool beside .*java"):
         DevCluster(security="tls").start()
 
 
 def test_a_cluster_without_secured_listeners_says_so(fake_java: Path) -> None:
     with (
         DevCluster() as cluster,
-        pytest.raises(DevBrokerError, match="no access 'mtls'.*no secured listener"),
+        pytest.raises(DevBrokerError, match=r"no access 'mtls'.*no secured listener"),
     ):
         cluster.client_options("mtls")
