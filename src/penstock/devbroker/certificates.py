@@ -81,14 +81,12 @@ class Certificates:
     def _write_pem_files(self, store: Path) -> None:
         from penstock.security.tls.jks import read_jks  # only a secured broker needs it
 
-        read = read_jks(store.read_bytes(), _STORE_PASSWORD, _STORE_PASSWORD, str(store))
-        entries = {entry.alias: entry for entry in read.keys}
+        made = {key.alias: key for key in read_jks(store.read_bytes(), _STORE_PASSWORD).keys}
         for alias, path in (("broker", self.broker), ("client", self.client)):
-            entry = entries[alias]
-            blocks = [_pem("PRIVATE KEY", entry.key), *(_pem("CERTIFICATE", der) for der in entry.chain)]
-            _write_private(path, blocks)
+            key = _pem("PRIVATE KEY", made[alias].unlock(_STORE_PASSWORD))
+            _write_private(path, [key, *(_pem("CERTIFICATE", each.der) for each in made[alias].chain)])
         # Last: it is the sign that all are there.
-        _write_private(self.authority, [_pem("CERTIFICATE", entries["ca"].chain[0])])
+        _write_private(self.authority, [_pem("CERTIFICATE", made["ca"].chain[0].der)])
 
 
 def _keytool(java: Path) -> Path:
