@@ -23,7 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "kafka(brokers=1, topics={'name': partitions}, ...): what the fake cluster of the fixture 'kafka' is made "
-        "with, as penstock.testing's FakeKafka takes it.",
+        "with, as penstock.testing's FakeKafka takes it. With security='SASL_SSL' or another protocol, the broker of "
+        "the fixture 'real_kafka' has listeners for all of them, too: see its client_options().",
     )
 
 
@@ -37,9 +38,9 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[FakeKafka]:
 
 
 @pytest.fixture(scope="session")
-def real_kafka() -> Iterator[DevCluster]:
+def real_kafka(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
     """A real Apache Kafka on 127.0.0.1, one broker for the whole run; the tests are skipped where Java is missing."""
     from penstock.testing import plugin
 
-    with plugin.real_kafka_or_skip() as cluster:
+    with plugin.real_kafka_or_skip(request.session) as cluster:
         yield cluster

@@ -237,13 +237,47 @@ def test_tests_for_a_real_broker_are_skipped_where_java_is_missing(
     result.stdout.fnmatch_lines(["*real_kafka: no 'java' was found*install a Java runtime*"])
 
 
-def test_a_java_that_is_there_is_no_reason_to_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_that_is_there_is_no_reason_to_skip(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023-10-17'\n", encoding="utf-8")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert repr(plugin.real_kafka_or_skip()) == "<DevCluster of 1, stopped>"
+    monkeypatch.setattr(request.session, "items", [])  # whatever else is run now
+    assert repr(plugin.real_kafka_or_skip(request.session)) == "<DevCluster of 1, stopped>"
+
+
+def test_a_mark_of_any_test_gives_the_shared_broker_secured_listeners(run: Any) -> None:
+    result = run(
+        """
+        import pytest
+        from penstock.testing import plugin
+
+        def test_first(request):
+            assert len(plugin.real_kafka_or_skip(request.session).accesses) == 10
+
+        @pytest.mark.skip(reason="only its mark matters")
+        @pytest.mark.kafka(security="SASL_SSL")
+        def test_secured(real_kafka):
+            raise AssertionError
+        """
+    )
+    result.assert_outcomes(passed=1, skipped=1)
+
+
+def test_a_mark_gives_the_fake_cluster_its_security(run: Any) -> None:
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.kafka(security="SASL_SSL")
+        def test_secured(kafka):
+            assert kafka.client_options()["security.protocol"] == "SASL_SSL"
+        """
+    )
+    result.assert_outcomes(passed=1)
 
 
 @pytest.mark.broker

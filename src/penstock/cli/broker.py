@@ -19,6 +19,7 @@ from penstock.devbroker.registry import (
     Registry,
     StartRequest,
 )
+from penstock.devbroker.security import CHOICES
 from penstock.devbroker.settings import KAFKA_VERSION
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ def add_parser(subparsers: SubParsers) -> None:
         "--heap-mb", type=_positive, metavar="MB", help=f"heap per broker (default: {DEFAULT_HEAP_MB})"
     )
     start.add_argument(
+        "--security",
+        choices=list(CHOICES),
+        help="secured listeners beside the plain one, with certificates and users made for it: TLS, TLS with client "
+        "certificates, SASL with passwords, SCRAM or tokens (each over TLS and without), or all of them",
+    )
+    start.add_argument(
         "--property",
         type=_property,
         action="append",
@@ -109,6 +116,7 @@ def _start(registry: Registry, args: argparse.Namespace) -> int:
         ephemeral=args.ephemeral,
         heap_mb=args.heap_mb,
         properties=dict(args.property),
+        security=args.security,
     )
     record, started = registry.start(request)
     print(f"cluster {record.name!r} {'is up' if started else 'runs already'}")
@@ -116,6 +124,8 @@ def _start(registry: Registry, args: argparse.Namespace) -> int:
     print(f"  data               {record.data_dir}{' (deleted on stop)' if record.ephemeral else ''}")
     if record.nodes[0].port != USUAL_PORT:
         print(f"  to use it          penstock produce -b {record.bootstrap_servers} TOPIC")
+    for line in _secured_text(record):
+        print(line)
     print(f"  to stop it         penstock broker stop{_name_option(record.name)}")
     if started and args.port is None and record.nodes[0].port != USUAL_PORT:
         print(
@@ -124,6 +134,18 @@ def _start(registry: Registry, args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
+
+
+def _secured_text(record: ClusterRecord) -> list[str]:
+    """How to connect to the secured listeners."""
+    if not record.client_files:
+        return []
+    lines = ["  secured            one file of options for each way to connect:"]
+    lines += [f"    {name:<28} {path}" for name, path in record.client_files.items()]
+    first = next(iter(record.client_files.values()))
+    lines.append(f"  to use one         penstock produce --config {first} TOPIC")
+    lines.append(f"  from Python        Producer({first!r})")
+    return lines
 
 
 def _who_uses(port: int, registry: Registry) -> str:
@@ -170,6 +192,7 @@ def status_text(record: ClusterRecord, wall_now: float) -> str:
         f"{record.name}: {record.state}, {count}{age}",
         f"  bootstrap servers  {record.bootstrap_servers}",
         f"  data               {record.data_dir}{kept}",
+        *_secured_text(record),
         *(
             f"  node {node.node_id:<13} port {node.port}, pid {node.process.pid}, {_node_state(node)}"
             for node in record.nodes

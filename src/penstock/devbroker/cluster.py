@@ -36,15 +36,26 @@ from penstock.control.steps import LeaderOf, Steps
 from penstock.control.topics import create_topic
 from penstock.devbroker import settings
 from penstock.devbroker._errors import DevBrokerError, with_tail
+from penstock.devbroker.certificates import Certificates
 from penstock.devbroker.fetch import kafka_jars
 from penstock.devbroker.java import find_java, java_options
 from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, JavaHome, Node, PortTakenError
 from penstock.devbroker.ports import free_ports, is_free
+from penstock.devbroker.security import (
+    CHOICES,
+    Access,
+    accesses,
+    client_options,
+    format_arguments,
+    listener_properties,
+    write_client_files,
+)
 from penstock.devbroker.settings import KAFKA_VERSION
 from penstock.errors import KafkaError
 
 START_TIMEOUT_SECONDS = 90.0
 _PORT_ATTEMPTS = 5
+_SECURITY_FOLDER = "security"
 _TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 
 
@@ -62,6 +73,8 @@ class DevCluster:
         properties: Kafka server properties that win over the ones chosen here.
         log: Called with short messages about what is going on.
         port: The first broker's port, the next ones follow it. None: free ones.
+        security: Which secured listeners each broker has beside the plain one: ``tls``, ``mtls``, ``sasl-plain``,
+            ``scram``, ``oauth`` or ``all``. None: none. ``client_options`` tells how to use them.
         detached: Let the brokers outlive this process.
     """
 
@@ -74,10 +87,13 @@ class DevCluster:
         properties: Mapping[str, object] | None = None,
         log: Callable[[str], None] | None = None,
         port: int | None = None,
+        security: str | None = None,
         detached: bool = False,
     ) -> None:
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
+        if security is not None and security not in CHOICES:
+            raise ValueError(f"security must be one of {', '.join(CHOICES)}, not {security!r}")
         self.nodes: list[Node] = []
         self._size = nodes
         self._given_dir = None if data_dir is None else Path(data_dir).absolute()
@@ -85,6 +101,7 @@ class DevCluster:
         self._properties = dict(properties or {})
         self._log = log or (lambda message: None)
         self._first_port = port
+        self._listeners = CHOICES[security] if security is not None else ()
         self._detached = detached
         # Set while started.
         self._dir: Path | None = None
@@ -117,6 +134,35 @@ class DevCluster:
         """The folder of this cluster's data."""
         return self._require_started()
 
+    @property
+    def accesses(self) -> list[Access]:
+        """Every way to connect to the secured listeners; none without ``security``."""
+        return accesses(self._listeners)
+
+    def client_options(self, access: str) -> dict[str, str]:
+        """The options with which a client connects that way, by the names of Java's client.
+
+        Args:
+            access: The name of one of ``accesses``, such as ``ssl``, ``mtls`` or ``sasl_ssl-scram-sha-256``.
+
+        Raises:
+            DevBrokerError: The cluster is not started, or has no such way.
+        """
+        folder = self._require_started()
+        for way in self.accesses:
+            if way.name == access:
+                return client_options(way, [node.address for node in self.nodes], _certificates(folder))
+        known = ", ".join(way.name for way in self.accesses) or "none: it has no secured listener"
+        raise DevBrokerError(f"the cluster has no access {access!r}; it has {known}")
+
+    def client_files(self) -> dict[str, Path]:
+        """Write the options of every way to connect as properties files; where they are, by the name of the way."""
+        folder = self._require_started()
+        addresses = [node.address for node in self.nodes]
+        return write_client_files(
+            folder / _SECURITY_FOLDER, self._listeners, addresses, _certificates(folder)
+        )
+
     def start(self) -> None:
         """Fetch Kafka if need be, start every broker and wait until all of them answer.
 
@@ -132,6 +178,8 @@ class DevCluster:
         try:
             self._dir.mkdir(parents=True, exist_ok=True)
             self._start_watchdog()
+            if any(listener.has_tls for listener in self._listeners):
+                _certificates(self._dir).ensure(self._java.java)
             self._start_brokers(self._dir, self._java)
         except BaseException:
             self.stop()
@@ -291,7 +339,9 @@ class DevCluster:
             self.nodes = [Node(a, folder / f"node-{a.node_id}", java, self._heap_mb) for a in addresses]
             for node in self.nodes:
                 node.configure(
-                    settings.server_properties(node.address, addresses, node.log_dir, self._properties)
+                    settings.server_properties(
+                        node.address, addresses, node.log_dir, self._secured(node.address, folder)
+                    )
                 )
             self._format([node for node in self.nodes if not node.formatted], cluster_id)
             try:
@@ -305,6 +355,12 @@ class DevCluster:
                 for node in self.nodes:
                     node.kill()
                 self._log("a port was taken meanwhile; trying others")
+
+    def _secured(self, address: settings.NodeAddress, folder: Path) -> dict[str, object]:
+        """The properties of the secured listeners, and those of the caller, which win."""
+        if not self._listeners:
+            return self._properties
+        return {**listener_properties(address, self._listeners, _certificates(folder)), **self._properties}
 
     def _claim_folder(self, folder: Path) -> str:
         """Return the cluster id of the data folder, giving it one when it is new."""
@@ -327,8 +383,7 @@ class DevCluster:
         """Choose the ports of all nodes."""
         first = self._first_port
         if first is None:
-            ports = free_ports(2 * self._size)
-            clients, controllers = ports[: self._size], ports[self._size :]
+            clients = free_ports(self._size)
         else:
             clients = list(range(first, first + self._size))
             for port in clients:
@@ -336,17 +391,18 @@ class DevCluster:
                     raise PortTakenError(
                         f"port {port} on {settings.HOST} is in use: choose another, or none at all"
                     )
-            controllers = free_ports(self._size, avoid=clients)
+        names = [listener.name for listener in self._listeners]
+        others = iter(free_ports(self._size * (1 + len(names)), avoid=clients))
         return [
-            settings.NodeAddress(number, port, controller)
-            for number, (port, controller) in enumerate(zip(clients, controllers, strict=True), start=1)
+            settings.NodeAddress(number, port, next(others), {name: next(others) for name in names})
+            for number, port in enumerate(clients, start=1)
         ]
 
     def _format(self, nodes: Sequence[Node], cluster_id: str) -> None:
         """Make Kafka's storage for ``nodes``, all at the same time."""
         running = [
             subprocess.Popen(
-                node.format_command(cluster_id),
+                node.format_command(cluster_id, format_arguments(self._listeners)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -389,6 +445,10 @@ class DevCluster:
         if self._dir is None:
             raise DevBrokerError("the cluster is not started")
         return self._dir
+
+
+def _certificates(folder: Path) -> Certificates:
+    return Certificates(folder / _SECURITY_FOLDER)
 
 
 def _all_served(topic: str, partitions: int) -> Steps[None]:

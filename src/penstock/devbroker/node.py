@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,9 +81,9 @@ class Node:
         self._properties_path.write_text(settings.properties_text(properties), encoding="ascii")
         self._logging_path.write_text(settings.server_logging(self.log_path), encoding="ascii")
 
-    def format_command(self, cluster_id: str) -> list[str]:
-        """Return the command that makes Kafka's storage for this node."""
-        args = ["format", "--cluster-id", cluster_id, "--config", str(self._properties_path)]
+    def format_command(self, cluster_id: str, more: Sequence[str] = ()) -> list[str]:
+        """Return the command that makes Kafka's storage for this node, with ``more`` arguments."""
+        args = ["format", "--cluster-id", cluster_id, "--config", str(self._properties_path), *more]
         return self._command(settings.FORMAT_CLASS, args, settings.QUICK_JVM)
 
     def spawn(self, *, group: int | None) -> None:

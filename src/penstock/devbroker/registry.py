@@ -49,6 +49,7 @@ class StartRequest:
     ephemeral: bool = False
     heap_mb: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    security: str | None = None
 
     def unlike(self, running: ClusterRecord) -> list[str]:
         """The options that a running cluster does not have, or not for sure; it could take them after a stop."""
@@ -59,6 +60,7 @@ class StartRequest:
             "--ephemeral": self.ephemeral and not running.ephemeral,
             "--heap-mb": self.heap_mb is not None,
             "--property": bool(self.properties),
+            "--security": self.security not in (None, running.security),
         }
         return [option for option, is_so in differs.items() if is_so]
 
@@ -75,13 +77,25 @@ class NodeRecord:
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """A cluster as the state file remembers it. ``started_at`` is wall-clock time, in seconds since 1970."""
+    """A cluster as the state file remembers it.
+
+    Attributes:
+        name: Its name.
+        nodes: Its brokers.
+        data_dir: Where its data is.
+        ephemeral: Whether that is deleted on stop.
+        started_at: Wall-clock time, in seconds since 1970.
+        security: Which secured listeners it has.
+        client_files: Properties files for clients, by the names of the ways to connect.
+    """
 
     name: str
     nodes: tuple[NodeRecord, ...]
     data_dir: str
     ephemeral: bool
     started_at: float
+    security: str | None = None
+    client_files: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -190,7 +204,10 @@ class Registry:
         nodes = tuple(_node_record(node) for node in cluster.nodes)
         for node in cluster.nodes:
             node.release()
-        return ClusterRecord(request.name, nodes, str(data_dir), request.ephemeral, time.time())
+        files = {name: str(path) for name, path in cluster.client_files().items()}
+        return ClusterRecord(
+            request.name, nodes, str(data_dir), request.ephemeral, time.time(), request.security, files
+        )
 
     def _start_on_some_port(self, request: StartRequest, data_dir: Path) -> DevCluster:
         """Start on the port asked for; else on the usual one if it is free; else anywhere."""
@@ -206,6 +223,7 @@ class Registry:
                 properties=request.properties,
                 log=self._log,
                 port=wanted.pop(0),
+                security=request.security,
                 detached=True,
             )
             try:
@@ -275,7 +293,8 @@ def delete_cluster_data(folder: Path) -> None:
     for path in folder.glob("node-*"):
         if (path / "server.properties").exists():
             shutil.rmtree(path)
-    shutil.rmtree(folder / "tmp", ignore_errors=True)
+    for name in ("tmp", "security"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     for name in ("cluster.json", "tools.properties"):
         (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):

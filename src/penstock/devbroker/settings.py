@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SERVER_CLASS = "kafka.Kafka"
@@ -29,11 +29,19 @@ SCALA_VERSION = "2.13"
 
 @dataclass(frozen=True)
 class NodeAddress:
-    """Which ports a node listens on, for clients and for the other controllers."""
+    """Which ports a node listens on, for clients and for the other controllers.
+
+    Attributes:
+        node_id: Kafka's ``node.id``.
+        port: For clients, in the clear.
+        controller_port: For the other controllers.
+        secured_ports: For clients with TLS or SASL, by the names of the listeners.
+    """
 
     node_id: int
     port: int
     controller_port: int
+    secured_ports: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 def server_properties(

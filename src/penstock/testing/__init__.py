@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.testing.faults import Fault
     from penstock.testing.mock.producer import MockProducer
     from penstock.testing.refused import Refused
+    from penstock.testing.security.settings import FakeSecurity
     from penstock.testing.server import FakeKafka
     from penstock.testing.session import Session
     from penstock.testing.settings import ClusterSettings
@@ -25,6 +26,7 @@ __all__ = [
     "Code",
     "FakeCluster",
     "FakeKafka",
+    "FakeSecurity",
     "Fault",
     "MockProducer",
     "Refused",
@@ -37,6 +39,7 @@ __getattr__, __dir__ = _lazy_names(
         "ClusterSettings": "penstock.testing.settings",
         "FakeCluster": "penstock.testing.cluster",
         "FakeKafka": "penstock.testing.server",
+        "FakeSecurity": "penstock.testing.security.settings",
         "Fault": "penstock.testing.faults",
         "MockProducer": "penstock.testing.mock.producer",
         "Refused": "penstock.testing.refused",

@@ -21,6 +21,8 @@ from penstock.testing.groups import Groups
 from penstock.testing.partition_log import Isolation
 from penstock.testing.refused import Refused
 from penstock.testing.releases import release_named
+from penstock.testing.security.authentication import Authentication
+from penstock.testing.security.settings import FakeSecurity
 from penstock.testing.session import Session
 from penstock.testing.settings import ClusterSettings, TopicSettings, check_topic_options
 from penstock.testing.topics import OFFSETS_TOPIC, Partition, Topic, Topics
@@ -39,6 +41,7 @@ class FakeCluster:
         faults: what is to go wrong.
         denied_topics, denied_transactional_ids, denied_groups: what clients are not authorized for.
         read_only_topics: what they may describe and read, but not write to.
+        security: what clients must do to be taken in; it may be changed.
 
     Args:
         brokers: how many; their ids count from 0.
@@ -46,6 +49,7 @@ class FakeCluster:
         features: finalized features that differ from the release's, for example {"transaction.version": 1}.
         settings: what an operator would configure.
         clock: seconds since the epoch, for the timestamps that brokers make; not for time-outs.
+        security: TLS and SASL: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or a FakeSecurity that says more.
         rng: source of topic ids and garbage.
     """
 
@@ -58,9 +62,11 @@ class FakeCluster:
         settings: ClusterSettings | None = None,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
+        security: FakeSecurity | str = "PLAINTEXT",
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster of {brokers} brokers")
+        self.security = FakeSecurity(protocol=security) if isinstance(security, str) else security
         self.release = release_named(release)
         self.settings = settings or ClusterSettings()
         self.rng = rng or random.Random(0)
@@ -108,7 +114,7 @@ class FakeCluster:
         if broker_id not in self.live:
             raise ConnectionRefusedError(f"broker {broker_id} is stopped")
         self._sessions = [session for session in self._sessions if not session.closed]
-        session = Session(self, broker_id)
+        session = Session(self, broker_id, Authentication(self.security, self._clock))
         self._sessions.append(session)
         return session
 

@@ -54,16 +54,22 @@ def fake_kafka_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return options | dict(parameter)
 
 
-def real_kafka_or_skip() -> DevCluster:
+def real_kafka_or_skip(session: pytest.Session) -> DevCluster:
     """A real cluster that is not started yet; skips the test where no Java can run it.
 
-    Only Java is a reason to skip. That Kafka cannot be fetched or does not start is a failure, and is told as one.
+    It has secured listeners when a test of the run that uses it is marked with a `security`. Only Java is a reason to
+    skip. That Kafka cannot be fetched or does not start is a failure, and is told as one.
     """
     try:
         find_java()
     except DevBrokerError as error:
         pytest.skip(f"real_kafka: {error}")
-    return DevCluster()
+    return DevCluster(security="all" if any(map(_wants_secured_broker, session.items)) else None)
+
+
+def _wants_secured_broker(item: pytest.Item) -> bool:
+    is_real = "real_kafka" in getattr(item, "fixturenames", ())
+    return is_real and any("security" in marker.kwargs for marker in item.iter_markers(MARKER))
 
 
 def _shown(options: Mapping[str, Any]) -> str:

@@ -28,6 +28,8 @@ from penstock.protocol.messages import (
     METADATA,
     OFFSET_FETCH,
     PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
     TXN_OFFSET_COMMIT,
 )
 from penstock.protocol.schema import ApiSchema
@@ -48,6 +50,7 @@ _HIGHEST: Final[dict[ApiSchema, tuple[int | None, ...]]] = {
     METADATA:              (9, 11, 11, 12, 12, 13, 13, 13),
     OFFSET_FETCH:          (6, 7, 8, 9, 9, 9, 9, 9),
     FIND_COORDINATOR:      (3, 3, 4, 4, 6, 6, 6, 6),
+    SASL_HANDSHAKE:        (1, 1, 1, 1, 1, 1, 1, 1),
     API_VERSIONS:          (3, 3, 3, 3, 4, 4, 4, 4),
     CREATE_TOPICS:         (5, 7, 7, 7, 7, 7, 7, 7),
     INIT_PRODUCER_ID:      (2, 4, 4, 4, 5, 5, 5, 5),
@@ -55,6 +58,7 @@ _HIGHEST: Final[dict[ApiSchema, tuple[int | None, ...]]] = {
     ADD_OFFSETS_TO_TXN:    (1, 3, 3, 3, 4, 4, 4, 4),
     END_TXN:               (1, 3, 3, 3, 4, 5, 5, 5),
     TXN_OFFSET_COMMIT:     (2, 3, 3, 3, 4, 5, 5, 5),
+    SASL_AUTHENTICATE:     (1, 2, 2, 2, 2, 2, 2, 2),
     DESCRIBE_CONFIGS:      (2, 4, 4, 4, 4, 4, 4, 4),
     DESCRIBE_TRANSACTIONS: (None, None, 0, 0, 0, 0, 0, 0),
     LIST_TRANSACTIONS:     (None, None, 0, 0, 1, 1, 2, 2),

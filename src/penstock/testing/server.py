@@ -27,6 +27,8 @@ from penstock.records.reader import Record
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.faults import Fault
 from penstock.testing.partition_log import Isolation
+from penstock.testing.security.settings import FakeSecurity
+from penstock.testing.security.tls import TlsEnd
 from penstock.testing.session import Session
 from penstock.testing.settings import ClusterSettings
 
@@ -37,14 +39,35 @@ _BACKLOG: Final = 64
 
 
 class _Connection:
-    """A socket and its session. Belongs to the serving thread."""
+    """A socket and its session, and TLS between them where it is used. Belongs to the serving thread."""
 
-    __slots__ = ("session", "sock", "unsent")
+    __slots__ = ("session", "sock", "tls", "unsent")
 
-    def __init__(self, sock: socket.socket, session: Session) -> None:
+    def __init__(self, sock: socket.socket, session: Session, tls: TlsEnd | None) -> None:
         self.sock = sock
         self.session = session
+        self.tls = tls
         self.unsent = bytearray()
+
+    def feed(self, data: bytes, now: float) -> None:
+        """Take bytes of the network."""
+        if self.tls is None:
+            self.session.feed(data, now)
+            return
+        plain = self.tls.feed(data)
+        if plain:
+            self.session.feed(plain, now)
+        if self.tls.failure is not None:
+            self.session.close(self.tls.failure)
+
+    def collect_output(self, now: float) -> None:
+        """Add what the session says to what is unsent."""
+        data = b"".join(self.session.output(now))
+        if self.tls is None:
+            self.unsent += data
+            return
+        self.tls.write(data)
+        self.unsent += self.tls.take_output()
 
 
 class FakeKafka:
@@ -56,7 +79,7 @@ class FakeKafka:
     Args:
         brokers: how many.
         topics: name and number of partitions of topics to begin with.
-        **options: those of FakeCluster (release, features, settings, clock, rng).
+        **options: those of FakeCluster (release, features, settings, clock, rng, security).
 
     Raises:
         TypeError, ValueError: an argument that is not known, or is not what it must be.
@@ -82,6 +105,13 @@ class FakeKafka:
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, as the option wants them."""
         return ",".join(f"{node.host}:{node.port}" for node in self.cluster.nodes.values())
+
+    def client_options(self, mechanism: str | None = None, user: str | None = None) -> dict[str, str]:
+        """All that a client writes to connect: bootstrap.servers, and what the cluster's security wants."""
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            **self.cluster.security.client_options(mechanism, user),
+        }
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[FakeCluster]:
@@ -225,7 +255,9 @@ class FakeKafka:
             return  # the client has gone again
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = _Connection(sock, self.cluster.session(broker_id))
+        context = self.cluster.security.tls if self.cluster.security.uses_tls else None
+        tls = None if context is None else TlsEnd(context)
+        connection = _Connection(sock, self.cluster.session(broker_id), tls)
         self._connections.add(connection)
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
@@ -237,14 +269,14 @@ class FakeKafka:
         except OSError:
             data = b""
         if data:
-            connection.session.feed(data, now)
+            connection.feed(data, now)
         else:
             connection.session.close("the client closed the connection")
             self._drop(connection)
 
     def _pump(self, connection: _Connection, now: float) -> None:
         """Write what can be written; drop the connection when its session is over."""
-        connection.unsent += b"".join(connection.session.output(now))
+        connection.collect_output(now)
         try:
             while connection.unsent:
                 sent = connection.sock.send(connection.unsent)
@@ -285,6 +317,10 @@ def _check_arguments(brokers: object, topics: object, options: Mapping[str, Any]
         raise TypeError(f"brokers is a number, not {brokers!r}")
     if not isinstance(options.get("settings"), ClusterSettings | None):
         raise TypeError(f"settings are a penstock.testing.ClusterSettings, not {options['settings']!r}")
+    if not isinstance(options.get("security", ""), FakeSecurity | str):
+        raise TypeError(
+            f"security is a protocol or a penstock.testing.FakeSecurity, not {options['security']!r}"
+        )
     if topics is None:
         return
     if not isinstance(topics, Mapping) or not all(

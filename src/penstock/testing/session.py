@@ -13,16 +13,18 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.error_codes import ErrorCode
 from penstock.errors import ProtocolError
 from penstock.protocol._framing_cy import FrameReader
 from penstock.protocol._wire_reader import Cursor, Malformed
 from penstock.protocol.codec import decode_request_body, encode_response_body
-from penstock.protocol.messages import API_BY_KEY, API_VERSIONS
+from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocol.schema import Buffer
 from penstock.testing.apis import HANDLERS
 from penstock.testing.apis.cluster import unknown_version_answer
 from penstock.testing.apis.context import ApiRequest, Body, Pending, Silence
 from penstock.testing.faults import Fault
+from penstock.testing.security.authentication import Admission, Authentication
 
 if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
@@ -44,20 +46,22 @@ class _Held(NamedTuple):
 
     ready_at: float
     frame: bytes
-    close_after: bool
+    close_reason: str  # "" leaves the connection open
 
 
 class Session:
     """A connection, seen from the broker.
 
     Attributes:
+        authentication: who is at the other end.
         closed: no more bytes are taken; `output` still gives what was said before.
         close_reason: why, for the reader of a failing test.
     """
 
-    def __init__(self, cluster: FakeCluster, broker_id: int) -> None:
+    def __init__(self, cluster: FakeCluster, broker_id: int, authentication: Authentication) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
+        self.authentication = authentication
         self.closed = False
         self.close_reason = ""
         self._reader = FrameReader(cluster.settings.max_request_bytes)
@@ -127,10 +131,13 @@ class Session:
     def _release(self, held: _Held) -> None:
         self._held = None
         self._out.append(held.frame)
-        if held.close_after:
-            self.close("a fault cut the answer short")
+        if held.close_reason:
+            self.close(held.close_reason)
 
     def _serve(self, frame: Buffer, now: float) -> None:
+        if self.authentication.expects_bare_token:
+            self._serve_bare_token(bytes(frame), now)
+            return
         exchange = self._read(frame, now)
         if exchange is None:
             return
@@ -142,15 +149,31 @@ class Session:
         if fault.error is not None and fault.partitions is None and not fault.took_effect:
             self._answer(exchange, handler.refuse(request, fault.error), now)
             return
+        admission = self.authentication.admit(request.api.key, now)
+        if admission is Admission.CLOSED:
+            self.close(f"{request.api.name} before the client has said who it is, or after that has expired")
+            return
+        if admission is Admission.ILLEGAL:
+            self._answer(
+                exchange, handler.refuse(request, ErrorCode.ILLEGAL_SASL_STATE), now, close_after=True
+            )
+            return
         answer = handler.handle(request)
         if answer is Silence.CLOSE:
             self.close("the request failed, and its client wants no answer")
         elif isinstance(answer, Pending):
             self._pending = (exchange, answer)
         elif not isinstance(answer, Silence):
-            self._answer(exchange, answer, now)
+            self._answer(exchange, answer, now, close_after=_is_refusal(request, answer))
         elif fault.cut == "after":
             self.close("a fault cut the connection after the request")
+
+    def _serve_bare_token(self, token: bytes, now: float) -> None:
+        answer = self.authentication.token(token, now)
+        if answer.error:
+            self.close(f"a token was refused: {answer.error}")
+        else:
+            self._out.append(_INT32.pack(len(answer.token)) + answer.token)
 
     # ------------------------------------------------------------------------------------------ in
 
@@ -178,7 +201,9 @@ class Session:
             self.close(f"a request that cannot be read: {error}")
             return None
         self.cluster.tick(now)
-        request = ApiRequest(self.cluster, self.broker_id, api, version, client_id, body, now)
+        request = ApiRequest(
+            self.cluster, self.broker_id, api, version, client_id, body, now, self.authentication
+        )
         self.cluster.received.append(request)
         fault = self.cluster.faults.take(request)
         if fault.error is not None and fault.partitions is not None:
@@ -187,7 +212,7 @@ class Session:
 
     # ------------------------------------------------------------------------------------------ out
 
-    def _answer(self, exchange: _Exchange, body: Body, now: float) -> None:
+    def _answer(self, exchange: _Exchange, body: Body, now: float, *, close_after: bool = False) -> None:
         request, correlation_id, fault = exchange
         if fault.cut == "after":
             self.close("a fault cut the connection after the request")
@@ -204,7 +229,19 @@ class Session:
         frame = _frame(correlation_id, tags, raw)
         if fault.truncate is not None:
             frame = frame[: fault.truncate]
-        self._held = _Held(now + fault.delay, frame, fault.truncate is not None)
+        reason = "a fault cut the answer short" if fault.truncate is not None else ""
+        if close_after:
+            reason = "the client was refused"
+        self._held = _Held(now + fault.delay, frame, reason)
+
+
+def _is_refusal(request: ApiRequest, answer: Body) -> bool:
+    """Whether a broker closes the connection after this answer."""
+    if request.api is SASL_HANDSHAKE:
+        return bool(answer["error_code"] == ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+    return bool(
+        request.api is SASL_AUTHENTICATE and answer["error_code"] == ErrorCode.SASL_AUTHENTICATION_FAILED
+    )
 
 
 def _frame(correlation_id: int, tags: bytes, body: bytes) -> bytes:

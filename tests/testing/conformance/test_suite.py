@@ -13,6 +13,7 @@ from testing.conformance import (
     test_group_offsets,
     test_listing,
     test_produce,
+    test_sasl,
     test_topics,
     test_transactions,
 )
@@ -42,6 +43,7 @@ FILES = (
     test_group_offsets,
     test_listing,
     test_produce,
+    test_sasl,
     test_topics,
     test_transactions,
 )

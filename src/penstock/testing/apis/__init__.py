@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.protocol import messages
 from penstock.protocol.schema import ApiSchema
-from penstock.testing.apis import cluster, groups, produce, reading, topics, transactions
+from penstock.testing.apis import cluster, groups, produce, reading, sasl, topics, transactions
 from penstock.testing.apis.context import Handler
 
 _HANDLERS: Final[dict[ApiSchema, Handler]] = {
@@ -18,6 +18,8 @@ _HANDLERS: Final[dict[ApiSchema, Handler]] = {
     messages.OFFSET_FETCH: Handler(groups.handle_offset_fetch, groups.refuse_offset_fetch),
     messages.FIND_COORDINATOR: Handler(cluster.handle_find_coordinator, cluster.refuse_find_coordinator),
     messages.API_VERSIONS: Handler(cluster.handle_api_versions, cluster.refuse_api_versions),
+    messages.SASL_HANDSHAKE: Handler(sasl.handle_sasl_handshake, sasl.refuse_sasl_handshake),
+    messages.SASL_AUTHENTICATE: Handler(sasl.handle_sasl_authenticate, sasl.refuse_sasl_authenticate),
     messages.CREATE_TOPICS: Handler(topics.handle_create_topics, topics.refuse_create_topics),
     messages.INIT_PRODUCER_ID: Handler(
         transactions.handle_init_producer_id, transactions.refuse_init_producer_id

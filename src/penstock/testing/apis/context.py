@@ -20,6 +20,7 @@ from penstock.types import TopicPartition
 if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
     from penstock.testing.partition_log import Isolation
+    from penstock.testing.security.authentication import Authentication
     from penstock.testing.topics import Partition
 
 Body = dict[str, Any]
@@ -31,6 +32,7 @@ class ApiRequest:
 
     Attributes:
         now: monotonic seconds at which it is handled.
+        authentication: what is known of who asks.
         forced_errors: what a fault wants these partitions to be told, whatever they would be told otherwise.
     """
 
@@ -41,6 +43,7 @@ class ApiRequest:
     client_id: str | None
     body: Body = field(repr=False)
     now: float
+    authentication: Authentication = field(repr=False, compare=False)
     forced_errors: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def coordinates_transaction(self, transactional_id: str) -> bool:
