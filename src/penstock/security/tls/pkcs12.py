@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PKCS#12, the key store of Java since version 9 and of OpenSSL. Needs the package `cryptography`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.security.tls import der
+from penstock.security.tls.material import Certificate, Identity, StoreError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+
+_CONVERT = (
+    "PKCS#12 needs the package cryptography: pip install 'penstock-kafka[pkcs12]'. Or convert the file to PEM: "
+    "openssl pkcs12 -in store.p12 -out store.pem -nodes (and -legacy for old files under OpenSSL 3)"
+)
+
+
+def looks_like_pkcs12(data: bytes) -> bool:
+    """Whether it begins as such a store does: a sequence that begins with the version 3. A certificate does not."""
+    try:
+        outer = der.element_at(data, 0, len(data))
+    except StoreError:
+        # A length that is not there: a store that was cut, or whatever else.
+        outer = der.Element(data[0], 4, len(data)) if data[:1] == b"\x30" else der.Element(0, 0, 0)
+    return outer.tag == der.SEQUENCE and data[outer.start : outer.start + 3] == b"\x02\x01\x03"
+
+
+def read_trusted(data: bytes, password: str | None) -> list[Certificate]:
+    """All certificates of a store.
+
+    Raises:
+        StoreError: it is damaged, or the password is wrong, or the package is not there.
+    """
+    store = _load(data, password)
+    found = [] if store.cert is None else [store.cert]
+    return [
+        Certificate(f"certificate {at}", _der(each.certificate))
+        for at, each in enumerate((*found, *store.additional_certs), 1)
+    ]
+
+
+def read_identity(data: bytes, password: str | None) -> Identity:
+    """The private key of a store and its chain.
+
+    Raises:
+        StoreError: as above, or there is no key, or no certificate for it.
+    """
+    store = _load(data, password)
+    from cryptography.hazmat.primitives import serialization
+
+    if store.key is None:
+        raise StoreError("there is no private key in it; is it a trust store?")
+    if store.cert is None:
+        raise StoreError("there is no certificate for the private key in it")
+    key = store.key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    chain = _in_order(store.cert.certificate, [each.certificate for each in store.additional_certs])
+    return Identity(
+        key.decode(), None, [Certificate(f"certificate {at}", _der(each)) for at, each in enumerate(chain, 1)]
+    )
+
+
+def _load(data: bytes, password: str | None) -> PKCS12KeyAndCertificates:
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise StoreError(_CONVERT) from None
+    der.check_rounds(data)
+    tried: tuple[Any, ...] = (None, b"") if password is None else (password.encode(errors="surrogatepass"),)
+    for secret in tried:
+        try:
+            return pkcs12.load_pkcs12(data, secret)
+        except UnsupportedAlgorithm as error:
+            raise StoreError(f"it is encrypted in a way that is not supported: {error}") from None
+        except (ValueError, TypeError):
+            pass  # told below; the text may be about the password
+    if password is None:
+        raise StoreError("its password is needed, or it is damaged", "password")
+    raise StoreError("the password of the store is wrong, or the file is damaged", "password")
+
+
+def _in_order(own: x509.Certificate, others: list[x509.Certificate]) -> list[x509.Certificate]:
+    """The chain from the own certificate upwards; a store has it in any order."""
+    chain = [own]
+    while True:
+        last = chain[-1]
+        above = next((each for each in others if each.subject == last.issuer and each not in chain), None)
+        if above is None:
+            return chain
+        chain.append(above)
+
+
+def _der(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.DER)
