@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, SASL and proxies. Nothing here is imported before a client asks for it."""
+"""TLS, SASL and proxies. Imported only by a client that is configured for one of them."""
