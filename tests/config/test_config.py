@@ -111,7 +111,7 @@ def test_an_object_and_a_class_option_are_the_same_option():
         ("bootstrap.server", "bootstrap.servers"),
         ("compression", "compression.type"),
         ("ssl.truststore.passwd", "ssl.truststore.password"),
-        ("sasl.mechanisms", "sasl.mechanism"),
+        ("sasl.mechansim", "sasl.mechanism"),
         ("value.serialiser", "value.serializer"),
     ],
 )

@@ -31,10 +31,28 @@ CLUSTER_CHECK_VERSION = 5
 
 
 class HandshakeStep(NamedTuple):
-    """The next request of a handshake, and its version."""
+    """The next thing that a handshake says.
 
-    request: Request
+    Attributes:
+        request: what is sent; None where `raw` is.
+        version: of the request; -1 with `raw`.
+        raw: a token that is sent as its length and its bytes, without a header; the answer has the same form, and is
+            handed to `on_answer` as (-1, bytes).
+    """
+
+    request: Request | None
     version: int
+    raw: bytes | None = None
+
+
+class Aside(NamedTuple):
+    """In place of a step: one that is not known yet, because finding it may block.
+
+    Attributes:
+        work: run away from the I/O thread; gives the next step, or None when all is agreed, or raises KafkaError.
+    """
+
+    work: Callable[[], HandshakeStep | None]
 
 
 class Handshake(Protocol):

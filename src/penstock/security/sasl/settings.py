@@ -66,6 +66,8 @@ class SaslSettings:
         oauth: where the token comes from otherwise.
         kerberos: of GSSAPI.
         aws: of AWS_MSK_IAM.
+        token_timeout_ms: how long an authentication waits for a token, credentials or a ticket. Less than the time that
+            a connection may take to be set up, so that the error can say what it was that took so long.
         properties: every other option below `sasl.`, by its dotted name, for a mechanism of the user's own.
     """
 
@@ -78,4 +80,5 @@ class SaslSettings:
     oauth: OAuthSettings | None = None
     kerberos: KerberosSettings | None = None
     aws: AwsSettings | None = None
+    token_timeout_ms: int = 8_000
     properties: Mapping[str, object] = field(default_factory=dict, repr=False)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts and errors of others, as they may stand in an error of ours: bounded, printable, without secrets."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from typing import Final
+
+from penstock._escaping import escaped
+from penstock._redaction import HIDDEN, Redactor
+
+MOST_CHARACTERS: Final = 400
+# What is looked at. Secrets are hidden before the text is cut, or the half of one might stay.
+_MOST_READ: Final = 20_000
+
+
+def quoted(text: str, secrets: Iterable[str] = ()) -> str:
+    """A text that a broker, a provider of tokens or a library wrote.
+
+    Args:
+        text: what was written.
+        secrets: values that must not be shown, wherever they turn up.
+    """
+    redactor = Redactor({secret: HIDDEN for secret in secrets if secret})
+    shown = escaped(redactor(text[:_MOST_READ]).strip())
+    return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}..."
+
+
+def told(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """An exception of somebody else's code: its type, its text, and where it was raised.
+
+    It stands in for the exception itself, whose text, and whose chain, may hold a secret.
+    """
+    text = quoted(str(error), secrets)
+    name = type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" (raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{name}: {text}{place}" if text else f"{name}{place}"

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PLAIN."""
+
+from __future__ import annotations
+
+import pytest
+from security.sasl.dialogue import OLD, run
+
+from penstock.config.kinds import Password
+from penstock.errors import AuthenticationError, ConfigError
+from penstock.network.handshake import HandshakeStep
+from penstock.security.sasl.plain import PlainCredentials
+from penstock.security.sasl.settings import SaslSettings
+
+
+def credentials(user: str | None = "alice", password: str | None = "s3cret") -> PlainCredentials:
+    secret = None if password is None else Password(password)
+    return PlainCredentials(SaslSettings(mechanism="PLAIN", username=user, password=secret))
+
+
+def test_user_and_password_are_sent_in_one_token():
+    handshake, sent = run(credentials("älice", "päss").mechanism("b"), lambda _: b"")
+    assert sent == ["\0älice\0päss".encode()]
+    assert handshake.session_lifetime_ms == 5000
+
+
+def test_a_broker_before_1_0_gets_the_bare_token():
+    handshake, sent = run(credentials().mechanism("b"), lambda _: b"", OLD)
+    assert sent == [b"\0alice\0s3cret"]
+    assert handshake.session_lifetime_ms == 0
+
+
+def test_it_is_not_run_aside():
+    mechanism = credentials().mechanism("b")
+    handshake, _ = run(mechanism, lambda _: b"")
+    assert isinstance(handshake.start(), HandshakeStep)
+    assert mechanism.blocks is False
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "option"),
+    [
+        (None, "p", "sasl.username"),
+        ("", "p", "sasl.username"),
+        ("u", None, "sasl.password"),
+        ("u", "", "sasl.password"),
+        ("u\0", "p", "sasl.username"),
+        ("u", "p4ss\0word", "sasl.password"),
+        ("u", "p4ss\ud800word", "sasl.password"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_when_the_client_is_made(user, password, option):
+    with pytest.raises(ConfigError) as caught:
+        credentials(user, password)
+    assert caught.value.option == option
+    assert "p4ss" not in str(caught.value)
+
+
+def test_a_broker_that_asks_for_more_is_not_believed():
+    with pytest.raises(AuthenticationError, match="nothing to ask"):
+        run(credentials().mechanism("b"), lambda _: b"more")
+
+
+def test_no_secret_shows():
+    kept = credentials()
+    assert "s3cret" not in f"{kept!r} {kept.mechanism('b')!r}"
+    assert "s3cret" not in repr(SaslSettings(mechanism="PLAIN", username="u", password=Password("s3cret")))
