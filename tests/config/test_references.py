@@ -47,7 +47,7 @@ def test_only_one_line_end_is_dropped_and_nothing_is_searched_again(secrets, mon
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("${env:NOT_SET_AT_ALL}", "the environment variable NOT_SET_AT_ALL is not set"),
+        ("${env:NOT_SET_AT_ALL}", "the environment variable NOT_SET_AT_ALL is not set in this process"),
         ("${file:/no/such/file}", "cannot read the file '/no/such/file': No such file"),
         ("${file:{dir}/app.properties:none}", "has no 'none'"),
         ("${file:{dir}}", "cannot read the file"),

@@ -209,6 +209,14 @@ def try_name_among(name: object, wanted: AbstractSet[str]) -> str | None:
     raise unknown_option(text, str)
 
 
+def try_meaning(name: str) -> str | None:
+    """The option that a name stands for, in any spelling; None where it stands for none."""
+    canonical = _CANONICAL.get(name)
+    if canonical is None or canonical in REFUSED:
+        return canonical
+    return _meant_by(canonical)
+
+
 def _meant_by(canonical: str) -> str:
     """The option that a name of ours stands for; one that is refused stands for the way to talk to brokers."""
     if canonical in SPELLINGS:

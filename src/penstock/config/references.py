@@ -80,7 +80,7 @@ def _value(found: re.Match[str], option: str) -> str:
 def _environment(name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        raise ConfigError(f"the environment variable {name} is not set")
+        raise ConfigError(f"the environment variable {name} is not set in this process")
     return value
 
 
