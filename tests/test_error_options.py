@@ -23,7 +23,10 @@ SERVERS = {"kafka.bootstrap.servers": "a:1"}
         ({"bootstrap.servers": "a:1", "acks": "some"}, "acks"),
         ({"bootstrap.servers": "a:1", "linger.ms": 5, "linger_ms": 6}, "linger.ms"),
         ({"bootstrap.servers": "a:1", "delivery.timeout.ms": 1}, "delivery.timeout.ms"),
-        ({"bootstrap.servers": "a:1", "ssl.key.password": "x"}, "ssl.key.password"),
+        (
+            {"bootstrap.servers": "a:1", "ssl.enabled.protocols": "SSLv3", "security.protocol": "SSL"},
+            "ssl.enabled.protocols",
+        ),
         ({"bootstrap.servers": "a:1", "key.serializer": "nowhere:x"}, "key.serializer"),
         (
             {"bootstrap.servers": "a:1", "compression.type": "gzip", "compression.gzip.level": 99},

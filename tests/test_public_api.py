@@ -198,9 +198,12 @@ def test_import_needs_no_optional_package() -> None:
 # What a value of a kind may be, as `config/keys.py` writes it.
 KIND_TYPES = {
     Kind.BOOL: ("Flag",),
-    Kind.INT: ("Number",),
+    Kind.INT: ("Number", "Number | None"),
     Kind.LONG: ("Number",),
+    Kind.DOUBLE: ("Real",),
     Kind.STRING: ("str", "str | int", "str | None"),
+    Kind.PASSWORD: ("Secret",),
+    Kind.OBJECT: ("object",),
     Kind.LIST: ("Names",),
     Kind.CLASS: ("SerializerOption", "PartitionerOption"),
     Kind.CLASSES: ("InterceptorsOption",),

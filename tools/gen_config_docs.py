@@ -8,7 +8,8 @@ from pathlib import Path
 
 from penstock.config.keys import KEYS
 from penstock.config.kinds import REQUIRED, ConfigKey, Importance
-from penstock.config.names import ALIASES, OTHER_NAMES, SECURITY_NAMES, OtherName
+from penstock.config.names import ALIASES, OTHER_NAMES, OtherName
+from penstock.config.security_keys import REFUSED, SECURITY_KEYS, SPELLINGS, Refused, Spelling
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "config.md"
 
@@ -27,6 +28,11 @@ Producer("producer.properties", client_id="orders")   # the path of a Java prope
 Values may be strings, as in properties files: `"true"`, `"20"`, `"host1:9092, host2:9092"`. Whatever is wrong is a
 `ConfigError` when the producer is made: an unknown name (the error suggests the one to use), a value that is not
 allowed, an option given twice with different values, options that contradict each other.
+
+A value may stand elsewhere: `${env:NAME}` in any text is an environment variable, `${file:PATH}` the content of a file,
+`${file:PATH:KEY}` a property of a properties file, `${directory:PATH:NAME}` a file of a directory; `$${` is a plain
+`${`. A reference is looked up where a client is made, a secret again each time it is used
+([security.md](security.md#secrets)).
 
 `key_serializer`, `value_serializer`, `partitioner` and `interceptors` take objects, classes, or names of the form
 `"module:attribute"`. Objects are taken as they are; classes are instantiated, and the new object's
@@ -82,8 +88,37 @@ These are known, and refused with an error as long as their feature is missing:
 """
 
 _SECURITY = """\
-Likewise all options of TLS and SASL:
+## TLS, SASL and proxies
+
+[security.md](security.md) says which of these you need, and has working examples.
 """
+
+_SPELLINGS = """\
+## Names of security in other clients
+
+Understood as if the option had been given under its name here:
+
+| option | of | means |
+|---|---|---|
+"""
+
+_REFUSED = """\
+Refused, with an error that says what to do instead:
+
+| option | why |
+|---|---|
+"""
+
+_WITHOUT_EFFECT = """\
+Accepted without effect, with one warning:
+
+| option | why |
+|---|---|
+"""
+
+
+# They have sections of their own.
+_APART = {key.name for key in KEYS.values() if key.ignored} | {key.name for key in SECURITY_KEYS}
 
 
 def render() -> str:
@@ -96,14 +131,21 @@ def _sections() -> Iterator[str]:
     for importance, title in _GROUPS:
         yield f"{title}\n"
         for key in KEYS.values():
-            if key.importance == importance and key.not_yet is None:
+            if key.importance == importance and key.not_yet is None and key.name not in _APART:
                 yield _option(key)
+    yield f"{_SECURITY}"
+    for key in SECURITY_KEYS:
+        if key.ignored is None:
+            yield _option(key)
+    yield _SPELLINGS + "".join(_spelling_row(name, spelling) for name, spelling in SPELLINGS.items())
+    yield _REFUSED + "".join(_refused_row(name, refused) for name, refused in REFUSED.items())
+    yield _WITHOUT_EFFECT + "".join(
+        f"| `{key.name}` | {key.ignored} |\n" for key in KEYS.values() if key.ignored
+    )
     yield _BETWEEN_OPTIONS
     yield _ALIASES + "".join(_alias_row(old, new) for old, new in ALIASES.items())
     yield _OTHER_CLIENTS + "".join(_other_row(name, known) for name, known in OTHER_NAMES.items())
     yield _NOT_YET + "".join(_later_row(key) for key in KEYS.values() if key.not_yet is not None)
-    yield _SECURITY
-    yield ", ".join(f"`{name}`" for name in SECURITY_NAMES) + ".\n"
 
 
 def _option(key: ConfigKey) -> str:
@@ -133,6 +175,15 @@ def _alias_row(old: str, new: str) -> str:
 def _other_row(name: str, known: OtherName) -> str:
     here = ", ".join(f"`{each}`" for each in known.here) or "nothing:"
     return f"| `{name}` | {known.whose} | {' '.join(filter(None, (here, known.note)))} |\n"
+
+
+def _spelling_row(name: str, spelling: Spelling) -> str:
+    return f"| `{name}` | {spelling.whose} | `{spelling.here}` |\n"
+
+
+def _refused_row(name: str, refused: Refused) -> str:
+    unless = f", unless it is {refused.harmless}" if refused.harmless else ""
+    return f"| `{name}`{unless} | {refused.why} |\n"
 
 
 def _later_row(key: ConfigKey) -> str:

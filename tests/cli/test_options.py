@@ -34,6 +34,28 @@ def test_later_wins(parse: Parse, tmp_path: Path) -> None:
     }
 
 
+def test_one_spelling_overrides_another(parse: Parse, tmp_path: Path) -> None:
+    file = tmp_path / "producer.properties"
+    file.write_text("ssl.truststore.location=/file.pem\nsasl.password=hunter2\nsecurity.protocol=SSL\n")
+    args = parse("produce", "t", "--config", str(file), "-X", "ssl_cafile=/given.pem")
+    assert producer_config(args) == {
+        "bootstrap.servers": "localhost:9092",
+        "security.protocol": "SSL",
+        "sasl.password": "hunter2",
+        "ssl.cafile": "/given.pem",
+    }
+
+
+@pytest.mark.parametrize("name", ["sasl.password", "sasl_plain_password", "ssl.key.password", "proxy_url"])
+def test_a_secret_on_the_command_line_is_refused(parse: Parse, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"-X {name}=\.\.\.: a secret on the command line") as caught:
+        producer_config(parse("produce", "t", "-X", f"{name}=http://u:hunter2@h"))
+    assert "hunter2" not in str(caught.value)
+    assert "${env:NAME}" in str(caught.value)
+    args = parse("produce", "t", "-X", f"{name}=${{env:SECRET}}")
+    assert producer_config(args)[name.replace("_", ".")] == "${env:SECRET}"
+
+
 def test_file_that_cannot_be_read(parse: Parse, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.properties"):
         producer_config(parse("produce", "t", "--config", str(tmp_path / "missing.properties")))

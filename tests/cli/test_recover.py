@@ -273,12 +273,12 @@ def test_the_advice_is_a_command_for_the_same_cluster(
         "-X",
         "client.id=me",
         "-X",
-        "sasl.jaas.config=secret",
+        "client.rack=${env:RACK}",
     ]
     main(["recover", *words])
     assert (
-        "penstock recover -X client.id=me -b 127.0.0.1:2 --decision-topic 'my decisions' --sink-key "
-        in capsys.readouterr().out
+        "penstock recover -X client.id=me -X 'client.rack=${env:RACK}' -b 127.0.0.1:2 "
+        "--decision-topic 'my decisions' --sink-key " in capsys.readouterr().out
     )
 
 

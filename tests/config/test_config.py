@@ -12,7 +12,8 @@ import pytest
 from penstock.config.config import ProducerConfig
 from penstock.config.keys import KEYS
 from penstock.config.kinds import REQUIRED
-from penstock.config.names import ALIASES, SECURITY_NAMES
+from penstock.config.names import ALIASES
+from penstock.config.security_keys import REFUSED, SECURITY_NAMES, SPELLINGS
 from penstock.errors import ConfigError
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
@@ -27,7 +28,8 @@ def read(config=None, /, **options):
 
 def test_the_fields_are_those_of_the_table():
     fields = [field.name for field in dataclasses.fields(ProducerConfig)]
-    assert fields == ["explicit", *(key.field_name for key in KEYS.values())]
+    plain = [key.field_name for key in KEYS.values() if key.name not in SECURITY_NAMES]
+    assert fields == ["explicit", "security", "security_options", *plain]
 
 
 def test_every_default_is_allowed_by_its_own_rules():
@@ -60,7 +62,7 @@ def test_defaults_are_those_of_the_java_client():
 
 
 def test_no_two_names_mean_different_options():
-    spellings = [{name, name.replace(".", "_")} for name in (*KEYS, *ALIASES, *SECURITY_NAMES)]
+    spellings = [{name, name.replace(".", "_")} for name in (*KEYS, *ALIASES, *SPELLINGS, *REFUSED)]
     assert len(set().union(*spellings)) == sum(len(spelling) for spelling in spellings)
 
 
@@ -109,7 +111,7 @@ def test_an_object_and_a_class_option_are_the_same_option():
         ("bootstrap.server", "bootstrap.servers"),
         ("compression", "compression.type"),
         ("ssl.truststore.passwd", "ssl.truststore.password"),
-        ("sasl.mechanisms", "sasl.mechanism"),
+        ("sasl.mechansim", "sasl.mechanism"),
         ("value.serialiser", "value.serializer"),
     ],
 )
@@ -303,20 +305,15 @@ def test_a_wrong_value_of_an_old_name_names_it(name, value):
     ("name", "value"),
     [
         ("transaction.two.phase.commit.enable", True),
-        ("security.protocol", "sasl_ssl"),
         ("enable.metrics.push", True),
         ("metric.reporters", "a.B"),
         ("config.providers", ["file"]),
-        ("security.providers", "x"),
         ("buffer.memory.allocation.strategy", "incremental"),
-        ("ssl_context", object()),
-        *((name, "hunter2") for name in SECURITY_NAMES),
     ],
 )
-def test_features_to_come_are_refused_and_secrets_not_shown(name, value):
-    with pytest.raises(ConfigError, match=f"{re.escape(name)}.*not supported yet") as caught:
+def test_features_to_come_are_refused(name, value):
+    with pytest.raises(ConfigError, match=f"{re.escape(name)}.*not supported yet"):
         read({name: value})
-    assert "hunter2" not in str(caught.value)
 
 
 def test_features_to_come_may_be_set_to_off():

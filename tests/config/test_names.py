@@ -17,10 +17,10 @@ from penstock.config.names import (
     CONSUMER,
     LIBRDKAFKA,
     OTHER_NAMES,
-    OTHER_SECURITY_NAMES,
     canonical_name,
     try_nearest_name,
 )
+from penstock.config.security_keys import REFUSED, SPELLINGS
 from penstock.errors import ConfigError
 from penstock.spark.options import parse_options
 
@@ -76,17 +76,12 @@ def test_an_option_of_a_spark_sink_is_answered_with_its_prefix():
 def test_every_entry_names_options_that_are_there_and_not_deprecated(name):
     assert name not in KEYS
     assert name not in ALIASES
-    assert name not in OTHER_SECURITY_NAMES
+    assert name not in SPELLINGS
+    assert name not in REFUSED
     here = OTHER_NAMES[name].here
     assert set(here) <= set(KEYS)
     assert all(KEYS[each].not_yet is None for each in here)
     assert here or OTHER_NAMES[name].note
-
-
-@pytest.mark.parametrize("name", sorted(OTHER_SECURITY_NAMES))
-def test_options_of_tls_and_sasl_are_said_to_come_later(name):
-    text = refusal({name: "the secret"})
-    assert text == f"{name} is not supported yet: TLS and SASL come with a later release; leave it out"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +99,7 @@ def unanswered(names):
         try:
             canonical_name(name, keyword=True)
         except ConfigError as error:
-            if ", which is " not in str(error) and "is not supported yet" not in str(error):
+            if ", which is " not in str(error):
                 left.append(str(error))
     return left
 

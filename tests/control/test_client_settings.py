@@ -71,10 +71,6 @@ def test_an_old_name_is_understood_with_a_warning(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     "other",
     [
-        {
-            "sasl.username": "me",
-            "ssl_cafile": "x",
-        },  # without security.protocol they mean nothing to Kafka either
         {"group.id": "readers", "queue.buffering.max.ms": 5, "default.api.timeout.ms": 5, "of.our.own": 1},
         {"request.timeout.mss": 5},
         {"linger.ms": "soon", "acks": None},
@@ -113,8 +109,12 @@ MISTAKES = [
     SERVERS | {"client.id": "x" * 32_768},
     SERVERS | {"client.dns.lookup": "default"},
     # Passing over these would send in the clear what was to be encrypted.
-    SERVERS | {"security.protocol": "SASL_SSL"},
+    SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
     SERVERS | {"security.protocol": "TLS"},
+    SERVERS | {"sasl.username": "me"},
+    SERVERS | {"ssl_cafile": "x"},
+    SERVERS | {"security.protocol": "SSL", "ssl.keystore.key": "x"},
+    SERVERS | {"enable.ssl.certificate.verification": "false"},
     {1: "a:1"},
 ]
 
@@ -138,7 +138,7 @@ def test_a_mistake_is_told_as_a_producer_tells_it(config: Any) -> None:
         (SERVERS | {"request.timeout.ms": "soon"}, "request.timeout.ms must be a whole number"),
         (SERVERS | {"request.timeout.ms": -1}, "allowed: 0 or more"),
         (SERVERS | {"socket.timeout.ms": 5}, "librdkafka's name; use 'request.timeout.ms' here"),
-        (SERVERS | {"security.protocol": "SASL_SSL"}, "security.protocol='SASL_SSL' is not supported yet"),
+        (SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "PLAIN needs a username"),
         ({1: "a:1"}, "name of an option"),
         ("a:1", "must be a mapping"),
     ],

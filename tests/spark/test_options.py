@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 
 import pytest
 
 from penstock.config.config import ProducerConfig
 from penstock.errors import ConfigError
-from penstock.spark.options import NAMES, SinkOptions, parse_options, producer_config
+from penstock.spark import options as options_module
+from penstock.spark.options import NAMES, SinkOptions, parse_options, producer_config, warn_of_secrets
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -212,3 +214,48 @@ def test_options_travel_to_tasks_and_show_no_secret() -> None:
     options = parse(topic="orders", kafka__client__id="hush")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "hush" not in repr(options)
+
+
+SECURE = {
+    "topic": "t",
+    "kafka.bootstrap.servers": "a:1",
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.username": "me",
+}
+
+
+def test_a_reference_travels_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_SECRET", "hunter2")
+    options = parse_options(SECURE | {"kafka.sasl.password": "${env:KAFKA_SECRET}"}, streaming=False)
+    pickled = pickle.dumps((options, options.sink_settings()))
+    assert b"hunter2" not in pickled
+    assert producer_config(options)["sasl.password"] == "${env:KAFKA_SECRET}"
+    security = ProducerConfig.from_user(producer_config(pickle.loads(pickled)[0])).security
+    assert security is not None
+    assert security.sasl is not None
+    assert security.sasl.password is not None
+    assert security.sasl.password.value == "hunter2"
+
+
+def test_a_reference_that_leads_nowhere_is_refused_on_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_SECRET", raising=False)
+    with pytest.raises(ConfigError, match="environment variable KAFKA_SECRET is not set") as caught:
+        parse_options(SECURE | {"kafka.sasl.password": "${env:KAFKA_SECRET}"}, streaming=False)
+    assert caught.value.option == "kafka.sasl.password"
+
+
+def test_a_secret_in_the_clear_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(options_module, "_warned", [])
+    monkeypatch.setenv("KAFKA_SECRET", "hunter2")
+    warn_of_secrets(parse_options(SECURE | {"kafka.sasl.password": "${env:KAFKA_SECRET}"}, streaming=False))
+    assert caplog.records == []
+    clear = parse_options(SECURE | {"kafka.sasl_plain_password": "hunter2"}, streaming=False)
+    warn_of_secrets(clear)
+    warn_of_secrets(clear)
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 1
+    assert "given in the clear: kafka.sasl_plain_password" in told[0]
+    assert "hunter2" not in told[0]

@@ -98,7 +98,8 @@ def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=parse_option,
-        help="any producer option, for example -X linger.ms=20 -X compression.type=zstd; may be repeated",
+        help="any producer option, for example -X linger.ms=20 -X compression.type=zstd; may be repeated; secrets as "
+        "${env:NAME} or ${file:PATH}",
     )
     group.add_argument(
         "--config",
@@ -117,14 +118,41 @@ def parse_option(text: str) -> tuple[str, str]:
 
 
 def producer_config(args: argparse.Namespace, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Everything the user said, by dotted name. Later wins: defaults, --config, -X, -b."""
+    """Everything the user said, by dotted name. Later wins: defaults, --config, -X, -b.
+
+    Raises:
+        ConfigError: the properties file cannot be read, or -X has a secret that others could see.
+    """
     config = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **(defaults or {})}
     if args.config is not None:
-        config.update(_dotted(read_config_file(args.config)))
-    config.update(_dotted(dict(args.producer_options)))
+        _override(config, read_config_file(args.config))
+    _refuse_secrets(dict(args.producer_options))
+    _override(config, dict(args.producer_options))
     if args.bootstrap_server is not None:
         config["bootstrap.servers"] = args.bootstrap_server
     return config
+
+
+def _refuse_secrets(options: Mapping[str, str]) -> None:
+    """Keep secrets off the command line, which everybody on this machine can see in the list of processes."""
+    from penstock.config.secrets import given_in_the_clear
+
+    for name in given_in_the_clear(options):
+        raise ConfigError(
+            f"-X {name}=...: a secret on the command line can be seen by others in the list of processes; write it "
+            f"into a file for --config, or -X '{name}=${{env:NAME}}' or -X '{name}=${{file:PATH}}'",
+            name,
+        )
+
+
+def _override(config: dict[str, str], more: Mapping[str, str]) -> None:
+    """Put options in the place of those that mean the same, in whatever spelling, instead of contradicting them."""
+    from penstock.config.names import try_meaning
+
+    meanings = {try_meaning(name) or name for name in more}
+    for name in [name for name in config if (try_meaning(name) or name) in meanings]:
+        del config[name]
+    config.update(_dotted(more))
 
 
 def read_config_file(path: Path) -> dict[str, str]:

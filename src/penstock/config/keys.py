@@ -25,8 +25,10 @@ from penstock.config.kinds import (
     Kind,
     OneOf,
     Partitioners,
+    Password,
     Sendable,
 )
+from penstock.config.security_keys import SECURITY_KEYS
 
 _BOOL, _INT, _LONG, _STRING, _LIST, _CLASS, _CLASSES = (
     Kind.BOOL, Kind.INT, Kind.LONG, Kind.STRING, Kind.LIST, Kind.CLASS, Kind.CLASSES,
@@ -149,9 +151,9 @@ _MEDIUM = (
     ),
     ConfigKey(
         "security.protocol", _STRING, "PLAINTEXT", "medium",
-        "How to talk to brokers.",
+        "How to talk to brokers: encrypted (SSL), with a proof of who one is (SASL), both, or neither. See "
+        "[security.md](security.md).",
         OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), any_case=True),
-        not_yet="TLS and SASL",
     ),
 )  # fmt: skip
 
@@ -309,17 +311,17 @@ _LOW_LATER = (
         "config.providers", _LIST, (), "low",
         "Sources of configuration values.",
         Distinct(),
-        not_yet="configuration providers",
+        not_yet="configuration providers (${env:NAME} and ${file:PATH} work without them)",
     ),
     ConfigKey(
         "security.providers", _STRING, None, "low",
-        "Sources of security algorithms.",
-        not_yet="security providers",
+        "Accepted without effect: it is for a JVM.",
+        ignored="it is for a JVM",
     ),
 )  # fmt: skip
 
 KEYS: Final = MappingProxyType(
-    {key.name: key for key in (*_HIGH, *_MEDIUM, *_LOW_SENDING, *_LOW_CLUSTER, *_LOW_LATER)}
+    {key.name: key for key in (*_HIGH, *_MEDIUM, *_LOW_SENDING, *_LOW_CLUSTER, *_LOW_LATER, *SECURITY_KEYS)}
 )
 
 
@@ -352,6 +354,8 @@ class InterceptorLike(Protocol):
 
 Flag = bool | str
 Number = SupportsIndex | str
+Real = float | str
+Secret = str | Password | None
 Names = str | list[str] | tuple[str, ...]
 # An object, a class of them, a function of one argument, or a name of the form "module:attribute".
 SerializerOption = SerializerLike | type[SerializerLike] | Callable[[Any], bytes | None] | str | None
@@ -418,3 +422,86 @@ class ProducerOptions(TypedDict, total=False):
     metric_reporters: Names
     config_providers: Names
     security_providers: str | None
+    ssl_truststore_location: str | None
+    ssl_truststore_certificates: Secret
+    ssl_truststore_password: Secret
+    ssl_truststore_type: str | None
+    ssl_keystore_location: str | None
+    ssl_keystore_password: Secret
+    ssl_keystore_type: str | None
+    ssl_keystore_key: Secret
+    ssl_keystore_certificate_chain: Secret
+    ssl_key_location: str | None
+    ssl_certificate_location: str | None
+    ssl_key_password: Secret
+    ssl_crl_location: str | None
+    ssl_endpoint_identification_algorithm: str
+    ssl_protocol: str
+    ssl_enabled_protocols: Names
+    ssl_cipher_suites: Names
+    ssl_context: object
+    ssl_provider: str | None
+    ssl_keymanager_algorithm: str | None
+    ssl_trustmanager_algorithm: str | None
+    ssl_secure_random_implementation: str | None
+    sasl_mechanism: str
+    sasl_jaas_config: Secret
+    sasl_username: str | None
+    sasl_password: Secret
+    sasl_oauth_token_provider: object
+    sasl_login_callback_handler_class: str | None
+    sasl_client_callback_handler_class: str | None
+    sasl_login_class: str | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_keytab: str | None
+    sasl_kerberos_domain_name: str | None
+    sasl_kerberos_kinit_cmd: str | None
+    sasl_kerberos_min_time_before_relogin: str | None
+    sasl_kerberos_ticket_renew_jitter: str | None
+    sasl_kerberos_ticket_renew_window_factor: str | None
+    sasl_login_connect_timeout_ms: Number | None
+    sasl_login_read_timeout_ms: Number | None
+    sasl_login_retry_backoff_ms: Number
+    sasl_login_retry_backoff_max_ms: Number
+    sasl_login_refresh_window_factor: Real
+    sasl_login_refresh_window_jitter: Real
+    sasl_login_refresh_min_period_seconds: Number
+    sasl_login_refresh_buffer_seconds: Number
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: Secret
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_extensions: str | None
+    sasl_oauthbearer_method: str
+    sasl_oauthbearer_grant_type: str | None
+    sasl_oauthbearer_header_urlencode: Flag
+    sasl_oauthbearer_scope_claim_name: str
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_algorithm: str
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_pem: Secret
+    sasl_oauthbearer_assertion_private_key_passphrase: Secret
+    sasl_oauthbearer_assertion_template_file: str | None
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: Number
+    sasl_oauthbearer_assertion_claim_nbf_seconds: Number
+    sasl_oauthbearer_assertion_claim_jti_include: Flag
+    sasl_oauthbearer_jwt_retriever_class: str | None
+    sasl_oauthbearer_config: Secret
+    https_ca_location: str | None
+    https_ca_pem: Secret
+    sasl_oauthbearer_jwt_validator_class: str | None
+    sasl_oauthbearer_allow_unverified_audience: str | None
+    sasl_oauthbearer_allow_unverified_issuer: str | None
+    sasl_oauthbearer_clock_skew_seconds: str | None
+    sasl_oauthbearer_expected_audience: str | None
+    sasl_oauthbearer_expected_issuer: str | None
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: str | None
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: str | None
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: str | None
+    sasl_oauthbearer_jwks_endpoint_url: str | None
+    proxy_url: Secret

@@ -9,12 +9,16 @@ allowed; a secret is never shown.
 from __future__ import annotations
 
 import enum
+import logging
+import math
 import operator
-from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
 
 from penstock._arguments import why_not_sendable
 from penstock.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -28,11 +32,13 @@ class Kind(enum.Enum):
     BOOL = "bool"
     INT = "int"
     LONG = "long"
+    DOUBLE = "double"
     STRING = "string"
     LIST = "list"
     CLASS = "class"
     CLASSES = "list of classes"
     PASSWORD = "password"  # noqa: S105  # the word, not one of them
+    OBJECT = "object"
 
 
 class Required(enum.Enum):
@@ -45,21 +51,46 @@ REQUIRED: Final = Required.REQUIRED
 
 
 class Password:
-    """A secret, which does not show itself in a repr, a log or an error."""
+    """A secret, which does not show itself in a repr, a log or an error.
 
-    __slots__ = ("value",)
+    Args:
+        value: the secret.
+        read: gives the secret as it is now, where it stands in a file or the like. It is asked each time somebody wants
+            the value, so that a secret can be replaced under a running client. When it raises ConfigError, the last
+            value is kept, and that is told once.
+    """
 
-    def __init__(self, value: str) -> None:
-        self.value = value
+    __slots__ = ("_read", "_told", "_value")
+
+    def __init__(self, value: str, read: Callable[[], str] | None = None) -> None:
+        self._value = value
+        self._read = read
+        self._told = False
+
+    @property
+    def value(self) -> str:
+        """The secret."""
+        if self._read is not None:
+            try:
+                self._value = self._read()
+                self._told = False
+            except ConfigError as error:
+                if not self._told:
+                    _logger.warning("a secret cannot be read again, the last one is kept: %s", error)
+                self._told = True
+        return self._value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Password) and other.value == self.value
+        return isinstance(other, Password) and other._value == self._value
 
     def __hash__(self) -> int:
-        return hash((Password, self.value))
+        return hash((Password, self._value))
 
     def __repr__(self) -> str:
         return "[hidden]"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not to be pickled: hand on the reference to it")
 
 
 class Check(Protocol):
@@ -109,11 +140,42 @@ class Sendable:
         return value
 
 
+class NotEmpty:
+    """Any text but the empty one."""
+
+    @property
+    def allowed(self) -> str:
+        """In words."""
+        return "a text that is not empty"
+
+    def accept(self, value: str) -> str:
+        """Take what has something in it."""
+        if not value:
+            raise ValueError("leave it out where there is nothing to say")
+        return value
+
+
+class HostNameCheck:
+    """Whether a certificate must be for the host: https, or nothing, which librdkafka calls none."""
+
+    @property
+    def allowed(self) -> str:
+        """In words."""
+        return "https, or none or the empty string for no check"
+
+    def accept(self, value: str) -> str:
+        """Give https or the empty string."""
+        word = value.lower()
+        if word not in ("https", "none", ""):
+            raise ValueError
+        return "https" if word == "https" else ""
+
+
 class Between(NamedTuple):
     """Numbers in a closed range, and perhaps one more that stands for something."""
 
-    low: int
-    high: int | None = None
+    low: float
+    high: float | None = None
     also: int | None = None
 
     @property
@@ -122,7 +184,7 @@ class Between(NamedTuple):
         text = f"{self.low} or more" if self.high is None else f"{self.low} to {self.high}"
         return text if self.also is None else f"{text}, or {self.also}"
 
-    def accept(self, value: int) -> int:
+    def accept(self, value: float) -> float:
         """Take what is in the range."""
         if value == self.also or (value >= self.low and (self.high is None or value <= self.high)):
             return value
@@ -261,6 +323,7 @@ class ConfigKey(NamedTuple):
         doc: what it does.
         check: what is allowed.
         not_yet: when the feature is still to come, what it is; then only the default is accepted.
+        ignored: why the option has no effect here, when it is accepted for the sake of configurations that have it.
     """
 
     name: str
@@ -270,6 +333,7 @@ class ConfigKey(NamedTuple):
     doc: str
     check: Check = Anything()
     not_yet: str | None = None
+    ignored: str | None = None
 
     @property
     def snake_name(self) -> str:
@@ -311,7 +375,7 @@ class ConfigKey(NamedTuple):
 
     def show(self, value: Any) -> str:
         """The value as an error or a log may show it."""
-        return "[hidden]" if self.kind is Kind.PASSWORD else repr(value)
+        return "[hidden]" if self.kind in (Kind.PASSWORD, Kind.OBJECT) else repr(value)
 
     def wrong_type(self, value: Any, expected: str) -> ConfigError:
         """The error for a value of another kind."""
@@ -353,6 +417,22 @@ def _parse_number(key: ConfigKey, value: Any) -> int:
     if not -top - 1 <= number <= top:
         raise ConfigError(f"{key.name}={value!r} is not allowed; allowed: {-top - 1} to {top}", key.name)
     return number
+
+
+def _parse_double(key: ConfigKey, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise key.wrong_type(value, "a number")
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise key.wrong_type(value, "a number") from None
+    if not math.isfinite(number):
+        raise key.wrong_type(value, "a number")
+    return number
+
+
+def _parse_object(_: ConfigKey, value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
 
 
 def _parse_string(key: ConfigKey, value: Any) -> str:
@@ -403,6 +483,8 @@ _PARSERS = {
     Kind.BOOL: _parse_bool,
     Kind.INT: _parse_number,
     Kind.LONG: _parse_number,
+    Kind.DOUBLE: _parse_double,
+    Kind.OBJECT: _parse_object,
     Kind.STRING: _parse_string,
     Kind.LIST: _parse_list,
     Kind.CLASS: _parse_class,

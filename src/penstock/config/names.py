@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that a user may write for an option: dotted, as a keyword, of an old or another client, or of TLS and SASL.
+"""Names that a user may write for an option: dotted, as a keyword, of an old or another client.
 
 A name that is no option here is refused with the one to use, because a misspelt option that is ignored in silence is
 found only in production. An option of another client (librdkafka is what confluent-kafka's options are made for) is
-answered with its name here, or with what to do instead. A name that all clients share is no entry of that table. Names
-stand with dots there; how the other client writes them does not matter.
+answered with its name here, or with what to do instead; those of TLS and SASL are understood (`security_keys`). A name
+that all clients share is no entry of that table. Names stand with dots there; how the other client writes them does not
+matter.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 
 from penstock.config.keys import KEYS
 from penstock.config.kinds import LONG_MAX, ConfigKey, Kind
+from penstock.config.security_keys import REFUSED, SPELLINGS
 from penstock.errors import ConfigError
 
 # Options of the oldest Java clients, each with the option of today that says the same.
@@ -32,39 +34,7 @@ BLOCK_ON_BUFFER_FULL: Final = ConfigKey(
 )
 BLOCK_FOR_EVER_MS: Final = LONG_MAX
 
-_SSL_NAMES = """
-    cipher.suites enabled.protocols endpoint.identification.algorithm engine.factory.class key.password
-    keymanager.algorithm keystore.certificate.chain keystore.key keystore.location keystore.password keystore.type
-    protocol provider secure.random.implementation trustmanager.algorithm truststore.certificates truststore.location
-    truststore.password truststore.type
-"""
-_SASL_NAMES = """
-    client.callback.handler.class jaas.config kerberos.kinit.cmd kerberos.min.time.before.relogin
-    kerberos.service.name kerberos.ticket.renew.jitter kerberos.ticket.renew.window.factor
-    login.callback.handler.class login.class login.connect.timeout.ms login.read.timeout.ms
-    login.refresh.buffer.seconds login.refresh.min.period.seconds login.refresh.window.factor
-    login.refresh.window.jitter login.retry.backoff.max.ms login.retry.backoff.ms mechanism
-"""
-_OAUTH_NAMES = """
-    allow.unverified.audience allow.unverified.issuer assertion.algorithm assertion.claim.aud
-    assertion.claim.exp.seconds assertion.claim.iss assertion.claim.jti.include assertion.claim.nbf.seconds
-    assertion.claim.sub assertion.file assertion.private.key.file assertion.private.key.passphrase
-    assertion.template.file client.credentials.client.id client.credentials.client.secret clock.skew.seconds
-    expected.audience expected.issuer header.urlencode jwks.endpoint.refresh.ms jwks.endpoint.retry.backoff.max.ms
-    jwks.endpoint.retry.backoff.ms jwks.endpoint.url jwt.retriever.class jwt.validator.class scope scope.claim.name
-    sub.claim.name token.endpoint.url
-"""
-
-# Known, so that they are not taken for misspelt, but of no use before TLS and SASL are there. Their values are not
-# even looked at: many are secrets.
-SECURITY_NAMES: Final = (
-    "ssl.context",
-    *(f"ssl.{name}" for name in _SSL_NAMES.split()),
-    *(f"sasl.{name}" for name in _SASL_NAMES.split()),
-    *(f"sasl.oauthbearer.{name}" for name in _OAUTH_NAMES.split()),
-)
-
-_DOTTED_NAMES = (*KEYS, *ALIASES, *SECURITY_NAMES)
+_DOTTED_NAMES = (*KEYS, *ALIASES, *SPELLINGS, *REFUSED)
 _CANONICAL = {
     **{name: name for name in _DOTTED_NAMES},
     **{name.replace(".", "_"): name for name in _DOTTED_NAMES},
@@ -163,7 +133,7 @@ _DROPPED: tuple[tuple[str, str, str], ...] = (
     ),
     (KAFKA_PYTHON, _VERSIONS, "api.version api.version.auto.timeout.ms"),
     (KAFKA_PYTHON, "metrics are always recorded", "metrics.enabled metric.group.prefix"),
-    (KAFKA_PYTHON, _NO_COUNTERPART, "kafka.client selector socket.options socks5.proxy proxy.url"),
+    (KAFKA_PYTHON, _NO_COUNTERPART, "kafka.client selector socket.options"),
     (AIOKAFKA, "a Delivery can be awaited in any running loop", "loop"),
     (
         CONSUMER,
@@ -177,22 +147,6 @@ _DROPPED: tuple[tuple[str, str, str], ...] = (
         """,
     ),
 )
-
-# Options of TLS and SASL, which are only known to be such: of librdkafka, then of kafka-python and aiokafka.
-_OTHER_SECURITY_NAMES = """
-    sasl.username sasl.password sasl.kerberos.principal sasl.kerberos.keytab sasl.oauthbearer.config
-    sasl.oauthbearer.method sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.extensions
-    sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type
-    sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.assertion.jwt.template.file
-    enable.sasl.oauthbearer.unsecure.jwt oauth.cb oauthbearer.token.refresh.cb ssl.ca.location ssl.ca.pem
-    ssl.ca.certificate.stores ssl.certificate.location ssl.certificate.pem ssl.key.location ssl.key.pem
-    ssl.crl.location ssl.curves.list ssl.sigalgs.list ssl.providers ssl.engine.location ssl.engine.id ssl.ca
-    ssl.key ssl.certificate ssl.certificate.verify.cb enable.ssl.certificate.verification https.ca.location
-    https.ca.pem
-    sasl.plain.username sasl.plain.password sasl.kerberos.name sasl.kerberos.domain.name sasl.oauth.token.provider
-    ssl.cafile ssl.certfile ssl.keyfile ssl.password ssl.crlfile ssl.ciphers ssl.check.hostname
-"""
-OTHER_SECURITY_NAMES: Final = frozenset(_OTHER_SECURITY_NAMES.split())
 
 
 def _entries() -> Iterator[tuple[str, OtherName]]:
@@ -247,12 +201,27 @@ def try_name_among(name: object, wanted: AbstractSet[str]) -> str | None:
     text = _as_text(name)
     canonical = _CANONICAL.get(text)
     if canonical is not None:
-        return canonical if ALIASES.get(canonical, canonical) in wanted else None
+        return canonical if _meant_by(canonical) in wanted else None
     other = OTHER_NAMES.get(_dotted(text))
     meant = (_squeezed_names().get(_squeeze(text)),) if other is None else other.here
     if wanted.isdisjoint(meant):
         return None
     raise unknown_option(text, str)
+
+
+def try_meaning(name: str) -> str | None:
+    """The option that a name stands for, in any spelling; None where it stands for none."""
+    canonical = _CANONICAL.get(name)
+    if canonical is None or canonical in REFUSED:
+        return canonical
+    return _meant_by(canonical)
+
+
+def _meant_by(canonical: str) -> str:
+    """The option that a name of ours stands for; one that is refused stands for the way to talk to brokers."""
+    if canonical in SPELLINGS:
+        return SPELLINGS[canonical].here
+    return "security.protocol" if canonical in REFUSED else ALIASES.get(canonical, canonical)
 
 
 def _as_text(name: object) -> str:
@@ -270,10 +239,6 @@ def unknown_option(name: str, spell: Callable[[str], str], shown: str | None = N
         shown: the name as it is to be shown, when that differs.
     """
     shown = shown or name
-    if _dotted(name) in OTHER_SECURITY_NAMES:
-        return ConfigError(
-            f"{shown} is not supported yet: TLS and SASL come with a later release; leave it out", shown
-        )
     explained = _try_explain(name, spell)
     if explained is not None:
         return ConfigError(f"unknown option {shown!r}, {explained}", shown)
@@ -299,7 +264,11 @@ def try_nearest_name(name: str) -> str | None:
 
 
 def _squeezed_names() -> dict[str, str]:
-    return {_squeeze(known): ALIASES.get(canonical, canonical) for known, canonical in _CANONICAL.items()}
+    return {
+        _squeeze(known): ALIASES.get(canonical, canonical)
+        for known, canonical in _CANONICAL.items()
+        if canonical not in REFUSED
+    }
 
 
 def _squeeze(name: str) -> str:

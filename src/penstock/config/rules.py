@@ -8,14 +8,20 @@ values of one producer.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config.kinds import INT_MAX
+from penstock.config.security_keys import SECURITY_NAMES
 from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.security.settings import SecuritySettings
 
 _logger = logging.getLogger(__name__)
 
+_SECURITY = frozenset(SECURITY_NAMES)
 ACKS_ALL = -1
 # Brokers remember the last five batches of an idempotent producer; with more in flight a retry could not be told
 # from a new batch.
@@ -181,3 +187,22 @@ def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> No
             "partitioner.rack.aware=true needs client.rack, the rack of this producer",
             options=("partitioner.rack.aware", "client.rack"),
         )
+
+
+def security_of(values: Mapping[str, Any], explicit: AbstractSet[str]) -> SecuritySettings | None:
+    """How a client with these options talks to brokers; None means plain TCP without a proxy.
+
+    Args:
+        values: checked values by their dotted names, of security only those that the user set.
+        explicit: the dotted names of the options that the user set.
+
+    Raises:
+        ConfigError: options that contradict each other, or are not enough.
+    """
+    if values["security.protocol"] == "PLAINTEXT" and _SECURITY.isdisjoint(explicit):
+        return None
+    # A plain client does without it. It knows more than the configuration, so that it stands above it.
+    from penstock.security.settings import SecuritySettings
+
+    settings = SecuritySettings.from_options(values, explicit)
+    return None if settings.is_plain else settings

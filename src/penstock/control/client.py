@@ -14,13 +14,14 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
 
 from penstock._ticket import Ticket
 from penstock._time import Clock, Deadline, ExponentialBackoff, SystemClock
 from penstock.config.input import read_some
 from penstock.config.kinds import parse_address
-from penstock.config.rules import apply_backoffs
+from penstock.config.rules import apply_backoffs, security_of
+from penstock.config.security_keys import SECURITY_NAMES
 from penstock.control.cluster import ControlMetadata, Coordinators
 from penstock.control.runner import Runner
 from penstock.control.steps import (
@@ -42,12 +43,13 @@ from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, METADATA
 from penstock.protocol.requests import CoordinatorKind, NodeApiVersions, Request, SchemaRequest
 from penstock.types import Node
 
+if TYPE_CHECKING:
+    from penstock.security.settings import SecuritySettings
+
 DEFAULT_CLIENT_ID = "penstock-control"
 # Brokers work on the requests of one connection one after the other; a few more keep the wire busy.
 DEFAULT_MAX_IN_FLIGHT = 16
 
-# security.protocol is among them so that it is refused until there is more than one: to pass over it would send in the
-# clear what was to be encrypted.
 _OPTIONS: Final = frozenset(
     {
         "bootstrap.servers",
@@ -55,6 +57,7 @@ _OPTIONS: Final = frozenset(
         "retry.backoff.ms",
         "retry.backoff.max.ms",
         "security.protocol",
+        *SECURITY_NAMES,
         *CONNECTION_OPTIONS,
     }
 )
@@ -79,11 +82,14 @@ class ControlSettings(NamedTuple):
         bootstrap: the servers to start from.
         network: settings of the connections.
         backoff: the waits before something is tried again.
+        security: how to talk to brokers; None means plain TCP without a proxy. Nothing of `penstock.security` is
+            imported then.
     """
 
     bootstrap: tuple[Endpoint, ...]
     network: NetworkSettings
     backoff: ExponentialBackoff
+    security: SecuritySettings | None = None
 
     @classmethod
     def from_config(
@@ -96,8 +102,8 @@ class ControlSettings(NamedTuple):
             max_in_flight: requests of one connection that may wait for their answer.
 
         Raises:
-            ConfigError: bootstrap.servers is missing, a value is wrong, an option is given twice, or the configuration
-                asks for TLS or SASL.
+            ConfigError: bootstrap.servers is missing, a value is wrong, an option is given twice, or the options of
+                security contradict each other.
         """
         if not isinstance(config, Mapping):
             raise ConfigError(f"the configuration must be a mapping of options, not {type(config).__name__}")
@@ -111,7 +117,7 @@ class ControlSettings(NamedTuple):
         )
         backoff = ExponentialBackoff(values["retry.backoff.ms"], values["retry.backoff.max.ms"])
         bootstrap = tuple(Endpoint(*parse_address(server)) for server in values["bootstrap.servers"])
-        return cls(bootstrap, network, backoff)
+        return cls(bootstrap, network, backoff, security_of(values, explicit))
 
 
 class ControlClient:

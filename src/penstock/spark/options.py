@@ -9,6 +9,7 @@ The producer's options are imported where they are looked at: the process that c
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import re
 import secrets
@@ -21,6 +22,9 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from penstock._arguments import is_topic_name
 from penstock.errors import ConfigError
 from penstock.sink.settings import OnChangedRows, OnLost, OnRestoredCheckpoint, SinkSettings
+
+_logger = logging.getLogger("penstock.spark")
+_warned: list[bool] = []  # whether this process has told of secrets in the clear
 
 Delivery = Literal["exactly-once", "at-least-once"]
 OnBadRow = Literal["fail", "dead-letter"]
@@ -379,6 +383,21 @@ def _check_producer(options: SinkOptions) -> None:
         raise ConfigError(
             f"an option kafka.* of this write is wrong: {error}", named, options=about
         ) from None
+
+
+def warn_of_secrets(options: SinkOptions) -> None:
+    """Say once in this process which secrets are given in the clear: Spark may show them in plans and its event log."""
+    from penstock.config.secrets import given_in_the_clear
+
+    shown = [KAFKA_PREFIX + name for name in given_in_the_clear(options.producer)]
+    if not shown or _warned:
+        return
+    _warned.append(True)
+    _logger.warning(
+        "given in the clear: %s; Spark may show it in plans and in its event log. Write a reference instead, like "
+        "${env:NAME} or ${file:PATH}: it is looked up on the driver and in each task",
+        ", ".join(shown),
+    )
 
 
 def producer_config(options: SinkOptions) -> dict[str, str]:

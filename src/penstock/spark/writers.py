@@ -96,7 +96,9 @@ class Write:
         if self._is_planned:
             return
         from penstock.spark.cluster_check import check_cluster
+        from penstock.spark.options import warn_of_secrets
 
+        warn_of_secrets(self._options)
         if self._settings is None:
             check_cluster(self._options)
         else:

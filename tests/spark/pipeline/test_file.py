@@ -131,3 +131,37 @@ def test_a_key_that_is_missing_is_placed_at_its_table(tmp_path: Path) -> None:
     definition = read_definition(write(tmp_path, "\n\n[sink]\n"))
     assert definition.place(("sink", "topic")) == f"{definition.file}:3: "
     assert definition.place(("source",)) == f"{definition.file}: "
+
+
+def test_secrets_of_the_sink_stay_references(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KAFKA_SECRET", "hunter2")
+    (tmp_path / "word").write_text("hunter3\n")
+    definition = read_definition(
+        {
+            "source": {"options": {"password": f"${{file:{tmp_path}/word}}"}},
+            "sink": {
+                "options": {
+                    "kafka": {"sasl": {"password": "${env:KAFKA_SECRET}", "username": "${user}"}},
+                    "kafka.ssl.key.password": "$${x}${file:/nowhere}${own}",
+                    "kafka.client.id": "${env:KAFKA_SECRET}",
+                    "kafka.ssl.keystore.password": "a-literal",
+                }
+            },
+        },
+        {"user": "me", "own": "${env:HOME}"},
+    )
+    sink = definition.data["sink"]["options"]
+    assert sink["kafka"] == {"sasl": {"password": "${env:KAFKA_SECRET}", "username": "me"}}
+    assert sink["kafka.ssl.key.password"] == "$${x}${file:/nowhere}$${env:HOME}"
+    assert sink["kafka.client.id"] == "hunter2"
+    assert definition.data["source"]["options"]["password"] == "hunter3"
+    assert (
+        definition.hide("hunter2 hunter3 a-literal")
+        == f"${{env:KAFKA_SECRET}} ${{file:{tmp_path}/word}} (hidden)"
+    )
+
+
+def test_a_file_that_a_variable_names_must_be_there() -> None:
+    text = refusal({"source": {"options": {"password": "${file:/no/such/file}"}}})
+    assert text.startswith("[source] options.password: ")
+    assert "cannot read the file '/no/such/file'" in text

@@ -256,7 +256,7 @@ def test_it_reads_no_file() -> None:
         ({}, {"acks": "most"}),
         ({}, {"compression_type": "brotli"}),
         ({}, {"bootstrap_servers": "localhost"}),
-        ({}, {"security_protocol": "SSL"}),
+        ({}, {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}),
         ({}, {"transactional_id": " "}),
         ({}, {"transactional_id": "t", "acks": 1}),
         ({}, {"enable_idempotence": True, "retries": 0}),

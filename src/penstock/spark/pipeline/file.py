@@ -4,7 +4,9 @@
 It may be a TOML file or a dict with the same keys; a dict has no lines, and errors then name the key alone.
 
 Variables: `${name}` in any string stands for `--var name=value`, else for the default in [variables]; `${env:NAME}`
-for an environment variable, which keeps passwords out of files; `$${` is a plain `${`.
+for an environment variable and `${file:PATH}` for the content of a file, which keeps passwords out of definitions;
+`$${` is a plain `${`. In the secret options of the sink (`kafka.sasl.password`) the last three stay as they are: they
+are looked up by each client, on the driver and in the tasks, so that no secret is part of what Spark sends and keeps.
 """
 
 from __future__ import annotations
@@ -19,12 +21,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from penstock._redaction import HIDDEN, Redactor, is_secret_name
-from penstock.errors import PipelineDefinitionError, PipelineError
+from penstock.config.references import look_up
+from penstock.config.secrets import is_secret_option
+from penstock.errors import ConfigError, PipelineDefinitionError, PipelineError
 
 _VARIABLE = re.compile(r"\$?\$\{([^}]*)\}")
 _VARIABLE_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*")
 # A variable with the letters and digits that touch it.
+# What stands for a value that is kept elsewhere; `penstock.config.references` looks it up.
+_ELSEWHERE = ("env:", "file:", "directory:")
 _RUN = re.compile(r"(?:\w|\$?\$\{[^}]*\})*\$\{[^}]*\}(?:\w|\$?\$\{[^}]*\})*")
+_KAFKA = "kafka."
 _OPTION_TABLES = ("options", "settings")
 _TOML_PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
 
@@ -217,6 +224,11 @@ class _Filler:
         return value
 
     def _fill_text(self, path: KeyPath, text: str) -> str:
+        if _is_sink_secret(path):
+            filled = _VARIABLE.sub(lambda found: self._keep_reference(path, found), text)
+            if filled and "${" not in filled:
+                self.secrets.setdefault(filled, HIDDEN)
+            return filled
         filled = _VARIABLE.sub(lambda found: self._replace(path, found), text)
         shown = _VARIABLE.sub(lambda found: self._shown(found, self._replace(path, found)), text)
         if shown != filled:
@@ -230,7 +242,7 @@ class _Filler:
         """What stands for a variable where it is printed."""
         if found[0].startswith("$$"):
             return value
-        is_secret = found[1].startswith("env:") or is_secret_name(found[1])
+        is_secret = found[1].startswith(_ELSEWHERE) or is_secret_name(found[1])
         return found[0] if is_secret else value
 
     def _remember_runs(self, path: KeyPath, text: str) -> None:
@@ -246,10 +258,21 @@ class _Filler:
             if shown != value:
                 self.secrets.setdefault(value, shown)
 
+    def _keep_reference(self, path: KeyPath, found: re.Match[str]) -> str:
+        """Fill in a variable where a client will look up what else there is."""
+        if found[0].startswith("$$") or found[1].startswith(_ELSEWHERE):
+            return found[0]
+        value = self._replace(path, found)
+        if is_secret_name(found[1]):
+            self.secrets.setdefault(value, found[0])
+        return value.replace("${", "$${")
+
     def _replace(self, path: KeyPath, found: re.Match[str]) -> str:
         if found[0].startswith("$$"):
             return found[0][1:]
         name = found[1]
+        if name.startswith(("file:", "directory:")):
+            return self._file(path, found[0])
         if not _VARIABLE_NAME.fullmatch(name):
             self._raw.refuse(path, f"{found[0]} is no variable: write ${{name}}, or $${{ for a plain ${{")
         self.used.add(name)
@@ -263,11 +286,26 @@ class _Filler:
             )
         return self._values[name]
 
+    def _file(self, path: KeyPath, reference: str) -> str:
+        try:
+            return look_up(reference, reference)
+        except ConfigError as error:
+            self._raw.refuse(path, str(error))
+
     def _environment(self, path: KeyPath, name: str) -> str:
         value = os.environ.get(name)
         if value is None:
             self._raw.refuse(path, f"the environment variable {name} is not set")
         return value
+
+
+def _is_sink_secret(path: KeyPath) -> bool:
+    name = _dotted(path[2:])
+    return (
+        path[:2] == ("sink", "options")
+        and name.lower().startswith(_KAFKA)
+        and is_secret_option(name[len(_KAFKA) :].lower())
+    )
 
 
 def as_text(value: Any) -> str:

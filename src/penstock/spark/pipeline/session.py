@@ -21,6 +21,7 @@ _QUERY_ERROR_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _HIDDEN_SETTINGS = (
     "(?i)secret|passw|passphrase|token|credential|jaas"
     "|(access|account|api|private|shared)[._-]?key|[._-]sas([._-]|$)"
+    "|ssl[._].*key([._]pem)?$|proxy[._]url"
 )
 _INSTALL = "PySpark is not installed: pip install 'penstock-kafka[spark]'"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.config.input import read_values
 from penstock.config.plugins import load_plugins
-from penstock.config.rules import apply_rules
+from penstock.config.rules import apply_rules, security_of
 from penstock.errors import ConfigError
 
 # The calls that can be made to fail.
@@ -51,6 +51,7 @@ class MockOptions:
             )
         values, explicit = read_values(config, options, may_lack={"bootstrap.servers"})
         apply_rules(values, explicit)
+        security_of(values, explicit)
         if values["client.id"] is None:
             values["client.id"] = "mock-producer"
         self.given = {name.replace(".", "_"): value for name, value in {**(config or {}), **options}.items()}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that stand elsewhere: `${env:NAME}`, `${file:PATH}` and the like in the text of an option.
+
+| text | stands for |
+|---|---|
+| `${env:NAME}` | an environment variable |
+| `${file:PATH}` | what is in a file, without the line end at its end |
+| `${file:PATH:KEY}` | a property of a properties file |
+| `${directory:PATH:NAME}` | the file NAME of a directory, as Kafka's DirectoryConfigProvider has it |
+| `$${` | a plain `${` |
+
+Rules:
+1. A reference is looked up where a client is made, and travels as it was written until then. A secret is looked up
+   again each time it is used (see `Password`), so that it can be replaced under a running client.
+2. No error shows what a reference stands for.
+3. What is looked up is not searched for references.
+4. In sasl.jaas.config, which has quotes of its own, a value is written so that it is read back as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from penstock.config.properties import parse_properties
+from penstock.errors import ConfigError
+
+MARK: Final = "${"
+# A secret, a key or a chain of certificates is far smaller; what is larger was named by mistake.
+MAX_FILE_BYTES: Final = 1024 * 1024
+
+_REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<source>[A-Za-z]+):(?P<rest>[^}]*)\}|\$\{")
+_KNOWN: Final = "${env:NAME}, ${file:PATH}, ${file:PATH:KEY} and ${directory:PATH:NAME}"
+
+
+def has_reference(value: object) -> bool:
+    """Whether a value is a text that is not to be taken as it is written."""
+    return isinstance(value, str) and MARK in value
+
+
+def look_up(text: str, option: str, *, jaas: bool = False) -> str:
+    """Give the text with what its references stand for.
+
+    Args:
+        text: the value of an option, as it was written.
+        option: its name, for errors.
+        jaas: whether the text is that of sasl.jaas.config.
+
+    Raises:
+        ConfigError: a reference is malformed, or there is nothing where it points to.
+    """
+
+    def value_of(found: re.Match[str]) -> str:
+        if found[0] == "$${":
+            return MARK
+        value = _value(found, option)
+        return _in_jaas(value, text[: found.start()]) if jaas else value
+
+    return _REFERENCE.sub(value_of, text)
+
+
+def _value(found: re.Match[str], option: str) -> str:
+    source, rest = found["source"], found["rest"]
+    read = _SOURCES.get(source)
+    if read is None:
+        # What stands there may be part of a password: it is not shown.
+        raise ConfigError(
+            f"{option} has a ${{ that begins no reference; there are {_KNOWN}, and $${{ is a plain ${{",
+            option,
+        )
+    try:
+        return read(rest)
+    except ConfigError as error:
+        raise ConfigError(f"{option}: {error}", option) from None
+
+
+def _environment(name: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise ConfigError(f"the environment variable {name} is not set in this process")
+    return value
+
+
+def _file(rest: str) -> str:
+    path, key = _split(rest)
+    text = _text_of(path)
+    if key is None:
+        return text.removesuffix("\n").removesuffix("\r")
+    for found in parse_properties(text, repr(path)):
+        if found.name == key:
+            return found.value
+    raise ConfigError(f"the properties file {path!r} has no {key!r}")
+
+
+def _directory(rest: str) -> str:
+    path, name = _split(rest)
+    if not name or name in (".", "..") or "/" in name or "\\" in name:
+        raise ConfigError(f"${{directory:PATH:NAME}} needs the name of one file; it has {name!r}")
+    return _text_of(str(Path(path) / name)).removesuffix("\n").removesuffix("\r")
+
+
+def _split(rest: str) -> tuple[str, str | None]:
+    """Cut a path from what follows the last colon; the one after the letter of a drive is none of these."""
+    path, colon, key = rest.rpartition(":")
+    if not colon or (len(path) == 1 and key[:1] in ("\\", "/")):
+        return rest, None
+    return path, key
+
+
+def _text_of(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a path that cannot be one
+        reason = error.strerror if isinstance(error, OSError) else "no such path can be"
+        raise ConfigError(f"cannot read the file {path!r}: {reason}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"the file {path!r} has more than {MAX_FILE_BYTES} bytes; is it the right one?")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"the file {path!r} is not text in UTF-8") from None
+
+
+_SOURCES: Final[dict[str | None, Callable[[str], str]]] = {
+    "env": _environment,
+    "file": _file,
+    "directory": _directory,
+}
+
+_JAAS_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\r": "\\r"}
+
+
+def _in_jaas(value: str, before: str) -> str:
+    """A value as it must be written after that much of a JAAS text."""
+    escaped = "".join(_JAAS_ESCAPES.get(character, character) for character in value)
+    return escaped if _ends_inside_quotes(before) else f'"{escaped}"'
+
+
+def _ends_inside_quotes(text: str) -> bool:
+    quote, skip = "", False
+    for character in text:
+        if skip:
+            skip = False
+        elif quote and character == "\\":
+            skip = True
+        elif quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+    return bool(quote)

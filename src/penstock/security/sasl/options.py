@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the options of SASL, sasl.jaas.config among them, to the settings that a mechanism is made from.
+
+A login module counts by the last part of its class name: other builds of Kafka's client move it (`kafkashaded.org...`).
+Where an option and the JAAS text say the same thing differently, one of them is a mistake, and that is refused; for
+OAuth the option wins, as Java has it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from penstock.config.keys import KEYS
+from penstock.config.kinds import Password
+from penstock.errors import ConfigError
+from penstock.security.oauth.settings import Grant, OAuthSettings
+from penstock.security.sasl.settings import AwsSettings, KerberosSettings, SaslSettings
+
+_MECHANISM: Final = "sasl.mechanism"
+_JAAS: Final = "sasl.jaas.config"
+_PROVIDER: Final = "sasl.oauth.token.provider"
+_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
+_CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
+_CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105  # a name
+_LOGIN_HANDLER: Final = "sasl.login.callback.handler.class"
+_CLIENT_HANDLER: Final = "sasl.client.callback.handler.class"
+_RETRIEVER: Final = "sasl.oauthbearer.jwt.retriever.class"
+_USER_AND_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+# Which mechanisms a login module is for.
+_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+    "Krb5LoginModule": ("GSSAPI",),
+    "IAMLoginModule": ("AWS_MSK_IAM",),
+}
+_BUILT_IN: Final = (*_USER_AND_PASSWORD, "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+
+# What says who the client is, and with which mechanisms: with any other it would be ignored.
+_CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
+    "sasl.username": _USER_AND_PASSWORD,
+    "sasl.password": _USER_AND_PASSWORD,
+    _PROVIDER: ("OAUTHBEARER", "AWS_MSK_IAM"),
+    _ENDPOINT: ("OAUTHBEARER",),
+    _CLIENT_ID: ("OAUTHBEARER",),
+    _CLIENT_SECRET: ("OAUTHBEARER",),
+    "sasl.kerberos.keytab": ("GSSAPI",),
+    "sasl.kerberos.principal": ("GSSAPI",),
+}
+
+# The options of OAuth that are fields of the same kind.
+_OAUTH_FIELDS: Final[Mapping[str, str]] = {
+    "sasl.oauthbearer.header.urlencode": "header_urlencode",
+    "sasl.oauthbearer.scope.claim.name": "scope_claim_name",
+    "sasl.oauthbearer.sub.claim.name": "sub_claim_name",
+    "sasl.oauthbearer.assertion.file": "assertion_file",
+    "sasl.oauthbearer.assertion.algorithm": "assertion_algorithm",
+    "sasl.oauthbearer.assertion.private.key.file": "assertion_private_key_file",
+    "sasl.oauthbearer.assertion.private.key.pem": "assertion_private_key_pem",
+    "sasl.oauthbearer.assertion.private.key.passphrase": "assertion_private_key_passphrase",
+    "sasl.oauthbearer.assertion.template.file": "assertion_template_file",
+    "sasl.oauthbearer.assertion.claim.aud": "assertion_claim_aud",
+    "sasl.oauthbearer.assertion.claim.iss": "assertion_claim_iss",
+    "sasl.oauthbearer.assertion.claim.sub": "assertion_claim_sub",
+    "sasl.oauthbearer.assertion.claim.exp.seconds": "assertion_claim_exp_seconds",
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": "assertion_claim_nbf_seconds",
+    "sasl.oauthbearer.assertion.claim.jti.include": "assertion_claim_jti_include",
+    "sasl.login.connect.timeout.ms": "connect_timeout_ms",
+    "sasl.login.read.timeout.ms": "read_timeout_ms",
+    "sasl.login.retry.backoff.ms": "retry_backoff_ms",
+    "sasl.login.retry.backoff.max.ms": "retry_backoff_max_ms",
+    "sasl.login.refresh.window.factor": "refresh_window_factor",
+    "sasl.login.refresh.window.jitter": "refresh_window_jitter",
+    "sasl.login.refresh.min.period.seconds": "refresh_min_period_seconds",
+    "sasl.login.refresh.buffer.seconds": "refresh_buffer_seconds",
+}
+_OAUTH_HANDLERS: Final = (
+    "OAuthBearerLoginCallbackHandler",
+    "OAuthBearerUnsecuredLoginCallbackHandler",
+    "JaasClientOauthLoginCallbackHandler",  # Strimzi's
+)
+_RETRIEVERS: Final[Mapping[str, Grant | None]] = {
+    "DefaultJwtRetriever": None,
+    "FileJwtRetriever": None,
+    "ClientCredentialsJwtRetriever": "client_credentials",
+    "JwtBearerJwtRetriever": "jwt_bearer",
+}
+
+
+def sasl_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> SaslSettings:
+    """Make the settings of SASL.
+
+    Args:
+        values: checked values by dotted names.
+        given: those that the user set, and not to their defaults.
+
+    Raises:
+        ConfigError: something is missing, malformed, or contradicts something else.
+    """
+    login = _Login(given.get(_JAAS))
+    mechanism = _mechanism(values, given, login)
+    _check_fitting(mechanism, given, login)
+    provider = _load_provider(given.get(_PROVIDER))
+    settings: dict[str, Any] = {"mechanism": mechanism, "token_provider": provider}
+    if mechanism in _USER_AND_PASSWORD:
+        settings |= _user_and_password(mechanism, given, login)
+    elif mechanism == "OAUTHBEARER":
+        settings |= _oauth(values, given, login, has_provider=provider is not None)
+    elif mechanism == "GSSAPI":
+        settings |= {"kerberos": _kerberos(given, login)}
+    elif mechanism == "AWS_MSK_IAM":
+        settings |= {"aws": _aws(given, login)}
+    else:  # the user's own, which knows best what it needs
+        settings |= {
+            "username": given.get("sasl.username", login.option("username")),
+            "password": given.get("sasl.password") or login.secret("password"),
+        }
+    properties = {name: value for name, value in given.items() if name.startswith("sasl.")}
+    return SaslSettings(**settings, properties=properties)
+
+
+class _Login:
+    """The text of sasl.jaas.config, read once for its options, and again for each secret when that is asked for."""
+
+    def __init__(self, text: Password | None) -> None:
+        self._text = text
+        self.module: str | None = None
+        self._options: Mapping[str, str] = {}
+        if text is not None:
+            self.module, self._options = _read_jaas(text.value)
+
+    def option(self, name: str) -> str | None:
+        """An option of the module; None where it is not there."""
+        return self._options.get(name)
+
+    def flag(self, name: str) -> bool:
+        """Whether an option is true."""
+        return self._options.get(name, "").lower() == "true"
+
+    def secret(self, name: str) -> Password | None:
+        """An option that must not be shown; it follows the text, where that is read from elsewhere."""
+        text = self._text
+        if text is None or name not in self._options:
+            return None
+
+        def read() -> str:
+            value = _read_jaas(text.value)[1].get(name)
+            if value is None:
+                raise ConfigError(f"{_JAAS} has no {name} any more", _JAAS)
+            return value
+
+        return Password(self._options[name], read)
+
+    def beginning_with(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """The options whose name begins so, without that beginning."""
+        for name, value in self._options.items():
+            if name.startswith(prefix):
+                yield name.removeprefix(prefix), value
+
+
+def _read_jaas(text: str) -> tuple[str, Mapping[str, str]]:
+    from penstock.security.sasl.jaas import parse_jaas
+
+    entry = parse_jaas(text)
+    return entry.module.rpartition(".")[2], entry.options
+
+
+def _mechanism(values: Mapping[str, Any], given: Mapping[str, Any], login: _Login) -> str:
+    mechanism: str = values.get(_MECHANISM) or KEYS[_MECHANISM].default
+    if "," in mechanism:
+        raise ConfigError(f"{_MECHANISM}={mechanism!r}: name one mechanism, not a list", _MECHANISM)
+    if values.get(_MECHANISM) is None:
+        fitting = _MODULES.get(login.module or "", ())
+        others = [name for name in _CREDENTIALS if name in given and "GSSAPI" not in _CREDENTIALS[name]]
+        if others or (fitting and "GSSAPI" not in fitting):
+            known = " or ".join(fitting or _CREDENTIALS[others[0]])
+            raise ConfigError(
+                f"{_MECHANISM} is missing; its default is GSSAPI (Kerberos), which {others[0] if others else _JAAS} is "
+                f"not for: set it to {known}",
+                options=(_MECHANISM, others[0] if others else _JAAS),
+            )
+    upper = mechanism.upper()
+    return upper if upper in _BUILT_IN else mechanism
+
+
+def _check_fitting(mechanism: str, given: Mapping[str, Any], login: _Login) -> None:
+    """Refuse credentials of another mechanism."""
+    if mechanism not in _BUILT_IN:
+        return
+    for name, mechanisms in _CREDENTIALS.items():
+        if name in given and mechanism not in mechanisms:
+            raise ConfigError(
+                f"{name} is given, but {_MECHANISM} is {mechanism}, which does not use it; it is for "
+                f"{', '.join(mechanisms)}",
+                options=(name, _MECHANISM),
+            )
+    module = login.module
+    if module is None:
+        return
+    if module not in _MODULES:
+        raise ConfigError(
+            f"{_JAAS} names the login module {module}, which is not known here; there are {', '.join(_MODULES)}",
+            _JAAS,
+        )
+    if mechanism not in _MODULES[module]:
+        raise ConfigError(
+            f"{_JAAS} has the login module {module}, which is for {' and '.join(_MODULES[module])}, but "
+            f"{_MECHANISM} is {mechanism}",
+            options=(_JAAS, _MECHANISM),
+        )
+
+
+def _load_provider(value: Any) -> object | None:
+    """The provider itself, where it was named or given as a class."""
+    if isinstance(value, str):
+        module, colon, path = value.partition(":")
+        if not (module and colon and path):
+            raise ConfigError(f"{_PROVIDER}={value!r} must have the form 'module:attribute'", _PROVIDER)
+        try:
+            found: Any = importlib.import_module(module)
+            for attribute in path.split("."):
+                found = getattr(found, attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"{_PROVIDER}={value!r} cannot be loaded: {error}", _PROVIDER) from error
+        value = found
+    if isinstance(value, type):
+        try:
+            value = value()
+        except Exception as error:
+            raise ConfigError(
+                f"{_PROVIDER}: {value.__qualname__}() failed: {type(error).__name__}", _PROVIDER
+            ) from error
+    return value  # type: ignore[no-any-return]  # whatever it is: the part that asks it for tokens looks at it
+
+
+# ---- user and password
+
+
+def _user_and_password(mechanism: str, given: Mapping[str, Any], login: _Login) -> dict[str, Any]:
+    username = _one_of(given.get("sasl.username"), login.option("username"), "sasl.username", "username")
+    password = _one_of(given.get("sasl.password"), login.secret("password"), "sasl.password", "password")
+    for option, value in (("sasl.username", username), ("sasl.password", password)):
+        if value is None or not (value.value if isinstance(value, Password) else value):
+            what = option.removeprefix("sasl.")
+            raise ConfigError(
+                f"{mechanism} needs a {what}: set {option}, or {what} in {_JAAS}",
+                options=(option, _JAAS, _MECHANISM),
+            )
+    token_auth = mechanism.startswith("SCRAM") and login.flag("tokenauth")
+    return {"username": username, "password": password, "token_auth": token_auth}
+
+
+def _one_of(option: Any, in_jaas: Any, name: str, jaas_name: str) -> Any:
+    if option is not None and in_jaas is not None and option != in_jaas:
+        raise ConfigError(
+            f"{name} and {jaas_name} in {_JAAS} are different; leave one of them out", options=(name, _JAAS)
+        )
+    return in_jaas if option is None else option
+
+
+# ---- OAuth
+
+
+def _oauth(
+    values: Mapping[str, Any], given: Mapping[str, Any], login: _Login, *, has_provider: bool
+) -> dict[str, Any]:
+    _check_handler(given, _LOGIN_HANDLER, _OAUTH_HANDLERS, "give tokens with sasl_oauth_token_provider")
+    fields = {field: given[name] for name, field in _OAUTH_FIELDS.items() if name in given}
+    endpoint = given.get(_ENDPOINT) or login.option("oauth.token.endpoint.uri")
+    claims = dict(_unsecured_claims(login))
+    subject = claims.pop("sub", None)
+    if endpoint is None and subject is None and not has_provider:
+        raise ConfigError(
+            f"OAUTHBEARER needs tokens: set {_ENDPOINT} with {_CLIENT_ID} and its secret, or give "
+            "sasl_oauth_token_provider",
+            options=(_ENDPOINT, _PROVIDER, _MECHANISM),
+        )
+    if endpoint is not None and has_provider:
+        raise ConfigError(
+            f"{_ENDPOINT} and sasl_oauth_token_provider both say where tokens come from; leave one of them out",
+            options=(_ENDPOINT, _PROVIDER),
+        )
+    oauth = OAuthSettings(
+        token_endpoint_url=_checked_url(endpoint),
+        grant=_grant(given),
+        client_id=given.get(_CLIENT_ID) or login.option("clientId") or login.option("oauth.client.id"),
+        client_secret=given.get(_CLIENT_SECRET)
+        or login.secret("clientSecret")
+        or login.secret("oauth.client.secret"),
+        scope=given.get("sasl.oauthbearer.scope") or login.option("scope") or login.option("oauth.scope"),
+        ca_location=_first(
+            given.get("https.ca.location"),
+            login.option("ssl.truststore.location"),
+            login.option("oauth.ssl.truststore.location"),
+        ),
+        ca_pem=_first(
+            given.get("https.ca.pem"),
+            login.secret("ssl.truststore.certificates"),
+            login.secret("oauth.ssl.truststore.certificates"),
+        ),
+        unsecured_subject=subject,
+        unsecured_lifetime_seconds=_seconds(login, "unsecuredLoginLifetimeSeconds", 3600),
+        unsecured_claims=claims,
+        callback_config=given["sasl.oauthbearer.config"].value if "sasl.oauthbearer.config" in given else "",
+        **fields,
+    )
+    _check_oauth(oauth, given)
+    return {"oauth": oauth, "extensions": _extensions(given, login)}
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _check_handler(given: Mapping[str, Any], option: str, known: tuple[str, ...], instead: str) -> None:
+    name = given.get(option)
+    if name is not None and name.rpartition(".")[2] not in known:
+        raise ConfigError(f"{option}={name!r}: this Java class has no counterpart here; {instead}", option)
+
+
+def _checked_url(url: str | None) -> str | None:
+    if url is not None and not url.lower().startswith(("https://", "http://", "file:")):
+        raise ConfigError(f"{_ENDPOINT} must begin with https://, http:// or file:", _ENDPOINT)
+    return url
+
+
+def _grant(given: Mapping[str, Any]) -> Grant:
+    _check_handler(given, _RETRIEVER, tuple(_RETRIEVERS), "give tokens with sasl_oauth_token_provider")
+    by_class = _RETRIEVERS[given[_RETRIEVER].rpartition(".")[2]] if _RETRIEVER in given else None
+    by_type: Grant | None = None
+    if "sasl.oauthbearer.grant.type" in given:
+        bearer = given["sasl.oauthbearer.grant.type"].endswith("jwt-bearer")
+        by_type = "jwt_bearer" if bearer else "client_credentials"
+    if by_class and by_type and by_class != by_type:
+        raise ConfigError(
+            f"{_RETRIEVER} and sasl.oauthbearer.grant.type contradict each other; leave one of them out",
+            options=(_RETRIEVER, "sasl.oauthbearer.grant.type"),
+        )
+    return by_class or by_type or "client_credentials"
+
+
+def _check_oauth(oauth: OAuthSettings, given: Mapping[str, Any]) -> None:
+    url = oauth.token_endpoint_url
+    if url is None or url.lower().startswith("file:"):
+        return
+    asserted = any((oauth.assertion_file, oauth.assertion_private_key_file, oauth.assertion_private_key_pem))
+    if oauth.grant == "jwt_bearer" and not asserted:
+        raise ConfigError(
+            "the jwt-bearer grant needs an assertion: set sasl.oauthbearer.assertion.private.key.file or "
+            "sasl.oauthbearer.assertion.file",
+            options=("sasl.oauthbearer.assertion.private.key.file", "sasl.oauthbearer.assertion.file"),
+        )
+    if oauth.grant == "client_credentials" and not asserted and not (oauth.client_id and oauth.client_secret):
+        missing = _CLIENT_SECRET if oauth.client_id else _CLIENT_ID
+        raise ConfigError(f"{_ENDPOINT} is given without {missing}", options=(missing, _ENDPOINT))
+    if oauth.ca_location is not None and oauth.ca_pem is not None:
+        raise ConfigError(
+            "https.ca.location and https.ca.pem are both given; leave one of them out",
+            options=("https.ca.location", "https.ca.pem"),
+        )
+
+
+def _extensions(given: Mapping[str, Any], login: _Login) -> dict[str, str]:
+    option = "sasl.oauthbearer.extensions"
+    found = dict(login.beginning_with("extension_"))
+    for pair in given.get(option, "").split(",") if option in given else ():
+        name, equals, value = pair.strip().partition("=")
+        if not (name and equals):
+            raise ConfigError(
+                f"{option} must be name=value, with commas between; one of its parts is not", option
+            )
+        found[name] = value
+    return found
+
+
+def _unsecured_claims(login: _Login) -> Iterator[tuple[str, Any]]:
+    for kind, convert in _CLAIMS.items():
+        for name, value in login.beginning_with(f"unsecuredLogin{kind}Claim_"):
+            try:
+                yield name, convert(value)
+            except ValueError:
+                raise ConfigError(
+                    f"unsecuredLogin{kind}Claim_{name} in {_JAAS} is not a number", _JAAS
+                ) from None
+
+
+def _list_claim(text: str) -> list[str]:
+    """Java's form of a list: its first character is what stands between the items."""
+    return text[1:].split(text[0]) if text else []
+
+
+_CLAIMS: Final[Mapping[str, Callable[[str], Any]]] = {"String": str, "Number": float, "List": _list_claim}
+
+
+def _seconds(login: _Login, name: str, default: int) -> int:
+    text = login.option(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ConfigError(f"{name} in {_JAAS} must be a number of seconds", _JAAS)
+    return int(text)
+
+
+# ---- Kerberos and AWS
+
+
+def _kerberos(given: Mapping[str, Any], login: _Login) -> KerberosSettings:
+    service = _one_of(
+        given.get("sasl.kerberos.service.name"),
+        login.option("serviceName"),
+        "sasl.kerberos.service.name",
+        "serviceName",
+    )
+    keytab = _one_of(
+        given.get("sasl.kerberos.keytab"),
+        login.option("keyTab") if login.flag("useKeyTab") else None,
+        "sasl.kerberos.keytab",
+        "keyTab",
+    )
+    if login.flag("useKeyTab") and keytab is None:
+        raise ConfigError(f"useKeyTab=true in {_JAAS} needs keyTab, the path of the file", _JAAS)
+    if login.module is not None and login.option("keyTab") and not login.flag("useKeyTab"):
+        raise ConfigError(f"keyTab in {_JAAS} has no effect without useKeyTab=true", _JAAS)
+    principal = _one_of(
+        given.get("sasl.kerberos.principal"),
+        login.option("principal"),
+        "sasl.kerberos.principal",
+        "principal",
+    )
+    return KerberosSettings(
+        service_name="kafka" if service is None else service,
+        principal=principal,
+        keytab=keytab,
+        ticket_cache=login.option("ticketCache") if login.flag("useTicketCache") else None,
+        host=given.get("sasl.kerberos.domain.name"),
+    )
+
+
+def _aws(given: Mapping[str, Any], login: _Login) -> AwsSettings:
+    _check_handler(
+        given,
+        _CLIENT_HANDLER,
+        ("IAMClientCallbackHandler",),
+        "credentials come from the environment or a profile of AWS",
+    )
+    return AwsSettings(
+        profile=login.option("awsProfileName"),
+        role_arn=login.option("awsRoleArn"),
+        role_session_name=login.option("awsRoleSessionName"),
+        sts_region=login.option("awsStsRegion"),
+    )

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which options are secret, and which are given in the clear."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.config.secrets import given_in_the_clear, is_secret_option
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required username=me"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.password", "sasl_plain_password", "ssl_password", "ssl.keystore.key", "ssl.key.pem", "proxy_url",
+        "sasl.jaas.config", "sasl.oauthbearer.client.secret", "ssl.truststore.password", "some.other.password",
+    ],
+)  # fmt: skip
+def test_secrets_in_any_spelling(name):
+    assert is_secret_option(name)
+    assert given_in_the_clear({name: "http://u:x@h password=x"}) == [name]
+    assert given_in_the_clear({name: "http://u:${env:X}@h password=${env:X}"}) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssl.ca.pem",
+        "ssl_cafile",
+        "ssl.keystore.location",
+        "sasl.username",
+        "linger.ms",
+        "acks",
+        "key.serializer",
+    ],
+)
+def test_what_everybody_may_see(name):
+    assert not is_secret_option(name)
+    assert given_in_the_clear({name: "x"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "clear"),
+    [
+        ("sasl.jaas.config", f'{MODULE} password="x";', True),
+        ("sasl.jaas.config", f"{MODULE} password = x;", True),
+        ("sasl.jaas.config", f'{MODULE} password="${{env:X}}";', False),
+        ("sasl.jaas.config", f'{MODULE} clientSecret="x" password="${{env:X}}";', True),
+        ("sasl.jaas.config", "a.IAMLoginModule required;", False),
+        ("sasl.jaas.config", "${file:/jaas}", False),
+        ("proxy.url", "socks5://h:1", False),
+        ("proxy.url", "socks5://u:p@h:1", True),
+        ("sasl.password", "$${env:X}", True),
+        ("sasl.password", "", False),
+    ],
+)
+def test_in_the_clear(name, value, clear):
+    assert given_in_the_clear({name: value}) == ([name] if clear else [])

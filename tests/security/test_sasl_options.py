@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the options of SASL, sasl.jaas.config among them, to settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.config.config import ProducerConfig
+from penstock.config.kinds import Password
+from penstock.errors import ConfigError
+
+BASE = {"bootstrap.servers": "localhost:9092", "security.protocol": "SASL_SSL"}
+KAFKA = "org.apache.kafka.common.security"
+PLAIN = f'{KAFKA}.plain.PlainLoginModule required username="me" password="hunter2";'
+SCRAM = f'{KAFKA}.scram.ScramLoginModule required username="me" password="hunter2"'
+OAUTH = f"{KAFKA}.oauthbearer.OAuthBearerLoginModule required"
+ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+
+
+def of(mechanism, jaas=None, more=None):
+    config = BASE | {"sasl.mechanism": mechanism} | (more or {})
+    return ProducerConfig.from_user(config | ({"sasl.jaas.config": jaas} if jaas else {})).security.sasl
+
+
+def refusal(*args):
+    with pytest.raises(ConfigError) as caught:
+        of(*args)
+    assert "hunter2" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "kafkashaded."])
+def test_jaas_of_plain(prefix):
+    settings = of("plain", prefix + PLAIN)
+    assert (settings.mechanism, settings.username, settings.password) == ("PLAIN", "me", Password("hunter2"))
+    assert "hunter2" not in repr(settings)
+
+
+def test_the_password_of_event_hubs():
+    secret = "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k="
+    jaas = f'{KAFKA}.plain.PlainLoginModule required username="$ConnectionString" password="{secret}";'
+    settings = of("PLAIN", jaas)
+    assert (settings.username, settings.password.value) == ("$ConnectionString", secret)
+
+
+def test_scram_with_a_delegation_token():
+    assert of("SCRAM-SHA-512", f'{SCRAM} tokenauth=true serviceName="kafka";').token_auth
+    assert not of("SCRAM-SHA-512", f"{SCRAM};").token_auth
+
+
+def test_user_and_password_by_options():
+    for names in (("sasl.username", "sasl.password"), ("sasl_plain_username", "sasl_plain_password")):
+        settings = of("SCRAM-SHA-256", None, dict(zip(names, ("me", "hunter2"), strict=True)))
+        assert (settings.username, settings.password.value) == ("me", "hunter2")
+    same = of("PLAIN", PLAIN, {"sasl.username": "me", "sasl.password": "hunter2"})
+    assert same.username == "me"
+
+
+def test_oidc_by_options_and_by_jaas():
+    more = {
+        ENDPOINT: "https://idp/token",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-1",
+        "https.ca.location": "/ca.pem",
+        "sasl.login.refresh.window.factor": "0.9",
+        "sasl.login.callback.handler.class": f"{KAFKA}.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+    }
+    by_option = {"sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "hunter2"}
+    by_jaas = f'{OAUTH} clientId="other" clientSecret="hunter2" extension_logicalCluster="x";'
+    one, two = of("OAUTHBEARER", None, more | by_option), of("OAUTHBEARER", by_jaas, more)
+    assert (one.oauth.client_id, one.oauth.client_secret.value) == ("me", "hunter2")
+    assert (two.oauth.client_id, two.oauth.client_secret.value) == ("other", "hunter2")
+    for settings in (one, two):
+        assert settings.extensions == {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"}
+        assert (settings.oauth.scope, settings.oauth.ca_location) == ("kafka", "/ca.pem")
+        assert (settings.oauth.refresh_window_factor, settings.oauth.grant) == (0.9, "client_credentials")
+    assert of("OAUTHBEARER", by_jaas, more | by_option).oauth.client_id == "me"
+
+
+def test_the_handler_of_strimzi():
+    jaas = (
+        f'{OAUTH} oauth.client.id="me" oauth.client.secret="hunter2" oauth.token.endpoint.uri="https://idp/token" '
+        'oauth.ssl.truststore.location="/ca.pem";'
+    )
+    handler = "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler"
+    oauth = of("OAUTHBEARER", jaas, {"sasl.login.callback.handler.class": handler}).oauth
+    assert (oauth.client_id, oauth.client_secret.value) == ("me", "hunter2")
+    assert (oauth.token_endpoint_url, oauth.ca_location) == ("https://idp/token", "/ca.pem")
+
+
+def test_the_jwt_bearer_grant():
+    more = {ENDPOINT: "https://idp/token", "sasl.oauthbearer.assertion.private.key.file": "/k.pem"}
+    retriever = {"sasl.oauthbearer.jwt.retriever.class": f"{KAFKA}.oauthbearer.JwtBearerJwtRetriever"}
+    grant = {"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}
+    assert of("OAUTHBEARER", None, more | retriever).oauth.grant == "jwt_bearer"
+    assert of("OAUTHBEARER", None, more | grant).oauth.grant == "jwt_bearer"
+    contrary = retriever | {"sasl.oauthbearer.grant.type": "client_credentials"}
+    assert "contradict each other" in refusal("OAUTHBEARER", None, more | contrary)
+
+
+def test_an_unsecured_token():
+    claims = 'unsecuredLoginStringClaim_sub="me" unsecuredLoginNumberClaim_n="5"'
+    jaas = f'{OAUTH} {claims} unsecuredLoginLifetimeSeconds="60";'
+    oauth = of("OAUTHBEARER", jaas).oauth
+    assert (oauth.unsecured_subject, oauth.unsecured_lifetime_seconds, oauth.unsecured_claims) == (
+        "me",
+        60,
+        {"n": 5},
+    )
+
+
+class Tokens:
+    """A provider."""
+
+    def token(self):
+        return "x"
+
+
+def test_a_provider_as_it_is_as_a_class_and_by_name():
+    own = Tokens()
+    assert of("OAUTHBEARER", None, {"sasl_oauth_token_provider": own}).token_provider is own
+    assert isinstance(of("OAUTHBEARER", None, {"oauth_cb": Tokens}).token_provider, Tokens)
+    named = of("OAUTHBEARER", None, {"sasl.oauth.token.provider": "os.path:join"}).token_provider
+    assert callable(named)
+
+
+def test_kerberos():
+    krb = "com.sun.security.auth.module.Krb5LoginModule required"
+    assert of("GSSAPI").kerberos.service_name == "kafka"
+    settings = of(
+        "GSSAPI", f'{krb} useKeyTab=true keyTab="/k" principal="me@R" serviceName="broker";'
+    ).kerberos
+    assert (settings.keytab, settings.principal, settings.service_name) == ("/k", "me@R", "broker")
+    more = {"sasl.kerberos.keytab": "/k", "sasl.kerberos.principal": "me", "sasl_kerberos_domain_name": "h"}
+    settings = of("GSSAPI", None, more).kerberos
+    assert (settings.keytab, settings.principal, settings.host) == ("/k", "me", "h")
+    assert of("GSSAPI", f'{krb} useTicketCache=true ticketCache="/c";').kerberos.ticket_cache == "/c"
+    assert "useKeyTab" in refusal("GSSAPI", f"{krb} useKeyTab=true;")
+    assert "useKeyTab=true" in refusal("GSSAPI", f'{krb} keyTab="/k";')
+    assert "different" in refusal("GSSAPI", f'{krb} serviceName="a";', {"sasl.kerberos.service.name": "b"})
+
+
+def test_amazon():
+    jaas = 'shadedmskiam.software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="dev" awsRoleArn="arn:x";'
+    handler = "shadedmskiam.software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    aws = of("AWS_MSK_IAM", jaas, {"sasl.client.callback.handler.class": handler}).aws
+    assert (aws.profile, aws.role_arn) == ("dev", "arn:x")
+    assert of("AWS_MSK_IAM").aws is not None
+    assert "no counterpart" in refusal("AWS_MSK_IAM", None, {"sasl.client.callback.handler.class": "a.B"})
+
+
+def test_a_mechanism_of_the_users_own_gets_everything():
+    settings = of(
+        "My-Own", 'a.b.MyModule required username="me" password="hunter2";', {"sasl.kerberos.keytab": "/k"}
+    )
+    assert (settings.mechanism, settings.username, settings.password.value) == ("My-Own", "me", "hunter2")
+    assert settings.properties["sasl.kerberos.keytab"] == "/k"
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("PLAIN",), "PLAIN needs a username"),
+        (("PLAIN", None, {"sasl.username": "me"}), "PLAIN needs a password"),
+        (("PLAIN", None, {"sasl.username": "me", "sasl.password": ""}), "PLAIN needs a password"),
+        (
+            ("SCRAM-SHA-256", f'{KAFKA}.scram.ScramLoginModule required username="me" password="";'),
+            "needs a password",
+        ),
+        (("PLAIN", PLAIN, {"sasl.username": "you"}), "are different"),
+        (("PLAIN", PLAIN, {"sasl.password": "hunter21"}), "sasl.password and password in sasl.jaas.config"),
+        (("PLAIN", f"{SCRAM};"), "ScramLoginModule, which is for SCRAM-SHA-256 and SCRAM-SHA-512"),
+        (
+            ("PLAIN", 'a.OtherModule required username="x" password="hunter2";'),
+            "OtherModule, which is not known",
+        ),
+        (("PLAIN", PLAIN[:-1]), "sasl.jaas.config"),
+        (("PLAIN,SCRAM-SHA-256",), "name one mechanism"),
+        (("OAUTHBEARER",), "OAUTHBEARER needs tokens"),
+        (
+            ("OAUTHBEARER", None, {"sasl.username": "me"}),
+            "sasl.username is given, but sasl.mechanism is OAUTHBEARER",
+        ),
+        (("PLAIN", PLAIN, {"oauth_cb": print}), "sasl.oauth.token.provider is given"),
+        (("PLAIN", PLAIN, {ENDPOINT: "https://x"}), f"{ENDPOINT} is given"),
+        (("OAUTHBEARER", None, {ENDPOINT: "ftp://x"}), "must begin with"),
+        (
+            ("OAUTHBEARER", None, {ENDPOINT: "https://x"}),
+            "without sasl.oauthbearer.client.credentials.client.id",
+        ),
+        (("OAUTHBEARER", None, {ENDPOINT: "https://x", "sasl.oauthbearer.client.id": "a"}), "client.secret"),
+        (
+            ("OAUTHBEARER", None, {ENDPOINT: "https://x", "oauth_cb": print}),
+            "both say where tokens come from",
+        ),
+        (("OAUTHBEARER", None, {"oauth_cb": "nowhere"}), "module:attribute"),
+        (("OAUTHBEARER", None, {"oauth_cb": "nosuchmodule:x"}), "cannot be loaded"),
+        (("OAUTHBEARER", None, {"oauth_cb": print, "sasl.oauthbearer.extensions": "a"}), "name=value"),
+        (
+            ("OAUTHBEARER", None, {"oauth_cb": print, "sasl.login.callback.handler.class": "a.Mine"}),
+            "no counterpart here; give tokens with sasl_oauth_token_provider",
+        ),
+        (
+            ("OAUTHBEARER", None, {ENDPOINT: "https://x", "sasl.oauthbearer.jwt.retriever.class": "a.Mine"}),
+            "no counterpart",
+        ),
+        (
+            (
+                "OAUTHBEARER",
+                None,
+                {
+                    ENDPOINT: "https://x",
+                    "sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+                },
+            ),
+            "needs an assertion",
+        ),
+        (("GSSAPI", PLAIN), "PlainLoginModule, which is for PLAIN"),
+    ],
+)
+def test_what_is_refused(args, text):
+    assert text in refusal(*args)
+
+
+@pytest.mark.parametrize(
+    "more", [{"sasl.jaas.config": PLAIN}, {"sasl.username": "me", "sasl.password": "hunter2"}]
+)
+def test_a_missing_mechanism_is_not_taken_for_kerberos(more):
+    with pytest.raises(
+        ConfigError, match=r"sasl\.mechanism is missing; its default is GSSAPI.* set it to PLAIN"
+    ):
+        ProducerConfig.from_user(BASE | more)
+
+
+def test_a_secret_in_jaas_follows_its_file(tmp_path):
+    file = tmp_path / "password"
+    file.write_text("one\n")
+    jaas = f'{KAFKA}.plain.PlainLoginModule required username="me" password="${{file:{file}}}";'
+    password = of("PLAIN", jaas).password
+    assert password.value == "one"
+    file.write_text('two"\\;')
+    assert password.value == 'two"\\;'
+    file.unlink()
+    assert password.value == 'two"\\;'
