@@ -304,6 +304,13 @@ def test_a_handshake_can_follow_api_versions(refuse):
         assert h.client.is_ready(node, h.now)
 
 
+def test_a_transport_is_made_for_the_name_of_the_node():
+    h = Harness()
+    h.connect()
+    assert h.network.endpoints == ["b0:9092"]
+    assert h.network.attempts == ["10.0.0.1:9092"]
+
+
 def test_without_connection_nothing_can_be_sent():
     h = Harness()
     assert h.client.connection_delay(h.nodes[0], h.now) == 0

@@ -28,7 +28,7 @@ from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import ApiVersionsHandshake, HandshakeFactory, HandshakeStep
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import AUTHENTICATING, CONNECTING, READY, ConnectionStates
-from penstock.network.transport import NOTHING, READ, WRITE
+from penstock.network.transport import NOTHING, READ, WRITE, Endpoint
 from penstock.protocol.schema import ApiSchema
 from penstock.types import Node
 
@@ -148,7 +148,7 @@ class ConnectionPool:
         logger.debug("Connecting to %s, address %s", describe(node), address)
         transport = None
         try:
-            transport = self._backend.connect(address)
+            transport = self._backend.connect(address, Endpoint(node.host, node.port))
             connection = Connection(
                 known, transport, address, self._settings.max_response_bytes, self._metrics
             )

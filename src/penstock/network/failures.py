@@ -21,8 +21,7 @@ from penstock.errors import (
     ProtocolError,
     broker_error,
 )
-from penstock.network.resolver import Endpoint
-from penstock.network.transport import Address
+from penstock.network.transport import Address, Endpoint
 from penstock.types import Node
 
 logger = logging.getLogger("penstock.network")
