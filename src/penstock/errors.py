@@ -304,7 +304,26 @@ class InvalidMetadataError(KafkaError):
 
 
 class AuthenticationError(KafkaError):
-    """The broker refused this client's identity."""
+    """The broker refused this client's identity, or the client cannot prove it, or the broker did not prove its own.
+
+    Attributes:
+        mechanism: of SASL, for example "SCRAM-SHA-512"; None where it was not SASL.
+        user: whom the client calls itself, as far as the mechanism knows; never a secret.
+        broker: which broker it was, as the connection names it; None where none was asked yet.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        mechanism: str | None = None,
+        user: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.mechanism = mechanism
+        self.user = user
+        self.broker = broker
 
 
 class ProtocolError(KafkaError):
@@ -312,7 +331,13 @@ class ProtocolError(KafkaError):
 
 
 class NotKafkaError(ProtocolError):
-    """Whatever listens at the address does not speak Kafka."""
+    """Whatever listens at the address does not speak Kafka.
+
+    Attributes:
+        wants_tls: it answered as a server of TLS does that is not spoken to in TLS.
+    """
+
+    wants_tls: bool = False
 
 
 class BrokerError(KafkaError):

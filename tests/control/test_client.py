@@ -32,7 +32,7 @@ from penstock.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
-from penstock.network.transport import Address
+from penstock.network.transport import Address, Endpoint
 from penstock.protocol.messages import (
     END_TXN,
     FIND_COORDINATOR,
@@ -177,9 +177,9 @@ def test_without_a_backoff_a_broker_that_is_refused_at_once_is_tried_until_the_t
     connect = cluster.network.connect
     tried_at: list[float] = []
 
-    def refuse(address: Address) -> FakeTransport:
+    def refuse(address: Address, endpoint: Endpoint) -> FakeTransport:
         if address.ip != unreachable:
-            return connect(address)
+            return connect(address, endpoint)
         tried_at.append(cluster.clock.now())
         raise OSError(errno.ENETUNREACH, "network is unreachable")
 

@@ -10,7 +10,6 @@ import pytest
 from network.harness import ANSWER, Harness
 
 from penstock.errors import AuthenticationError, NetworkError
-from penstock.network.backend import NetworkBackend
 from penstock.network.handshake import HandshakeStep
 from penstock.network.states import AUTHENTICATING, READY, ConnectionState
 from penstock.protocol.messages import SASL_HANDSHAKE
@@ -283,10 +282,7 @@ class Knock:
 
 @pytest.mark.parametrize("refuse", [False, True])
 def test_a_handshake_can_follow_api_versions(refuse):
-    h = Harness()
-    plain = h.network.backend()
-    backend = NetworkBackend(plain.selector, plain.connect, plain.resolve, lambda node, versions: Knock())
-    h.client._pool._backend = backend
+    h = Harness(authenticate=lambda node, versions: Knock())
     node = h.nodes[0]
     h.client.ready(node, h.now)
     h.poll_until(lambda: h.brokers[0].waiting)

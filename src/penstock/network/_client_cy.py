@@ -182,6 +182,8 @@ class NetworkClient:
         pool.handle_failed_writes(now)
         wait = min(wait, pool.next_sweep_at - now)
         now = self._move_bytes(0.0 if pool.ended or wait < 0 else wait, now)
+        if pool.finished:
+            pool.take_finished(now)
         if now >= pool.next_sweep_at:
             pool.sweep(now)
         if self._bootstrap is None:
