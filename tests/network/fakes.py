@@ -152,6 +152,7 @@ class FakeNetwork:
         self.attempts: list[str] = []  # ip:port of each
         self.endpoints: list[str] = []  # host:port of each
         self.lookups: list[str] = []
+        self.refusal: OSError | None = None  # with which every attempt to connect ends
         self.aside_delay = 0.0  # how long what runs aside takes, in virtual time; infinity is for ever
         self.transports: list[FakeTransport] = []
         self.woken = False
@@ -188,7 +189,9 @@ class FakeNetwork:
         transport = FakeTransport(address, next(self._numbers))
         self.transports.append(transport)
         where = (address.ip, address.sockaddr[1])
-        if where in self.silent:
+        if self.refusal is not None:
+            transport.broken = self.refusal
+        elif where in self.silent:
             transport.silent = True
         elif where in self.listeners:
             self.listeners[where](transport.peer)

@@ -126,6 +126,11 @@ class NetworkClient:
         """Why there is no connection to the node; None when there is one, or when none was tried."""
         return self._reporter.last_error(node_id)
 
+    def refusal(self) -> KafkaError | None:
+        """The latest refusal of who we are, by any node; None when there was none since a connection was made."""
+        refused: KafkaError | None = self._reporter.refusal
+        return refused
+
     def was_ready(self, node_id: int) -> bool:
         """Whether there ever was a connection to the node at its present address."""
         known = self._pool.states.get(node_id)

@@ -162,7 +162,7 @@ class InFlightRequest:
         received_at: when it ended.
         body: the decoded answer; None on failure, and for a request that has no answer.
         error: NetworkError (disconnected), RequestTimedOutError, UnsupportedVersionError (nothing was sent),
-            AuthenticationError, ProtocolError; None on success.
+            ProtocolError; None on success.
     """
 
     def __init__(

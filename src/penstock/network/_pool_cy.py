@@ -487,11 +487,11 @@ class ConnectionPool:
         """End the requests of a connection, oldest first, each with the error that fits it.
 
         The connection's own error is that of a request only where it says what became of the request: it was lost with
-        the connection, or refused, or is itself the one that took too long. To all others the connection was merely
-        lost.
+        the connection, or is itself the one that took too long. To all others the connection was merely lost, also when
+        a broker refused who we are: that may be put right, and the request sent again.
         """
         lost: KafkaError = error
-        if not isinstance(error, NetworkError | AuthenticationError):
+        if not isinstance(error, NetworkError):
             lost = NetworkError(f"the connection was closed before the answer came: {error}")
             lost.__cause__ = error
         for request in pending:

@@ -187,9 +187,14 @@ def malformed_error(node: Node, cause: Exception) -> KafkaError:
 
 
 class FailureReporter:
-    """Remembers, tells the metadata keeper, and logs. Owned by the I/O thread."""
+    """Remembers, tells the metadata keeper, and logs. Owned by the I/O thread.
+
+    Attributes:
+        refusal: the latest refusal of who we are, by any node; None since a connection was made.
+    """
 
     def __init__(self, tell_updater: TellUpdater) -> None:
+        self.refusal: KafkaError | None = None
         self._tell_updater = tell_updater
         self._last: dict[int, KafkaError] = {}
         self._warned: set[tuple[int, str]] = set()
@@ -203,6 +208,7 @@ class FailureReporter:
         self._last.pop(node_id, None)
         if not lasting:
             return
+        self.refusal = None
         self._warned = {entry for entry in self._warned if entry[0] != node_id}
 
     def attempt_failed(self, node: Node, error: KafkaError, now: float, *, ever_ready: bool) -> None:
@@ -236,6 +242,8 @@ class FailureReporter:
 
     def _remember(self, node: Node, error: KafkaError, now: float) -> None:
         self._last[node.id] = error
+        if isinstance(error, AuthenticationError):
+            self.refusal = error
         self._tell_updater(node, error, now)
 
 
