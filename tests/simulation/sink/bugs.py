@@ -26,6 +26,7 @@ from penstock.sink.effects import (
     JoinLog,
     ReadLog,
 )
+from penstock.sink.log.view import LogContents
 from simulation.sink import protocol
 from simulation.sink.plan import Theme
 from simulation.sink.protocol import Protocol
@@ -164,6 +165,11 @@ def looks_once() -> Patch:
 def reads_committed() -> Patch:
     """The log is read as a consumer of committed records would: not beyond anybody's open decision."""
     return mock.patch.object(log_read, "_READ_UNCOMMITTED", 1)
+
+
+def counts_on_markers() -> Patch:
+    """A decision whose marker is not in the log yet is taken for a deleted one once its `done` record is there."""
+    return mock.patch.object(LogContents, "_awaits", return_value=False)
 
 
 def describes_first() -> Patch:
@@ -318,6 +324,7 @@ _BUGS = (
     Bug(skips_by_number_alone, None, 1000),
     Bug(looks_once, None, 1022),
     Bug(reads_committed, Theme.HELD_LOG, 1010),
+    Bug(counts_on_markers, None, 1007),
     Bug(describes_first, Theme.LONG_ABSENCE, 1015),
     Bug(keeps_identity, None, 1000),
     Bug(cleans_by_prefix, None, 1008),

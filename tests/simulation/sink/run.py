@@ -16,7 +16,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import DecidedDataLostError, KafkaError, RestoredCheckpointError, SinkSupersededError
+from penstock.errors import (
+    DecidedDataLostError,
+    KafkaError,
+    RestoredCheckpointError,
+    SinkLogLostError,
+    SinkSupersededError,
+)
 from penstock.sink import BatchPlan, Step, Written, seam
 from penstock.sink.names import coordinator_id, parse_task_id
 from penstock.testing.cluster import FakeCluster
@@ -234,9 +240,16 @@ class SinkSimulation:
         self.note("%s fails: %r", app.name, error)
         name = type(error).__name__
         self.report.failures[name] = self.report.failures.get(name, 0) + 1
+        self.check_log_is_read(app, error)
         for each in (error, error.__cause__):
             if isinstance(each, DecidedDataLostError):
                 self._on_lost(app, each)
+
+    def check_log_is_read(self, app: Application, error: BaseException) -> None:
+        """Nobody deletes records of the log here, so that no driver may miss one."""
+        for each in (error, error.__cause__):
+            if isinstance(each, SinkLogLostError):
+                self.violate(f"{app.name} says that the log is damaged, which it is not: {each}")
 
     def _on_lost(self, app: Application, error: KafkaError) -> None:
         state = self.state_of(app)
