@@ -21,7 +21,7 @@ from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 from penstock.sink import Slots, abort, commit, end_left_over, inspect_sinks, prepare, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, EndAll, EndTransaction, InitProducer
 from penstock.sink.names import task_id_pattern
-from penstock.sink.task_end import check_wanted
+from penstock.sink.task import check_wanted
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

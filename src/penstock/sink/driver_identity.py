@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock._escaping import escaped
-from penstock.sink.fields import as_list, as_number, as_text
+from penstock.sink.json_fields import as_list, as_number, as_text
 
 _PROC = Path("/proc")
 # Of /proc/<pid>/stat, counted behind the command's closing parenthesis.

@@ -2,7 +2,7 @@
 """What the protocol asks of the world, as values.
 
 The driver's work is written as generators that yield effects and are sent their outcomes; an effect that failed is
-thrown in as KafkaError. So the protocol does no I/O: `carrying_out` performs it on a cluster, a simulator interleaves
+thrown in as KafkaError. So the protocol does no I/O: `cluster` performs it on a cluster, a simulator interleaves
 drivers and lets them die before and after every effect. Each effect that changes something at the brokers is one
 request, or (FenceAll, EndAll) independent ones in any order.
 
@@ -31,8 +31,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock._identity import ProducerIdentity, TransactionalIdentity
 from penstock.control.log_write import KeyValue
+from penstock.sink.hooks import Step
 from penstock.sink.log.records import Owner
-from penstock.sink.seam import Step
 from penstock.transaction_handle import TransactionHandle
 
 T = TypeVar("T")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transactional ids of a sink, and what can be read from one.
+"""The transactional ids of a sink, what can be read from one, and the permissions that they need.
 
     ps.<sinkKey>.c                          the coordinator: owner records and decisions
     ps.<sinkKey>.p                          a probe: may such ids be used, and with which time-out?
@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
+
+from penstock.error_codes import ErrorCode
+from penstock.errors import BrokerError, KafkaError, SinkAuthorizationError
 
 _TASK: Final = re.compile(r"ps\.([0-9a-f]{16})\.(\d{1,18})\.([0-9a-zA-Z-]+)\.(\d{1,9})")
 
@@ -50,3 +53,21 @@ def parse_task_id(transactional_id: str) -> TaskId | None:
         return None
     key, generation, worker, slot = found.groups()
     return TaskId(key, int(generation), worker, int(slot))
+
+
+_AUTHORIZATION_CODES = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+
+
+def explain_refusal(error: BrokerError, wanted: str) -> KafkaError:
+    """A refusal for want of a permission, in words; any other error as it is."""
+    if error.code not in _AUTHORIZATION_CODES:
+        return error
+    return SinkAuthorizationError(
+        f"this client may not {wanted}: {error}. Exactly-once delivery needs Write and Describe on the transactional "
+        "ids `ps.*` (an ACL with a prefix), Read, Write, Describe and DescribeConfigs on the log's topic, and Create "
+        "for it unless it exists. Nothing was written"
+    )

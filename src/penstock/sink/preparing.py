@@ -34,8 +34,14 @@ from penstock.errors import (
     SinkLogLostError,
     SinkSupersededError,
 )
-from penstock.sink.cleaning import abort_shuts_out, clean_up, find_own
-from penstock.sink.dead_runs import end_dead_runs
+from penstock.sink.cleaning import abort_shuts_out, clean_up, end_dead_runs, find_own
+from penstock.sink.decision import (
+    COORDINATOR_TIMEOUT_MS,
+    finish_what_lives,
+    init_producer,
+    is_ours,
+    write_in_transaction,
+)
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.effects import (
     AppendFacts,
@@ -48,21 +54,13 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
+from penstock.sink.hooks import Step
 from penstock.sink.log.records import Claim, Decision, Owner, claim_record, first_owner, owner_record
 from penstock.sink.log.view import SinkView
-from penstock.sink.names import TaskId, coordinator_id, probe_id
-from penstock.sink.permissions import explain_refusal
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, Repair
-from penstock.sink.repairing import plan_repair
-from penstock.sink.seam import Step
+from penstock.sink.messages import BatchPlan, Execution, ExecutionStamp, Repair
+from penstock.sink.names import TaskId, coordinator_id, explain_refusal, probe_id
+from penstock.sink.replaying import plan_repair
 from penstock.sink.settings import SinkSettings
-from penstock.sink.writing import (
-    COORDINATOR_TIMEOUT_MS,
-    finish_what_lives,
-    init_producer,
-    is_ours,
-    write_in_transaction,
-)
 
 CLEAN_UP_SECONDS = 60.0
 

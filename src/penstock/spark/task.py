@@ -40,7 +40,7 @@ from penstock.sink import (
     process_slots,
     reached,
 )
-from penstock.sink.content import SUMMED
+from penstock.sink.messages import SUMMED
 from penstock.sink.settings import BATCH_QUERY_ID
 from penstock.spark.checksum import Checksum, checksum_by
 from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, producer_config
@@ -50,7 +50,7 @@ from penstock.spark.report import TaskMessage, TaskReport
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.sink.clients import IdleClients
+    from penstock.control.client import IdleClients
     from penstock.transaction_handle import TransactionHandle
 
 # After so many seconds somebody may have given a task up. Who gives a batch up looks twice, and sees quicker ones.
@@ -254,8 +254,8 @@ class _Filled:
 
 
 def _check_wanted(options: SinkOptions, plan: BatchPlan) -> None:
-    from penstock.sink.clients import IdleClients
-    from penstock.sink.task_end import check_wanted
+    from penstock.control.client import IdleClients
+    from penstock.sink.task import check_wanted
 
     if not _clients:
         _clients.append(IdleClients())

@@ -14,7 +14,7 @@ from unittest import mock
 
 from penstock.control import log_read
 from penstock.errors import KafkaError
-from penstock.sink import Admission, Life, Written, carrying_out, cleaning, committing
+from penstock.sink import Admission, Life, Written, cleaning, cluster, committing
 from penstock.sink.effects import (
     AppendInTransaction,
     Describe,
@@ -220,7 +220,7 @@ def cleans_by_prefix() -> Patch:
 
     stack = ExitStack()
     stack.enter_context(
-        mock.patch.object(carrying_out, "task_id_pattern", return_value=r"ps\.[0-9a-f]+\.[0-9]+\..*")
+        mock.patch.object(cluster, "task_id_pattern", return_value=r"ps\.[0-9a-f]+\.[0-9]+\..*")
     )
     stack.enter_context(mock.patch.object(cleaning, "parse_task_id", parse_task_id))
     return stack

@@ -33,14 +33,14 @@ from penstock.sink import (
     reached,
 )
 from penstock.sink.aborting import abort_steps
-from penstock.sink.carrying_out import Cluster, LogReaders
+from penstock.sink.cluster import Cluster, LogReaders
 from penstock.sink.committing import commit_steps
-from penstock.sink.content import SUMMED
 from penstock.sink.driver_identity import Jvm
 from penstock.sink.effects import Effect, Effects, FenceAll, LookAtDrivers
+from penstock.sink.messages import SUMMED
 from penstock.sink.preparing import PlannerMemory, prepare_steps
 from penstock.sink.recovering import _roll_forward
-from penstock.sink.task_end import check_wanted
+from penstock.sink.task import check_wanted
 from simulation.sink.actors import Process
 from simulation.sink.plan import LOG_TOPIC, TOPIC, SinkPlan
 from simulation.sink.writing import TaskProducer

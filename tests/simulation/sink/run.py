@@ -23,7 +23,7 @@ from penstock.errors import (
     SinkLogLostError,
     SinkSupersededError,
 )
-from penstock.sink import BatchPlan, Step, Written, seam
+from penstock.sink import BatchPlan, Step, Written, hooks
 from penstock.sink.names import coordinator_id, parse_task_id
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
@@ -326,12 +326,12 @@ def listening(tell: Callable[[logging.LogRecord], None]) -> Iterator[None]:
 def _hook(function: Any) -> Iterator[None]:
     """Hear of every step that the sink reaches."""
     pid = os.getpid()
-    before = seam._hooks.get(pid)
-    seam._hooks[pid] = function
+    before = hooks._hooks.get(pid)
+    hooks._hooks[pid] = function
     try:
         yield
     finally:
-        seam._hooks[pid] = before
+        hooks._hooks[pid] = before
 
 
 def _state(plan: SinkPlan, index: int) -> SinkState:

@@ -24,12 +24,10 @@ from typing import Any, Final, NamedTuple
 from penstock.control.log_write import KeyValue
 from penstock.errors import ProtocolError, SinkError, SinkLogLostError
 from penstock.records.compression import GZIP, codec, decompress
-from penstock.sink.content import Content, added_up, content_from_json
 from penstock.sink.driver_identity import DriverIdentity, Jvm, jvm_from_json
-from penstock.sink.fields import Fields, as_list, as_number
-from penstock.sink.messages import TaskHandle
+from penstock.sink.json_fields import Fields, as_list, as_number
+from penstock.sink.messages import Content, Execution, TaskHandle, added_up, content_from_json
 from penstock.sink.names import parse_task_id
-from penstock.sink.plan import Execution
 
 FORMAT: Final = 1
 MAX_CHUNK_BYTES: Final = 512 * 1024

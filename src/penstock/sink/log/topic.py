@@ -10,7 +10,7 @@ from penstock.control.steps import Rest, Steps
 from penstock.control.topics import TopicDescription, TopicShape, create_topic, describe_topic, topic_shape
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, SinkLogUnfitError
-from penstock.sink.permissions import explain_refusal
+from penstock.sink.names import explain_refusal
 
 log = logging.getLogger(__name__)
 

@@ -34,8 +34,7 @@ from penstock.errors import ProtocolError, SinkLogLostError
 from penstock.records.reader import RecordBatch
 from penstock.sink.log import records as log_records
 from penstock.sink.log.records import Claim, Decision, Key, Owner, sink_key_in
-from penstock.sink.messages import TaskHandle
-from penstock.sink.plan import Execution
+from penstock.sink.messages import Execution, TaskHandle
 from penstock.sink.settings import sink_key as key_of
 
 T = TypeVar("T")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads JSON that anybody may have written: whatever is wrong with it ends in a ValueError that names the field.
+"""Reads JSON that anybody may have written: a mistake in it raises a ValueError that names the field.
 
 The decision topic takes records from everyone who may write to it. A field is used only when it has the type that the
 protocol gives it; nothing is converted, so that "7", 7.0 and true do not pass for 7.

@@ -11,10 +11,10 @@ from sink.support import World
 from penstock.control import ControlClient
 from penstock.errors import KafkaError, KafkaTimeoutError
 from penstock.protocol.messages import LIST_TRANSACTIONS
-from penstock.sink import carrying_out
-from penstock.sink.carrying_out import Cluster, LogReaders
+from penstock.sink import cluster as module
+from penstock.sink.cluster import Cluster, LogReaders
 from penstock.sink.effects import Effect, Effects, EndAll, ListOngoing, Note, Reached, ReadLog
-from penstock.sink.seam import Step
+from penstock.sink.hooks import Step
 from penstock.testing import Fault
 from penstock.types import TopicPartition
 
@@ -65,8 +65,8 @@ def test_ends_are_taken_apart_only_for_a_hook(world: World, monkeypatch: pytest.
         if step is Step.AFTER_FIRST_END:
             visible.append(world.visible())
 
-    monkeypatch.setattr(carrying_out, "current_hook", lambda: hook)
-    monkeypatch.setattr(carrying_out, "reached", lambda step, **facts: hook(step, facts))
+    monkeypatch.setattr(module, "current_hook", lambda: hook)
+    monkeypatch.setattr(module, "reached", lambda step, **facts: hook(step, facts))
     driver.commit(messages, 0)
     assert visible == [["0"]]
     assert world.visible() == ["0", "1"]
@@ -87,14 +87,14 @@ def test_readers_are_kept_by_cluster_and_place(monkeypatch: pytest.MonkeyPatch) 
     assert readers.reader("a", place) is first
     assert readers.reader("b", place) is not first
     assert readers.reader("a", TopicPartition("log", 1)) is not first
-    monkeypatch.setattr(carrying_out.os, "getpid", lambda: -3)
+    monkeypatch.setattr(module.os, "getpid", lambda: -3)
     assert readers.reader("a", place) is not first  # a child does not share its parent's
 
 
 def test_a_broker_that_does_not_answer_hides_only_its_own_open_transactions(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying_out, "LIST_SECONDS", 1.0)
+    monkeypatch.setattr(module, "LIST_SECONDS", 1.0)
     driver = world.driver()
     plan = driver.prepare()
     for number in range(6):

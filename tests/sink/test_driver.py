@@ -13,9 +13,9 @@ from penstock.control import ControlClient
 from penstock.errors import SinkSupersededError
 from penstock.protocol.messages import API_VERSIONS
 from penstock.sink import DriverIdentity, SinkSettings, abort, commit, prepare
-from penstock.sink import faces as module
+from penstock.sink import driver as module
+from penstock.sink.driver import close_clients
 from penstock.sink.driver_identity import Jvm
-from penstock.sink.faces import close_clients
 
 
 @pytest.fixture(autouse=True)

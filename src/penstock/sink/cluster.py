@@ -28,12 +28,11 @@ from penstock.protocol.requests import SchemaRequest
 from penstock.sink import effects
 from penstock.sink.driver_identity import Life, life_of
 from penstock.sink.effects import Effect, Effects
+from penstock.sink.hooks import Step, current_hook, reached
 from penstock.sink.log.reader import LogReader
 from penstock.sink.log.topic import ensure_log_topic
 from penstock.sink.log.view import SinkView
-from penstock.sink.names import task_id_pattern
-from penstock.sink.permissions import explain_refusal
-from penstock.sink.seam import Step, current_hook, reached
+from penstock.sink.names import explain_refusal, task_id_pattern
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import TopicPartition
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where a test can step in: named steps of the protocol.
+"""Named steps of the protocol, at which a test can step in.
 
 `PENSTOCK_SINK_HOOK=module:function` names a function that is called as `function(step, facts)` when a process reaches a
 step; it may kill the process. Without the variable nothing happens. It is read once per process.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.sink import clients as module
-from penstock.sink.clients import MAX_IDLE, IdleClients
+from penstock.control import client as module
+from penstock.control.client import MAX_IDLE, IdleClients
 from penstock.testing import FakeKafka
 
 

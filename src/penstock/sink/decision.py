@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small moves that the driver's work shares: take the coordinator's id, write under it, finish a decision."""
+"""What the driver's calls share: take the coordinator's id, write to the log under it, finish a decision."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from penstock.errors import (
     BrokerError,
     DecidedDataLostError,
     DecisionInDoubtError,
+    KafkaError,
     TransactionAbortedError,
     TransactionUnknownError,
 )
@@ -23,12 +24,13 @@ from penstock.sink.effects import (
     EndAll,
     InitProducer,
     JoinLog,
+    Note,
     Reached,
 )
-from penstock.sink.log.records import Decision, done_records
-from penstock.sink.messages import PartitionCount, TaskHandle
-from penstock.sink.permissions import explain_refusal
-from penstock.sink.seam import Step
+from penstock.sink.hooks import Step
+from penstock.sink.log.records import Decision, done_records, forget_records
+from penstock.sink.messages import Execution, PartitionCount, TaskHandle
+from penstock.sink.names import explain_refusal
 
 # Of the coordinator's transactions. A driver that stalls between its last look and its decision loses it to this.
 COORDINATOR_TIMEOUT_MS = 30_000
@@ -68,7 +70,7 @@ def write_in_transaction(
 
 
 def finish(sink_key: str, decision: Decision) -> Effects[None]:
-    """Make a decided batch visible, whoever decided it, and take down that it is.
+    """Make a decided batch visible, and record in the log that it is done. Any driver may have decided it.
 
     Raises:
         DecidedDataLostError: some of it was aborted before.
@@ -78,7 +80,7 @@ def finish(sink_key: str, decision: Decision) -> Effects[None]:
 
 
 def finish_what_lives(sink_key: str, decision: Decision, *, may_be_lost: bool) -> Effects[list[TaskHandle]]:
-    """The same; but with `may_be_lost` handles that were aborted are returned, and it is not taken down as done."""
+    """The same. With `may_be_lost`, aborted handles are returned, and the batch is not recorded as done."""
     handles = tuple(handle.transaction for handle in decision.handles)
     completions: list[Completion] = yield EndAll(handles, commit=True)
     lost = lost_handles(decision, completions)
@@ -86,14 +88,22 @@ def finish_what_lives(sink_key: str, decision: Decision, *, may_be_lost: bool) -
         raise lost_error(decision, lost)
     complain_of(decision, completions)
     if not lost:
-        yield from _take_down(sink_key, decision)
+        yield from _record_done(sink_key, decision)
     return lost
 
 
-def _take_down(sink_key: str, decision: Decision) -> Effects[None]:
+def _record_done(sink_key: str, decision: Decision) -> Effects[None]:
     yield Reached(Step.AFTER_ALL_ENDS, {"batch_id": decision.batch_id})
     yield AppendFacts(sink_key, tuple(done_records(sink_key, decision)))
     yield Reached(Step.AFTER_DONE, {"batch_id": decision.batch_id})
+
+
+def forget(sink_key: str, execution: Execution | None = None) -> Effects[None]:
+    """Let the log forget a run that nobody will ask for again; `execution` is the one that was decided, if any."""
+    try:
+        yield AppendFacts(sink_key, tuple(forget_records(sink_key, execution)))
+    except KafkaError as error:
+        yield Note(f"the log keeps the records of a run that nobody will ask for again: {error}")
 
 
 def lost_error(decision: Decision, lost: Sequence[TaskHandle]) -> DecidedDataLostError:

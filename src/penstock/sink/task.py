@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task does before it writes: ask whether it may, and open a transaction of its own.
+"""What a task does besides writing: ask whether it may write, open a transaction, and ask before it hands it over.
 
 Rules:
 1. One (id, producer id, epoch) carries at most one transaction: each begins with an InitProducerId of its own.
@@ -7,15 +7,20 @@ Rules:
    used again.
 3. A slot is used again only by a later execution: by then whatever it carried has its end.
 4. An execution that is older than one this process has seen must not write.
+5. Before a task hands its transaction over it asks whether its batch is still wanted. Spark does not wait for a task
+   that it has cancelled, or thinks lost, and its process may go on: its transaction would stay open, and readers would
+   wait for its time-out. While tasks run, the coordinator's id is as the plan names it, and unused. When the batch was
+   decided, given up or planned again, it is not.
 """
 
 from __future__ import annotations
 
 import enum
+import logging
 import os
 import secrets
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock._locks import new_lock
 from penstock.errors import (
@@ -25,14 +30,22 @@ from penstock.errors import (
     SinkError,
     SinkSupersededError,
 )
+from penstock.sink.messages import BatchPlan, Execution, Repair
 from penstock.sink.names import TaskId
-from penstock.sink.plan import BatchPlan, Execution, Repair
 from penstock.transaction_handle import TransactionHandle
 
-# Ids that may be lost to answers that did not come, before a task gives up.
-_MAX_BURNT = 10
+if TYPE_CHECKING:
+    from penstock.control.client import ControlClient
+
+log = logging.getLogger("penstock.sink")
+
+# Ids whose InitProducerId had no answer, before a task gives up.
+_MAX_LOST_IDS = 10
 # Sinks that a worker remembers: one that runs one batch job after the other meets a new one each time.
 _MAX_SINKS = 256
+# For the question whether a batch is still wanted.
+_ASK_SECONDS: Final = 10.0
+_EMPTY: Final = "Empty"
 
 
 class Admission(enum.Enum):
@@ -180,9 +193,6 @@ class Slots:
             if slots.newest.generation == plan.execution.generation:
                 slots.free.setdefault(plan.execution, []).append(int(transactional_id[len(prefix) :]))
 
-    def burn(self, transactional_id: str) -> None:
-        """The id is never used again; ids are only used again after `give_back`, so that nothing is to be done."""
-
     def _slots_of_locked(self, plan: BatchPlan) -> _SinkSlots:
         self._enter_process_locked()
         place = (plan.cluster, plan.sink_key)
@@ -228,20 +238,43 @@ def open_transaction(producer: TransactionalProducer, plan: BatchPlan, slots: Sl
         KafkaError: the coordinator does not answer, or refuses.
     """
     slots = slots or process_slots()
-    for _ in range(_MAX_BURNT):
+    for _ in range(_MAX_LOST_IDS):
         transactional_id = slots.take(plan)
-        try:
-            producer.init_transactions(transactional_id)
-        except KafkaError:
-            slots.burn(transactional_id)
-            raise
+        producer.init_transactions(
+            transactional_id
+        )  # an id for which this fails is not given back, nor used again
         producer.begin_transaction()
         if not producer.initialization_in_doubt:
             return transactional_id
         # A request without an answer may still be on its way, and would abort what is written under this id.
-        slots.burn(transactional_id)
+        # So the id is not given back.
         producer.detach_transaction()
     raise SinkError(
-        f"the transaction coordinator did not answer {_MAX_BURNT} times in a row; nothing was written: look at the "
+        f"the transaction coordinator did not answer {_MAX_LOST_IDS} times in a row; nothing was written: look at the "
         "brokers' health, the task can be run again"
     )
+
+
+def check_wanted(plan: BatchPlan, client: ControlClient) -> None:
+    """Make sure that the execution of a task can still be decided.
+
+    Raises:
+        SinkSupersededError: it cannot: what the task has written is to be aborted.
+    """
+    # Here and not above: a task waits for what it imports before its first row.
+    from penstock.control.transactions import describe_transactions
+    from penstock.sink.decision import is_ours
+
+    identity = plan.stamp.coordinator
+    name = identity.transactional_id
+    try:
+        found = describe_transactions([name], client, timeout=_ASK_SECONDS)[name]
+    except KafkaError as error:
+        # The driver's commit finds out; this is for the readers' sake.
+        log.warning("whether this task's batch is still wanted could not be found out: %s", error)
+        return
+    if found is None or not is_ours(found, identity) or found.state != _EMPTY:
+        raise SinkSupersededError(
+            f"execution {plan.execution} of this task's batch is over: it was stopped, or decided without this "
+            "attempt, or has begun anew. What was written here is aborted, and nothing needs to be done"
+        )

@@ -8,19 +8,16 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from penstock.control.client import ControlClient
+from penstock.control.client import ControlClient, IdleClients
 from penstock.errors import KafkaError
 from penstock.sink.aborting import abort_steps
-from penstock.sink.carrying_out import Cluster, LogReaders
-from penstock.sink.clients import IdleClients
-from penstock.sink.committing import commit_steps
+from penstock.sink.cluster import Cluster, LogReaders
+from penstock.sink.committing import CommitReport, commit_steps
 from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.effects import ReadLog
 from penstock.sink.log.view import SinkView
-from penstock.sink.messages import Message
-from penstock.sink.plan import BatchPlan
+from penstock.sink.messages import BatchPlan, Message
 from penstock.sink.preparing import PlannerMemory, prepare_steps
-from penstock.sink.reports import CommitReport
 from penstock.sink.settings import SinkSettings
 
 # Of this process; a child made by a fork starts anew.
