@@ -15,7 +15,7 @@ from penstock.protocol.messages import API_VERSIONS
 from penstock.sink import DriverIdentity, SinkSettings, abort, commit, prepare
 from penstock.sink import driver as module
 from penstock.sink.driver import close_clients
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.identity import Jvm
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from sink.support import QUERY, TOPIC, Crash, World, abort_from_elsewhere, handles_of, open_task
 
 from penstock import Producer
-from penstock.control.log_write import KeyValue
+from penstock.control.partition_log import KeyValue
 from penstock.errors import DecidedDataLostError, DecisionInDoubtError, SinkError, SinkLogLostError
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.sink import Slots, TaskHandle, inspect_log, inspect_sinks, roll_forward

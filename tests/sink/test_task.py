@@ -22,7 +22,7 @@ from penstock.sink import (
     open_transaction,
 )
 from penstock.sink import task as module
-from penstock.sink.names import parse_task_id
+from penstock.sink.identity import parse_task_id
 from penstock.sink.settings import OnRestoredCheckpoint
 from penstock.testing import Fault
 from penstock.transaction_handle import TransactionHandle

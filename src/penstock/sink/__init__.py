@@ -14,8 +14,8 @@ import typing as _typing
 
 from penstock._identity import TransactionalIdentity as ProducerIdentity  # the name that users know it by
 from penstock._lazy import lazy_names as _lazy_names
-from penstock.sink.driver_identity import DriverIdentity, Life
 from penstock.sink.hooks import Step, reached
+from penstock.sink.identity import DriverIdentity, Life
 from penstock.sink.messages import (
     BatchPlan,
     Content,

@@ -30,7 +30,6 @@ from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError, SinkError
 from penstock.sink.cleaning import abort_left_over, fence_left_over, find_left_over
 from penstock.sink.decision import COORDINATOR_TIMEOUT_MS, forget, is_ours
-from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.effects import (
     Describe,
     Effects,
@@ -44,9 +43,9 @@ from penstock.sink.effects import (
     ReadLog,
 )
 from penstock.sink.hooks import Step
+from penstock.sink.identity import DriverIdentity, coordinator_id, parse_task_id
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import BatchPlan, Execution, ExecutionStamp, Message, Written, sort_out
-from penstock.sink.names import coordinator_id, parse_task_id
 from penstock.sink.settings import SinkSettings
 from penstock.transaction_handle import TransactionHandle
 

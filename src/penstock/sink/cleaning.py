@@ -37,7 +37,6 @@ from penstock.control.complete import Completion
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
 from penstock.sink.decision import COORDINATOR_TIMEOUT_MS, finish_what_lives, forget, is_ours
-from penstock.sink.driver_identity import Life
 from penstock.sink.effects import (
     Describe,
     Effects,
@@ -53,9 +52,9 @@ from penstock.sink.effects import (
     ReadRuns,
     VerifiesTransactions,
 )
+from penstock.sink.identity import Life, coordinator_id, parse_task_id
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import TaskHandle
-from penstock.sink.names import coordinator_id, parse_task_id
 from penstock.transaction_handle import TransactionHandle
 
 FENCE_TIMEOUT_MS = 60_000

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from penstock._identity import TransactionalIdentity
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.complete import Completion, complete_all
-from penstock.control.log_write import (
+from penstock.control.partition_log import (
     TransactionalWrite,
     add_to_transaction,
     end_transaction_once,
@@ -26,13 +26,11 @@ from penstock.errors import KafkaError, SinkLogLostError, TopicAuthorizationErro
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.protocol.requests import SchemaRequest
 from penstock.sink import effects
-from penstock.sink.driver_identity import Life, life_of
 from penstock.sink.effects import Effect, Effects
 from penstock.sink.hooks import Step, current_hook, reached
-from penstock.sink.log.reader import LogReader
-from penstock.sink.log.topic import ensure_log_topic
+from penstock.sink.identity import Life, explain_refusal, life_of, task_id_pattern
+from penstock.sink.log.topic import LogReader, ensure_log_topic
 from penstock.sink.log.view import SinkView
-from penstock.sink.names import explain_refusal, task_id_pattern
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import TopicPartition
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock._identity import TransactionalIdentity
 from penstock.control.complete import Completion
-from penstock.control.log_write import KeyValue
+from penstock.control.partition_log import KeyValue
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import (
     BrokerError,
@@ -28,9 +28,9 @@ from penstock.sink.effects import (
     Reached,
 )
 from penstock.sink.hooks import Step
+from penstock.sink.identity import explain_refusal
 from penstock.sink.log.records import Decision, done_records, forget_records
 from penstock.sink.messages import Execution, PartitionCount, TaskHandle
-from penstock.sink.names import explain_refusal
 
 # Of the coordinator's transactions. A driver that stalls between its last look and its decision loses it to this.
 COORDINATOR_TIMEOUT_MS = 30_000

@@ -13,8 +13,8 @@ from penstock.errors import KafkaError
 from penstock.sink.aborting import abort_steps
 from penstock.sink.cluster import Cluster, LogReaders
 from penstock.sink.committing import CommitReport, commit_steps
-from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.effects import ReadLog
+from penstock.sink.identity import DriverIdentity
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import BatchPlan, Message
 from penstock.sink.preparing import PlannerMemory, prepare_steps

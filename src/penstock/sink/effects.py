@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._identity import ProducerIdentity, TransactionalIdentity
-from penstock.control.log_write import KeyValue
+from penstock.control.partition_log import KeyValue
 from penstock.sink.hooks import Step
 from penstock.sink.log.records import Owner
 from penstock.transaction_handle import TransactionHandle

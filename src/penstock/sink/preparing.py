@@ -42,7 +42,6 @@ from penstock.sink.decision import (
     is_ours,
     write_in_transaction,
 )
-from penstock.sink.driver_identity import DriverIdentity
 from penstock.sink.effects import (
     AppendFacts,
     Describe,
@@ -55,10 +54,10 @@ from penstock.sink.effects import (
     ReadLog,
 )
 from penstock.sink.hooks import Step
+from penstock.sink.identity import DriverIdentity, TaskId, coordinator_id, explain_refusal, probe_id
 from penstock.sink.log.records import Claim, Decision, Owner, claim_record, first_owner, owner_record
 from penstock.sink.log.view import SinkView
 from penstock.sink.messages import BatchPlan, Execution, ExecutionStamp, Repair
-from penstock.sink.names import TaskId, coordinator_id, explain_refusal, probe_id
 from penstock.sink.replaying import plan_repair
 from penstock.sink.settings import SinkSettings
 

@@ -27,13 +27,12 @@ from penstock.sink.cleaning import end_run, fence, tasks_of
 from penstock.sink.cluster import Cluster
 from penstock.sink.committing import CommitReport
 from penstock.sink.decision import complain_of, counted, forget, lost_error, lost_handles
-from penstock.sink.driver_identity import Jvm, Life, life_of
 from penstock.sink.effects import AppendFacts, Effects, EndAll, ListOngoing, LookAtDrivers, ReadLog
-from penstock.sink.log.reader import LogReader
+from penstock.sink.identity import Jvm, Life, life_of, parse_task_id, task_id_pattern
 from penstock.sink.log.records import Decision, done_records
+from penstock.sink.log.topic import LogReader
 from penstock.sink.log.view import LogContents, SinkView
 from penstock.sink.messages import Execution, TaskHandle
-from penstock.sink.names import parse_task_id, task_id_pattern
 from penstock.sink.settings import DEFAULT_LOG_TOPIC
 from penstock.sink.settings import sink_key as key_of
 from penstock.types import TopicPartition

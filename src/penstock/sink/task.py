@@ -30,8 +30,8 @@ from penstock.errors import (
     SinkError,
     SinkSupersededError,
 )
+from penstock.sink.identity import TaskId
 from penstock.sink.messages import BatchPlan, Execution, Repair
-from penstock.sink.names import TaskId
 from penstock.transaction_handle import TransactionHandle
 
 if TYPE_CHECKING:

@@ -44,8 +44,7 @@ from penstock.sink.messages import SUMMED
 from penstock.sink.settings import BATCH_QUERY_ID
 from penstock.spark.checksum import Checksum, checksum_by
 from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, producer_config
-from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.report import TaskMessage, TaskReport
+from penstock.spark.partition_sender import PartitionSender, TaskMessage, TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa

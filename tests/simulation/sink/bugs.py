@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from penstock.control import log_read
+from penstock.control import partition_log
 from penstock.errors import KafkaError
 from penstock.sink import Admission, Life, Written, cleaning, cluster, committing
 from penstock.sink.effects import (
@@ -164,7 +164,7 @@ def looks_once() -> Patch:
 
 def reads_committed() -> Patch:
     """The log is read as a consumer of committed records would: not beyond anybody's open decision."""
-    return mock.patch.object(log_read, "_READ_UNCOMMITTED", 1)
+    return mock.patch.object(partition_log, "_READ_UNCOMMITTED", 1)
 
 
 def counts_on_markers() -> Patch:

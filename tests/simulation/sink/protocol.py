@@ -35,8 +35,8 @@ from penstock.sink import (
 from penstock.sink.aborting import abort_steps
 from penstock.sink.cluster import Cluster, LogReaders
 from penstock.sink.committing import commit_steps
-from penstock.sink.driver_identity import Jvm
 from penstock.sink.effects import Effect, Effects, FenceAll, LookAtDrivers
+from penstock.sink.identity import Jvm
 from penstock.sink.messages import SUMMED
 from penstock.sink.preparing import PlannerMemory, prepare_steps
 from penstock.sink.recovering import _roll_forward

@@ -24,7 +24,7 @@ from penstock.errors import (
     SinkSupersededError,
 )
 from penstock.sink import BatchPlan, Step, Written, hooks
-from penstock.sink.names import coordinator_id, parse_task_id
+from penstock.sink.identity import coordinator_id, parse_task_id
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
 from simulation.sink.actors import Actor, Process, Stage, Stuck

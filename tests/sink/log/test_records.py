@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import SinkError, SinkLogLostError
 from penstock.sink import DriverIdentity, Execution, PartitionCount, TaskHandle
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.identity import Jvm
 from penstock.sink.log import records
 from penstock.sink.log.records import Claim, Decision, Key, Owner
 from penstock.sink.messages import SUMMED, Content

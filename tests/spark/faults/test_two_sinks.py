@@ -31,7 +31,7 @@ from penstock.sink import (
     open_transaction,
     prepare,
 )
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.identity import Jvm
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

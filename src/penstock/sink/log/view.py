@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from penstock._bounds import most_decoded_bytes
 from penstock.control.markers import read_marker
 from penstock.errors import ProtocolError, SinkLogLostError
+from penstock.records.format import most_decoded_bytes
 from penstock.records.reader import RecordBatch
 from penstock.sink.log import records as log_records
 from penstock.sink.log.records import Claim, Decision, Key, Owner, sink_key_in

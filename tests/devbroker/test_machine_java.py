@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.devbroker import DevBrokerError
-from penstock.devbroker.java import find_java, java_options, parse_major_version
+from penstock.devbroker.machine import find_java, java_options, parse_major_version
 from penstock.devbroker.node import JavaHome, Node
 from penstock.devbroker.settings import NodeAddress
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.cli.demo.check import TopicFigures, TopicTally, exactly_once, table
 from penstock.cli.demo.command import headers_of
-from penstock.cli.demo.compare import TopicFigures, TopicTally, exactly_once, table
 from penstock.cli.demo.orders import customer_partitions, order, value_of
 
 EVENTS = 500

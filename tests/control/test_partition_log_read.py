@@ -8,8 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.control import ControlClient
-from penstock.control.log_read import log_end, log_start, read_log
-from penstock.control.log_write import KeyValue, TransactionalWrite, init_producer_id, write_batch
+from penstock.control.partition_log import (
+    KeyValue,
+    TransactionalWrite,
+    init_producer_id,
+    log_end,
+    log_start,
+    read_log,
+    write_batch,
+)
 from penstock.control.steps import LeaderOf
 from penstock.errors import BrokerError, KafkaTimeoutError
 from penstock.protocol.messages import FETCH, LIST_OFFSETS

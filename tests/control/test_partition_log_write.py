@@ -9,7 +9,7 @@ import pytest
 
 from penstock._identity import TransactionalIdentity
 from penstock.control import ControlClient
-from penstock.control.log_write import (
+from penstock.control.partition_log import (
     KeyValue,
     TransactionalWrite,
     add_to_transaction,

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from penstock.sink.names import TaskId, coordinator_id, parse_task_id, probe_id, task_id_pattern
+from penstock.sink.identity import TaskId, coordinator_id, parse_task_id, probe_id, task_id_pattern
 
 KEY, OTHER = "0123456789abcdef", "0123456789abcde0"
 

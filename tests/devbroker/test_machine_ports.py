@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.devbroker.ports import broker_answers, free_ports, is_free
+from penstock.devbroker.machine import broker_answers, free_ports, is_free
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.report import PartitionSums, TaskReport, append_progress, summed
+from penstock.spark.partition_sender import PartitionSums, TaskReport, append_progress, summed
 from penstock.types import BulkReport, PartitionReport, TopicPartition
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.control import ControlClient
-from penstock.control.log_write import KeyValue, write_batch
+from penstock.control.partition_log import KeyValue, write_batch
 from penstock.errors import SinkError
 from penstock.protocol.messages import FETCH, LIST_OFFSETS
-from penstock.sink.log.reader import LogReader
 from penstock.sink.log.records import Claim, claim_record
+from penstock.sink.log.topic import LogReader
 from penstock.testing import Code, FakeKafka, Fault
 from penstock.types import TopicPartition
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `penstock demo` finds in Kafka, compared with what must be there: each event once, in its place, unchanged.
+"""Reads what `penstock demo` has written to Kafka, and compares it with what must be there: each event once, unchanged.
+
+The topics are read with Kafka's own console consumer, read-committed, not with anything of ours. How far there is to
+read cannot be told from offsets, because the markers of transactions have offsets too. So one more record is put behind
+all others in each partition, and the consumer has read everything when it has met all of these. A transaction that was
+left open holds a read-committed consumer back; then the ends are not met, and the demo says so.
 
 Rules of the comparison:
 
@@ -10,12 +15,16 @@ Rules of the comparison:
 
 from __future__ import annotations
 
+import subprocess
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from penstock.cli.demo.orders import Order, customer_partitions, number_in, order, value_of
+from penstock.cli.options import CommandError
+from penstock.devbroker import DevCluster
 
 _SHOWN = 3  # examples of what differs
 _FIELDS = 5  # time, partition, headers, key and value
@@ -145,3 +154,95 @@ def table(found: Sequence[TopicFigures]) -> str:
     ]
     lines += [f"  {example}" for one in found for example in one.examples]
     return "\n".join(lines)
+
+
+_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+_IDLE_MS = 60_000  # a consumer that finds no more records for so long gives up: then something holds it back
+_REPORT_EVERY = 5000  # lines
+_PRINTED = ("timestamp", "partition", "headers", "key", "value")
+_END = "the end of the demo"
+
+OnLines = Callable[[int], None]  # how many lines were read so far
+
+
+def mark_ends(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
+    """Put the last record into each partition of the topics, which are given with their numbers of partitions.
+
+    Raises:
+        KafkaError: one was not delivered.
+    """
+    from penstock import Producer
+
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        deliveries = [
+            producer.send(topic, _END.encode("ascii"), partition=partition)
+            for topic, partitions in topics.items()
+            for partition in range(partitions)
+        ]
+        for delivery in deliveries:
+            delivery.result(30)
+
+
+def read_topics(cluster: DevCluster, wanted: Iterable[tuple[TopicTally, int]], on_lines: OnLines) -> None:
+    """Read topics to their marked ends and let the tallies count.
+
+    Args:
+        cluster: where they are.
+        wanted: for each topic its tally and its number of partitions.
+        on_lines: is told how many records were read so far.
+
+    Raises:
+        CommandError: a consumer did not come to the end.
+    """
+    with ExitStack() as stack:
+        # All start now, and the first is read first; those behind it wait in their pipes.
+        running = [
+            (tally, partitions, stack.enter_context(_consumer(cluster, tally.topic)))
+            for tally, partitions in wanted
+        ]
+        count = 0
+        for tally, partitions, process in running:
+            for line in _lines_before_ends(process, tally.topic, partitions):
+                tally.add(line)
+                count += 1
+                if count % _REPORT_EVERY == 0:
+                    on_lines(count)
+
+
+@contextmanager
+def _consumer(cluster: DevCluster, topic: str) -> Iterator[subprocess.Popen[str]]:
+    process = cluster.popen_tool(
+        _CONSUMER,
+        *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--from-beginning"),
+        *("--isolation-level", "read_committed", "--timeout-ms", str(_IDLE_MS)),
+        *(word for name in _PRINTED for word in ("--formatter-property", f"print.{name}=true")),
+    )
+    try:
+        yield process
+    finally:
+        # Also after Ctrl-C: no process stays behind.
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _lines_before_ends(process: subprocess.Popen[str], topic: str, partitions: int) -> Iterator[str]:
+    """The lines of all records but the ends; returns when each partition's end was met."""
+    ends: set[str] = set()
+    for line in process.stdout or ():
+        text = line.rstrip("\n")
+        if not text.endswith(_END):
+            yield text
+            continue
+        ends.add(text.split("\t")[1])
+        if len(ends) == partitions:
+            return
+    errors = process.stderr.read().strip() if process.stderr is not None else ""
+    if "TimeoutException" in errors:
+        raise CommandError(
+            f"{topic}: a read-committed consumer met the ends of {len(ends)} of {partitions} partitions only and found "
+            f"nothing more for {_IDLE_MS // 1000} s: a transaction is still open there"
+        )
+    raise CommandError(f"Kafka's console consumer failed on {topic}: {errors[-500:]}")
