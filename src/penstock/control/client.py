@@ -127,7 +127,7 @@ class ControlClient:
         max_in_flight: requests of one connection that may wait for their answer.
         clock: the time; a simulator brings its own.
         backend: the sockets, likewise.
-        rng: the source of chance, likewise.
+        rng: the source of random numbers, likewise.
 
     Raises:
         ConfigError: an option is wrong.

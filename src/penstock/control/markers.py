@@ -52,7 +52,7 @@ class Marker(NamedTuple):
 
     Attributes:
         producer_epoch: of the marker; that of the transaction, or a newer one.
-        coordinator_epoch: which reign of the coordinator wrote it.
+        coordinator_epoch: that of the coordinator which wrote it.
         timestamp_ms: when, by the coordinator's clock.
     """
 

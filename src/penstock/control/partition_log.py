@@ -19,9 +19,9 @@ from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.markers import LAST_VERSION_WITH_NAMES
 from penstock.control.steps import (
     Ask,
+    Backoff,
     CoordinatorOf,
     LeaderOf,
-    Rest,
     Steps,
     ask_until_answered,
     with_last_trouble,
@@ -94,7 +94,7 @@ def read_log(leader: LeaderOf, start: int, end: int, on_batch: Callable[[RecordB
                     raise
                 trouble = error
             if trouble is not None:
-                yield Rest(attempts)
+                yield Backoff(attempts)
                 attempts += 1
     except KafkaTimeoutError as up:
         raise with_last_trouble(up, trouble) from trouble

@@ -182,7 +182,7 @@ def fetch_jars(wanted: JarSet, *, home: Path | None = None, stream: TextIO | Non
         return target
     java = find_java()
     with _fetch_lock(root):
-        # Whoever held the lock before us has fetched it, most likely.
+        # Most likely the process that held the lock before us has fetched it.
         if not is_complete(target, wanted):
             _fetch_into(target, wanted, java, root, ProgressLine(stream))
         else:
@@ -191,7 +191,7 @@ def fetch_jars(wanted: JarSet, *, home: Path | None = None, stream: TextIO | Non
 
 
 def _refuse_altered(folder: Path, wanted: JarSet) -> None:
-    """Remove jars that are not the pinned ones, and say so: whoever put them there may have put others, too.
+    """Remove jars that are not the pinned ones, and say so: others that were put there may be wrong, too.
 
     Raises:
         DevBrokerError: there were such jars.

@@ -38,6 +38,7 @@ from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError
 from penstock.sink.decision import COORDINATOR_TIMEOUT_MS, finish_what_lives, forget, is_ours
 from penstock.sink.effects import (
+    CheckDrivers,
     Describe,
     Effects,
     EndAll,
@@ -46,7 +47,6 @@ from penstock.sink.effects import (
     FenceAll,
     InitProducer,
     ListOngoing,
-    LookAtDrivers,
     Note,
     ReadLog,
     ReadRuns,
@@ -118,7 +118,7 @@ def find_own(sink_key: str, generation: int) -> Effects[list[str]]:
 
 
 def fence(names: list[str]) -> Effects[None]:
-    """Take over ids that nobody will use again, which also shuts out whoever still writes."""
+    """Take over ids that nobody will use again, which also shuts out tasks that still write."""
     if not names:
         return
     failures: list[KafkaError | None] = yield FenceAll(tuple(names), FENCE_TIMEOUT_MS)
@@ -191,7 +191,7 @@ def end_dead_runs(sink_id: str, own_key: str) -> Effects[None]:
         if not suspects:
             return
         owners = tuple(view.owner for view in suspects if view.owner is not None)
-        lives: list[Life] = yield LookAtDrivers(owners)
+        lives: list[Life] = yield CheckDrivers(owners)
         dead = {owner for owner, life in zip(owners, lives, strict=True) if life is Life.ENDED}
         suspects = [view for view in suspects if view.owner in dead]
         ongoing: list[str] = (yield ListOngoing(None)) if suspects else []

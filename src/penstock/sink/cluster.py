@@ -19,7 +19,7 @@ from penstock.control.partition_log import (
     init_producer_id,
     write_batch,
 )
-from penstock.control.steps import CoordinatorOf, Rest, Steps, ask_until_answered
+from penstock.control.steps import Backoff, CoordinatorOf, Steps, ask_until_answered
 from penstock.control.topics import topic_shape
 from penstock.control.transactions import TransactionDescription, describe_transactions, list_where_answered
 from penstock.errors import KafkaError, SinkLogLostError, TopicAuthorizationError
@@ -47,7 +47,7 @@ _EXPIRY_GRACE_SECONDS = 40.0
 class LogReaders:
     """The readers of one process, by cluster and partition of the log: each remembers how far it has read.
 
-    A child made by a fork starts anew. Belongs to whoever calls; not for several threads at once.
+    A child made by a fork starts anew. Not for several threads at once.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Cluster:
             effects.EnsureLogTopic: self._ensure_log_topic,
             effects.ReadLog: self._read_log,
             effects.ReadRuns: self._read_runs,
-            effects.LookAtDrivers: self._look_at_drivers,
+            effects.CheckDrivers: self._check_drivers,
             effects.EndTxnVersion: self._end_txn_version,
             effects.VerifiesTransactions: self._verifies_transactions,
             effects.Pause: self._pause,
@@ -180,7 +180,7 @@ class Cluster:
             found += reader.read(self._client, self._timeout).unfinished_runs(effect.sink_id)
         return found
 
-    def _look_at_drivers(self, effect: effects.LookAtDrivers) -> list[Life]:
+    def _check_drivers(self, effect: effects.CheckDrivers) -> list[Life]:
         return [life_of(owner.jvm, owner.place) for owner in effect.owners]
 
     def _append_facts(self, effect: effects.AppendFacts) -> None:
@@ -207,7 +207,7 @@ class Cluster:
         return self._client.verifies_transactions(self._timeout)
 
     def _pause(self, effect: effects.Pause) -> None:
-        self._client.run(_rest_for(effect.seconds), None)
+        self._client.run(_pause_for(effect.seconds), None)
 
     def _join_log(self, effect: effects.JoinLog) -> None:
         partition = self.log_partition(effect.sink_key)
@@ -272,11 +272,11 @@ class Cluster:
         log.warning("%s", effect.text)
 
 
-def _rest_for(seconds: float) -> Steps[None]:
-    reply = yield Rest(0, briefly=True)
+def _pause_for(seconds: float) -> Steps[None]:
+    reply = yield Backoff(0, briefly=True)
     until = reply.at + seconds
     while reply.at < until:
-        reply = yield Rest(0)
+        reply = yield Backoff(0)
 
 
 def _fence(transactional_id: str, timeout_ms: int) -> Steps[Any]:

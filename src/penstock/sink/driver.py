@@ -119,7 +119,7 @@ def was_used(settings: SinkSettings, timeout: float) -> bool:
             cluster = Cluster(opened, settings.cluster, settings.log_topic, _readers, timeout=timeout)
             view: SinkView = cluster.perform(ReadLog(settings.sink_key))
     except KafkaError:
-        return False  # whoever asks goes on to say what is wrong
+        return False  # the caller goes on to say what is wrong
     return view.owner is not None
 
 

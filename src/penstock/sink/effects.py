@@ -15,7 +15,7 @@ request, or (FenceAll, EndAll) independent ones in any order.
 | EndTxnVersion | int |
 | VerifiesTransactions | bool |
 | ReadRuns | list of SinkView |
-| LookAtDrivers | list of Life, as the owners |
+| CheckDrivers | list of Life, as the owners |
 | Describe | dict of TransactionDescription or None, by id |
 | ListOngoing | list of transactional ids |
 | FenceAll | list of KafkaError or None, as the ids |
@@ -56,7 +56,7 @@ class ReadRuns(NamedTuple):
     sink_id: str
 
 
-class LookAtDrivers(NamedTuple):
+class CheckDrivers(NamedTuple):
     """Find out whether owners run."""
 
     owners: tuple[Owner, ...]
@@ -157,7 +157,7 @@ Effect = (
     EnsureLogTopic
     | ReadLog
     | ReadRuns
-    | LookAtDrivers
+    | CheckDrivers
     | EndTxnVersion
     | VerifiesTransactions
     | Pause

@@ -27,7 +27,7 @@ from penstock.sink.cleaning import end_run, fence, tasks_of
 from penstock.sink.cluster import Cluster
 from penstock.sink.committing import CommitReport
 from penstock.sink.decision import complain_of, counted, forget, lost_error, lost_handles
-from penstock.sink.effects import AppendFacts, Effects, EndAll, ListOngoing, LookAtDrivers, ReadLog
+from penstock.sink.effects import AppendFacts, CheckDrivers, Effects, EndAll, ListOngoing, ReadLog
 from penstock.sink.identity import Jvm, Life, life_of, parse_task_id, task_id_pattern
 from penstock.sink.log.records import Decision, done_records
 from penstock.sink.log.topic import LogReader
@@ -302,7 +302,7 @@ def _handle_states(client: ControlClient, decision: Decision) -> tuple[HandleSta
 def roll_forward(
     config: ControlSource, sink_key: str, *, log_topic: str = DEFAULT_LOG_TOPIC, accept_loss: bool = False
 ) -> CommitReport:
-    """Finish what was decided, whoever decided it.
+    """Finish what any driver has decided.
 
     Args:
         config: options of a client, or an open one.
@@ -389,7 +389,7 @@ def _end_left_over(sink_key: str, *, elsewhere: bool) -> Effects[list[str]]:
         elif parts is not None and parts.generation == newest:
             own.append(name)
     yield from fence(replaced)
-    lives: list[Life] = yield LookAtDrivers((view.owner,))
+    lives: list[Life] = yield CheckDrivers((view.owner,))
     if own and (lives == [Life.ENDED] or (elsewhere and lives == [Life.UNKNOWN])):
         yield from end_run(view, own)
     after = set(tasks_of(sink_key, (yield ListOngoing(sink_key))))

@@ -150,8 +150,8 @@ def append_progress(path: str, batch_id: int, report: TaskReport, *, skipped: bo
 
 
 _NAMED_ROWS = 3
-# Batches on their way before it is looked whether the first of them has arrived: most looks would be in vain.
-_LOOK_AT = 16
+# So many batches are on their way before the first of them is checked: most earlier checks would find nothing.
+_CHECK_FROM = 16
 
 
 class PartitionSender:
@@ -227,7 +227,7 @@ class PartitionSender:
 
     def _take_up_what_is_done(self) -> None:
         # With dead letters the rows are held until then: no longer than they have to be.
-        if self._dead_letters is None and len(self._on_their_way) < _LOOK_AT:
+        if self._dead_letters is None and len(self._on_their_way) < _CHECK_FROM:
             return
         while self._on_their_way and self._on_their_way[0].bulk.done():
             self._take_up(self._on_their_way.popleft())

@@ -284,7 +284,7 @@ def _give_up(producer: Producer, error: BaseException) -> None:
 def _abort(producer: Producer, error: Exception) -> None:
     try:
         producer.abort_transaction()
-    except KafkaError as failure:  # whoever cleans up, or the time-out, will do it
+    except KafkaError as failure:  # the next clean-up, or the time-out, will do it
         error.add_note(f"the transaction could not be aborted at once: {failure}")
 
 

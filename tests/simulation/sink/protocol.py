@@ -35,7 +35,7 @@ from penstock.sink import (
 from penstock.sink.aborting import abort_steps
 from penstock.sink.cluster import Cluster, LogReaders
 from penstock.sink.committing import commit_steps
-from penstock.sink.effects import Effect, Effects, FenceAll, LookAtDrivers
+from penstock.sink.effects import CheckDrivers, Effect, Effects, FenceAll
 from penstock.sink.identity import Jvm
 from penstock.sink.messages import SUMMED
 from penstock.sink.preparing import PlannerMemory, prepare_steps
@@ -156,11 +156,11 @@ class WatchedCluster(Cluster):
         self._sim.on_point(f"before {name}")
         if isinstance(effect, FenceAll):
             self._sim.on_fence(effect.transactional_ids)
-        outcome = self.lives(effect) if isinstance(effect, LookAtDrivers) else super().perform(effect)
+        outcome = self.lives(effect) if isinstance(effect, CheckDrivers) else super().perform(effect)
         self._sim.on_point(f"after {name}")
         return outcome
 
-    def lives(self, effect: LookAtDrivers) -> list[Life]:
+    def lives(self, effect: CheckDrivers) -> list[Life]:
         """Which of the simulated drivers run."""
         runs = self._sim.is_driver_alive
         return [Life.RUNS if runs(owner.jvm.pid) else Life.ENDED for owner in effect.owners]

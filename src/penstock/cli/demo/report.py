@@ -3,7 +3,7 @@
 
 The page is one HTML file that needs nothing else, in light and in dark. Colours of the charts: one blue for what was
 written, one red for kills; both were chosen to keep their contrast on either background. A red line always carries its
-word, so no meaning hangs on the colour alone.
+word, so that its meaning does not depend on the colour alone.
 """
 
 from __future__ import annotations

@@ -395,8 +395,8 @@ def parse_chunk(raw: bytes) -> list[TaskHandle]:
 def check_belongs(handle: TaskHandle, sink_key: str) -> None:
     """Make sure that a handle is one of the sink's own tasks.
 
-    Whoever rolls a decision forward may have the right to end anybody's transactions: a decision is no order to end
-    those of others.
+    The client that finishes a decision may have the right to end all transactions of the cluster. A decision must not
+    make it end those of others.
 
     Raises:
         SinkLogLostError: it is the transaction of somebody else.

@@ -3,7 +3,8 @@
 
 A planner process prepares thousands of batches, so a reader keeps its position and what it has read up to there. They
 are good only as long as the log is the one that was read: the last batch is fetched again each time, and must be the
-same. If it is not (truncated, compacted, made anew), or another leader reigns, everything is read from the beginning.
+same. If it is not (truncated, compacted, made anew), or the partition has another leader, everything is read from the
+beginning.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.partition_log import LogEnd, log_end, log_start, read_log
-from penstock.control.steps import LeaderOf, Rest, Steps
+from penstock.control.steps import Backoff, LeaderOf, Steps
 from penstock.control.topics import TopicDescription, TopicShape, create_topic, describe_topic, topic_shape
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, KafkaTimeoutError, SinkError, SinkLogUnfitError
@@ -91,7 +92,7 @@ def _wait_for(client: ControlClient, name: str, timeout: float | None) -> TopicD
 
 
 def _rest(attempts: int) -> Steps[None]:
-    yield Rest(attempts)
+    yield Backoff(attempts)
 
 
 def _check(found: TopicDescription, target: TopicShape | None) -> None:
