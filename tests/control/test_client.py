@@ -14,9 +14,9 @@ from penstock.control.steps import (
     ANY,
     CONTROLLER,
     Ask,
+    Backoff,
     CoordinatorOf,
     OnNode,
-    Rest,
     Steps,
     Target,
     ask_until_answered,
@@ -289,7 +289,7 @@ def test_jobs_share_the_time_and_end_in_order() -> None:
 
     def rest_thrice(number: int) -> Steps[int]:
         for attempt in range(3):
-            yield Rest(attempt)
+            yield Backoff(attempt)
         return number
 
     began = cluster.clock.now()
@@ -308,7 +308,7 @@ def test_no_more_jobs_than_allowed_are_under_way() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        yield Rest(0)
+        yield Backoff(0)
         running -= 1
 
     with FakeCluster().client() as client:
@@ -319,7 +319,7 @@ def test_no_more_jobs_than_allowed_are_under_way() -> None:
 def test_jobs_that_never_had_their_turn_run_out_of_time_too() -> None:
     def rest_long() -> Steps[None]:
         while True:
-            yield Rest(10)
+            yield Backoff(10)
 
     with FakeCluster().client() as client:
         tickets = client.run_all([rest_long() for _ in range(3)], timeout=5, at_most=1)
@@ -333,7 +333,7 @@ def test_jobs_that_never_had_their_turn_run_out_of_time_too() -> None:
 def test_a_job_that_returns_when_the_time_is_up_has_no_answer() -> None:
     def returns() -> Steps[dict[str, int]]:
         try:
-            yield Rest(50)
+            yield Backoff(50)
         except KafkaTimeoutError:
             return {}
 
@@ -345,7 +345,7 @@ def test_a_job_may_not_go_on_when_the_time_is_up() -> None:
     def stubborn() -> Steps[None]:
         while True:
             try:
-                yield Rest(10)
+                yield Backoff(10)
             except KafkaTimeoutError:
                 continue
 
@@ -355,11 +355,11 @@ def test_a_job_may_not_go_on_when_the_time_is_up() -> None:
 
 def test_what_a_job_raises_is_its_own_outcome() -> None:
     def fail() -> Steps[None]:
-        yield Rest(0)
+        yield Backoff(0)
         raise LookupError("mine")
 
     def succeed() -> Steps[int]:
-        yield Rest(0)
+        yield Backoff(0)
         return 1
 
     with FakeCluster().client() as client:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.cli import broker
 from penstock.devbroker import registry
-from penstock.devbroker.ports import free_ports
+from penstock.devbroker.machine import free_ports
 from penstock.devbroker.registry import ClusterRecord, NodeRecord, ProcessRef
 
 Run = Callable[..., int]

@@ -16,9 +16,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import DecidedDataLostError, KafkaError, RestoredCheckpointError, SinkSupersededError
-from penstock.sink import BatchPlan, Step, Written, seam
-from penstock.sink.names import coordinator_id, parse_task_id
+from penstock.errors import (
+    DecidedDataLostError,
+    KafkaError,
+    RestoredCheckpointError,
+    SinkLogLostError,
+    SinkSupersededError,
+)
+from penstock.sink import BatchPlan, Step, Written, hooks
+from penstock.sink.identity import coordinator_id, parse_task_id
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
 from simulation.sink.actors import Actor, Process, Stage, Stuck
@@ -234,9 +240,16 @@ class SinkSimulation:
         self.note("%s fails: %r", app.name, error)
         name = type(error).__name__
         self.report.failures[name] = self.report.failures.get(name, 0) + 1
+        self.check_log_is_read(app, error)
         for each in (error, error.__cause__):
             if isinstance(each, DecidedDataLostError):
                 self._on_lost(app, each)
+
+    def check_log_is_read(self, app: Application, error: BaseException) -> None:
+        """Nobody deletes records of the log here, so that no driver may miss one."""
+        for each in (error, error.__cause__):
+            if isinstance(each, SinkLogLostError):
+                self.violate(f"{app.name} says that the log is damaged, which it is not: {each}")
 
     def _on_lost(self, app: Application, error: KafkaError) -> None:
         state = self.state_of(app)
@@ -313,12 +326,12 @@ def listening(tell: Callable[[logging.LogRecord], None]) -> Iterator[None]:
 def _hook(function: Any) -> Iterator[None]:
     """Hear of every step that the sink reaches."""
     pid = os.getpid()
-    before = seam._hooks.get(pid)
-    seam._hooks[pid] = function
+    before = hooks._hooks.get(pid)
+    hooks._hooks[pid] = function
     try:
         yield
     finally:
-        seam._hooks[pid] = before
+        hooks._hooks[pid] = before
 
 
 def _state(plan: SinkPlan, index: int) -> SinkState:

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.errors import SinkError, SinkLogLostError
 from penstock.sink import DriverIdentity, Execution, PartitionCount, TaskHandle
-from penstock.sink.content import SUMMED, Content
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.identity import Jvm
 from penstock.sink.log import records
 from penstock.sink.log.records import Claim, Decision, Key, Owner
+from penstock.sink.messages import SUMMED, Content
 from penstock.transaction_handle import TransactionHandle
 
 KEY = "0123456789abcdef"
