@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The three rules of where code is: a class has one file, parts are owned and not inherited, a prefix is a folder.
 
-What breaks a rule today is listed here. A list may only get shorter: an entry that is no longer true fails, too.
+What breaks a rule today is listed here. A list may only get shorter: an entry that is no longer true fails, too. The
+tests have rules of their own: what two of them need is in a module that is no test, and none is a long read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parent.parent / "src"
+TESTS = Path(__file__).resolve().parent
+SOURCES = TESTS.parent / "src"
 
 # Bases that users derive from: within the package they may have one child.
 FOR_USERS = {"penstock.partitioners.Partitioner", "penstock.serializers.Serializer"}
@@ -158,3 +160,20 @@ def test_a_prefix_is_a_folder() -> None:
 
 def test_private_names_stay_in_their_module() -> None:
     assert private_uses() == []
+
+
+def imports_of_tests() -> list[str]:
+    """Where a module of the tests imports from one that pytest collects, or from a conftest."""
+    found = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                words = [*(getattr(node, "module", None) or "").split(".")]
+                words += [word for alias in node.names for word in alias.name.split(".")]
+                if any(word == "conftest" or word.startswith("test_") for word in words):
+                    found.append(f"{path.relative_to(TESTS)}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_test_modules_do_not_import_each_other() -> None:
+    assert imports_of_tests() == []

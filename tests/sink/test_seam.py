@@ -32,14 +32,12 @@ def test_without_a_hook_nothing_happens() -> None:
 
 
 def test_a_hook_gets_step_and_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOOK_VARIABLE, "sink.test_seam:note")
+    monkeypatch.setenv(HOOK_VARIABLE, f"{__name__}:note")
     reached(Step.AFTER_DECISION, batch_id=3)
     monkeypatch.delenv(HOOK_VARIABLE)  # read once
     reached(Step.AFTER_DONE)
-    import sink.test_seam
-
-    assert [step for step, _ in sink.test_seam.CALLS] == [Step.AFTER_DECISION, Step.AFTER_DONE]
-    assert sink.test_seam.CALLS[0][1] == {"batch_id": 3}
+    assert [step for step, _ in CALLS] == [Step.AFTER_DECISION, Step.AFTER_DONE]
+    assert CALLS[0][1] == {"batch_id": 3}
 
 
 @pytest.mark.parametrize("wrong", ["nowhere", "no.such.module:f", "os:no_such_function"])
