@@ -16,6 +16,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 SOURCES = TESTS.parent / "src"
 
+LONGEST_TEST = 1000  # lines of a module
+
 # Bases that users derive from: within the package they may have one child.
 FOR_USERS = {"penstock.partitioners.Partitioner", "penstock.serializers.Serializer"}
 # Names that say what a class is, not what it is made of.
@@ -177,3 +179,11 @@ def imports_of_tests() -> list[str]:
 
 def test_test_modules_do_not_import_each_other() -> None:
     assert imports_of_tests() == []
+
+
+def test_no_module_of_the_tests_is_longer_than_a_thousand_lines() -> None:
+    lengths = {
+        path.relative_to(TESTS).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in TESTS.rglob("*.py")
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_TEST} == {}

@@ -37,6 +37,9 @@ from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE
 from penstock.records.reader import Record, read_batches
 from penstock.types import Node, ProducerRecord, TopicPartition, as_headers
 
+QUIET = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}  # without jitter
+SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
+
 
 @dataclass
 class FakeTopic:

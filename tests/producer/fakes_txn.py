@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from network.fakes import FakeBroker, FakeNetwork, Peer, Received, api_versions_body
-from producer.fakes_sender import Rig
+from producer.fakes_sender import QUIET, Rig
 
 from penstock._identity import ProducerIdentity
 from penstock._ticket import Ticket
@@ -44,9 +44,7 @@ PRODUCER_ID = 4000
 CUT = "cut"  # in a script: break the connection in place of an answer
 V1, V2 = 1, 2
 both = pytest.mark.parametrize("protocol", [V1, V2], ids=["v1", "v2"])
-SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
 NO_BUMP = {"InitProducerId": (0, 2)}  # a coordinator that cannot raise an epoch when asked
-QUIET = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}  # without jitter
 
 _GATE_APIS = (
     FIND_COORDINATOR,

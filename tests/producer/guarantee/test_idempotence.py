@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 from network.fakes import Received
 from producer.fakes_answers import FAIL, RETRY, RETRY_AND_REFRESH, cases
+from producer.fakes_sender import SHORT
 from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of, numbers, some_fault
 
 from penstock._identity import ProducerIdentity
@@ -28,7 +29,6 @@ from penstock.errors import (
 from penstock.producer.guarantee.gate import LAST_EPOCH
 from penstock.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
 
-SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
 LAST_NUMBER = 2**31 - 1
 FATAL = {31, 35, 49, 53, 90}
 SPECIAL = {45, 59}  # decided by their numbers
