@@ -40,7 +40,7 @@ from simulation.scheduler import AppThread, Scheduler
 from simulation.tracing import broker_side
 from simulation.watch import Watch, watched_order
 from simulation.watch_network import LeaderWatch, watched_network
-from simulation.wire import EPOCH, SimClock, World
+from simulation.wire import EPOCH, World, sim_clock
 
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
 _MOST_TURNS = 20_000
@@ -84,7 +84,7 @@ class Simulation:
         self.traced = traced
         self.plan = plan_of(seed)
         self.seed = seed
-        self.clock = SimClock()
+        self.clock = sim_clock()
         self.cluster = self._make_cluster()
         self.late = LateRequests(self.cluster)
         self.world = World(self.cluster, self.clock, _stream(seed, "network"), self.late)

@@ -30,7 +30,7 @@ from simulation.sink.protocol import Protocol
 from simulation.sink.supervision import Operator, SinkState
 from simulation.sink.world import SinkWorld
 from simulation.tracing import broker_side
-from simulation.wire import EPOCH, SimClock
+from simulation.wire import EPOCH, sim_clock
 
 _LONGEST_TIMEOUT = 900.0
 _LONGEST = 40_000.0  # virtual seconds of a seed
@@ -62,7 +62,7 @@ class SinkSimulation:
         self.traced = traced
         self.report = SinkReport(seed)
         self.plan: Plan = make_plan(_stream(seed, "plan"))
-        self.clock = SimClock()
+        self.clock = sim_clock()
         self.cluster = self._make_cluster()
         self.world = SinkWorld(self.cluster, self.clock, _stream(seed, "network"))
         self.world.slowest = self.plan.slowest
