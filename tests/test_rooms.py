@@ -187,3 +187,15 @@ def test_no_module_of_the_tests_is_longer_than_a_thousand_lines() -> None:
         for path in TESTS.rglob("*.py")
     }
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST_TEST} == {}
+
+
+def test_there_is_one_network_in_memory() -> None:
+    """A transport or a selector of its own, in another module, would be a second one."""
+    found = {
+        f"{path.relative_to(TESTS).as_posix()}: {node.name}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and {"recv_some", "unwatch"} & {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    }
+    assert found == {"fix_network.py: MemorySelector", "fix_network.py: MemoryTransport"}

@@ -692,7 +692,7 @@ def test_whatever_happens_each_record_is_there_once_and_in_order(seed, release):
             )
         if rng.random() < 0.03:
             rig.kafka.drop_connections()
-            rig.pump()
+            rig.served.pump()
         partition = rng.randrange(3)
         sent[partition].append(b"%d" % number)
         deliveries.append(rig.send("t", b"%d" % number, partition=partition))
@@ -721,7 +721,7 @@ def test_answers_of_a_former_leader_that_never_come(unheard):
     send(0)
     rig.deliver(*deliveries, rig.send("t", b"", partition=1))  # both brokers are connected now
     leader = rig.kafka.partition("t", 0).leader
-    rig.lose_answers(leader)
+    rig.served.lose_answers(leader)
     for number in range(1, unheard + 1):
         send(number)
         rig.settle(3)
