@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The three rules of where code is: a class has one file, parts are owned and not inherited, a prefix is a folder.
 
-What breaks a rule today is listed here. A list may only get shorter: an entry that is no longer true fails, too.
+What breaks a rule today is listed here. A list may only get shorter: an entry that is no longer true fails, too. The
+tests have rules of their own: what two of them need is in a module that is no test, and none is a long read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parent.parent / "src"
+TESTS = Path(__file__).resolve().parent
+SOURCES = TESTS.parent / "src"
+
+LONGEST_TEST = 1000  # lines of a module
 
 # Bases that users derive from: within the package they may have one child.
 FOR_USERS = {"penstock.partitioners.Partitioner", "penstock.serializers.Serializer"}
@@ -158,3 +162,40 @@ def test_a_prefix_is_a_folder() -> None:
 
 def test_private_names_stay_in_their_module() -> None:
     assert private_uses() == []
+
+
+def imports_of_tests() -> list[str]:
+    """Where a module of the tests imports from one that pytest collects, or from a conftest."""
+    found = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                words = [*(getattr(node, "module", None) or "").split(".")]
+                words += [word for alias in node.names for word in alias.name.split(".")]
+                if any(word == "conftest" or word.startswith("test_") for word in words):
+                    found.append(f"{path.relative_to(TESTS)}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_test_modules_do_not_import_each_other() -> None:
+    assert imports_of_tests() == []
+
+
+def test_no_module_of_the_tests_is_longer_than_a_thousand_lines() -> None:
+    lengths = {
+        path.relative_to(TESTS).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in TESTS.rglob("*.py")
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_TEST} == {}
+
+
+def test_there_is_one_network_in_memory() -> None:
+    """A transport or a selector of its own, in another module, would be a second one."""
+    found = {
+        f"{path.relative_to(TESTS).as_posix()}: {node.name}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and {"recv_some", "unwatch"} & {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    }
+    assert found == {"fix_network.py: MemorySelector", "fix_network.py: MemoryTransport"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps are told to a hook, and nothing happens unless one is named."""
+"""The seam does nothing unless a hook is named."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.sink import hooks
-from penstock.sink.hooks import HOOK_VARIABLE, Step, current_hook, reached
+from penstock.sink import seam
+from penstock.sink.seam import HOOK_VARIABLE, Step, current_hook, reached
 
 CALLS: list[tuple[Step, Mapping[str, Any]]] = []
 
@@ -21,7 +21,7 @@ def note(step: Step, facts: Mapping[str, Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "_hooks", {})
+    monkeypatch.setattr(seam, "_hooks", {})
     monkeypatch.delenv(HOOK_VARIABLE, raising=False)
     CALLS.clear()
 
@@ -32,14 +32,12 @@ def test_without_a_hook_nothing_happens() -> None:
 
 
 def test_a_hook_gets_step_and_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOOK_VARIABLE, "sink.test_hooks:note")
+    monkeypatch.setenv(HOOK_VARIABLE, f"{__name__}:note")
     reached(Step.AFTER_DECISION, batch_id=3)
     monkeypatch.delenv(HOOK_VARIABLE)  # read once
     reached(Step.AFTER_DONE)
-    import sink.test_hooks
-
-    assert [step for step, _ in sink.test_hooks.CALLS] == [Step.AFTER_DECISION, Step.AFTER_DONE]
-    assert sink.test_hooks.CALLS[0][1] == {"batch_id": 3}
+    assert [step for step, _ in CALLS] == [Step.AFTER_DECISION, Step.AFTER_DONE]
+    assert CALLS[0][1] == {"batch_id": 3}
 
 
 @pytest.mark.parametrize("wrong", ["nowhere", "no.such.module:f", "os:no_such_function"])

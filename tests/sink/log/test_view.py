@@ -9,7 +9,7 @@ import struct
 from dataclasses import replace
 
 import pytest
-from sink.log.test_records import decided, handle
+from sink.log.support import decided, handle
 
 from penstock._identity import TransactionalIdentity
 from penstock.control.partition_log import KeyValue, TransactionalWrite, encode_batch

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from testing.conformance.cases import Case, Cases, Same
+from testing.conformance.cases import Cases
 from testing.conformance.raw import Body, Raw
 
 from penstock.protocol.messages import API_VERSIONS, FIND_COORDINATOR, METADATA
@@ -15,11 +14,6 @@ from penstock.testing import Code
 VERSIONS = Cases(API_VERSIONS, needs_topic=False)
 CLUSTER = Cases(METADATA)
 COORDINATORS = Cases(FIND_COORDINATOR, needs_topic=False)
-
-
-@pytest.mark.broker
-def test_cluster(same: Same, case: Case) -> None:
-    same(case)
 
 
 # ------------------------------------------------------------------------------------------------ ApiVersions

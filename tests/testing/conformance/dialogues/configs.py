@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import pytest
-from testing.conformance.cases import Case, Cases, Same
+from testing.conformance.cases import Cases
 from testing.conformance.raw import Body, Raw
 
 from penstock.protocol.messages import CREATE_TOPICS, DESCRIBE_CONFIGS
@@ -13,11 +12,6 @@ from penstock.testing import Code
 TOPIC, BROKER = 2, 4
 
 CONFIGS = Cases(DESCRIBE_CONFIGS)
-
-
-@pytest.mark.broker
-def test_configs(same: Same, case: Case) -> None:
-    same(case)
 
 
 def describe(raw: Raw, version: int, *names: str, kind: int = TOPIC, keys: list[str] | None = None) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from testing.conformance.cases import Case, Cases, Same
+from testing.conformance.cases import Cases
 from testing.conformance.raw import V1, V2, Body, Raw
 from testing.wire import Producer
 
@@ -18,11 +17,6 @@ COMMIT = Cases(TXN_OFFSET_COMMIT)
 FETCHED = Cases(OFFSET_FETCH)
 
 SECOND_PROTOCOL = 5  # from this version of TxnOffsetCommit on
-
-
-@pytest.mark.broker
-def test_group_offsets(same: Same, case: Case) -> None:
-    same(case)
 
 
 def add(raw: Raw, producer: Producer, version: int = 4, **fields: Any) -> None:

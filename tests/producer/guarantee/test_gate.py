@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 from network.fakes import Received
 from producer.fakes_answers import FAIL, RETRY, RETRY_AND_REFRESH, cases
+from producer.fakes_sender import SHORT
 from producer.fakes_txn import CUT, PRODUCER_ID, ClusterRig, GateRig, batches_of, numbers, some_fault
 
 from penstock._identity import ProducerIdentity
@@ -28,7 +29,6 @@ from penstock.errors import (
 from penstock.producer.guarantee.gate import LAST_EPOCH
 from penstock.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
 
-SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
 LAST_NUMBER = 2**31 - 1
 FATAL = {31, 35, 49, 53, 90}
 SPECIAL = {45, 59}  # decided by their numbers
@@ -692,7 +692,7 @@ def test_whatever_happens_each_record_is_there_once_and_in_order(seed, release):
             )
         if rng.random() < 0.03:
             rig.kafka.drop_connections()
-            rig.pump()
+            rig.served.pump()
         partition = rng.randrange(3)
         sent[partition].append(b"%d" % number)
         deliveries.append(rig.send("t", b"%d" % number, partition=partition))
@@ -721,7 +721,7 @@ def test_answers_of_a_former_leader_that_never_come(unheard):
     send(0)
     rig.deliver(*deliveries, rig.send("t", b"", partition=1))  # both brokers are connected now
     leader = rig.kafka.partition("t", 0).leader
-    rig.lose_answers(leader)
+    rig.served.lose_answers(leader)
     for number in range(1, unheard + 1):
         send(number)
         rig.settle(3)

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import pytest
-from testing.apis.test_produce import NO_BATCH, SEQUENCES
-from testing.conformance.cases import UNANSWERED, Case, Cases, Same
+from testing.batches import NO_BATCH, SEQUENCES
+from testing.conformance.cases import UNANSWERED, Cases
 from testing.conformance.raw import V2, Body, Raw
 from testing.wire import Producer, batch
 
@@ -13,11 +12,6 @@ from penstock.protocol.messages import PRODUCE
 from penstock.testing import Code
 
 CASES = Cases(PRODUCE)
-
-
-@pytest.mark.broker
-def test_produce(same: Same, case: Case) -> None:
-    same(case)
 
 
 # ------------------------------------------------------------------------------------------------ batches

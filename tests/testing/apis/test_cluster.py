@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata, ApiVersions and CreateTopics."""
+"""Metadata, ApiVersions and FindCoordinator."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from testing.wire import Wire, make_cluster
 
-from penstock.protocol.messages import API_VERSIONS, CREATE_TOPICS, END_TXN, METADATA, PRODUCE
+from penstock.protocol.messages import API_VERSIONS, END_TXN, FIND_COORDINATOR, METADATA, PRODUCE
 from penstock.protocol.requests import NodeApiVersions
 from penstock.testing import Code
+from penstock.testing.cluster import java_hash
 from penstock.testing.releases import RELEASES, release_named
 
 
@@ -182,82 +183,62 @@ def test_unknown_release() -> None:
         release_named("1.0")
 
 
-# ------------------------------------------------------------------------------------------------ CreateTopics
+# ------------------------------------------------------------------------------------------------ FindCoordinator
 
 
-def create(
-    wire: Wire, *rows: dict[str, Any], version: int | None = None, **fields: Any
-) -> list[dict[str, Any]]:
-    defaults = {"num_partitions": -1, "replication_factor": -1}
-    body = {"topics": [defaults | row for row in rows]} | fields
-    return wire.call(CREATE_TOPICS, body, version)["topics"]
+def find(wire: Wire, key: str, key_type: int = 1, version: int = 6) -> dict[str, Any]:
+    if version < 4:
+        body = {"key": key} | ({"key_type": key_type} if version else {})
+        return wire.call(FIND_COORDINATOR, body, version)
+    body = {"coordinator_keys": [key], "key_type": key_type}
+    return wire.call(FIND_COORDINATOR, body, version)["coordinators"][0]
 
 
-@pytest.mark.parametrize("version", range(2, 8))
-def test_makes_topics_in_every_version(wire: Wire, version: int) -> None:
-    row = {"name": "new", "num_partitions": 4, "replication_factor": 2}
-    assert create(wire, row, version=version)[0]["error_code"] == 0
-    (topic,) = topics(wire, "new")
-    assert [len(part["replica_nodes"]) for part in topic["partitions"]] == [2] * 4
+@pytest.mark.parametrize("version", range(1, 7))
+@pytest.mark.parametrize("key_type", [0, 1])
+def test_finds_who_coordinates(version: int, key_type: int) -> None:
+    wire = Wire(make_cluster(3))
+    if key_type:
+        wire.cluster.move_transaction_coordinator("x", 2)
+    else:
+        wire.cluster.move_group_coordinator("x", 2)
+    row = find(wire, "x", key_type, version)
+    assert (row["error_code"], row["node_id"], row["host"], row["port"]) == (0, 2, "broker-2", 9092)
 
 
-def test_defaults_and_their_answer(wire: Wire) -> None:
-    (row,) = create(wire, {"name": "new"})
-    assert (row["num_partitions"], row["replication_factor"]) == (1, 3)
-    assert wire.cluster.topics.by_id(row["topic_id"]) is wire.cluster.topics.by_name("new")
+def test_finds_groups_in_version_0() -> None:
+    assert find(Wire(make_cluster()), "g", version=0)["node_id"] == 0
 
 
-def test_assignment_by_hand(wire: Wire) -> None:
-    by_hand = [{"partition_index": 1, "broker_ids": [2]}, {"partition_index": 0, "broker_ids": [1, 0]}]
-    assert create(wire, {"name": "new", "assignments": by_hand})[0]["error_code"] == 0
-    assert wire.cluster.partition("new", 0).replicas == [1, 0]
-    assert wire.cluster.partition("new", 1).leader == 2
+def test_several_keys_at_once(wire: Wire) -> None:
+    body = {"coordinator_keys": ["a", "b", "a"], "key_type": 1}
+    rows = wire.call(FIND_COORDINATOR, body)["coordinators"]
+    assert [row["key"] for row in rows] == ["a", "b", "a"]
 
 
-@pytest.mark.parametrize(
-    ("row", "code"),
-    [
-        ({"name": "t"}, Code.TOPIC_ALREADY_EXISTS),
-        ({"name": "a b"}, Code.INVALID_TOPIC_EXCEPTION),
-        ({"num_partitions": 0}, Code.INVALID_PARTITIONS),
-        ({"replication_factor": 4}, Code.INVALID_REPLICATION_FACTOR),
-        ({"assignments": [{"partition_index": 0, "broker_ids": [9]}]}, Code.INVALID_REPLICA_ASSIGNMENT),
-        ({"assignments": [{"partition_index": 1, "broker_ids": [0]}]}, Code.INVALID_REPLICA_ASSIGNMENT),
-        (
-            {"assignments": [{"partition_index": 0, "broker_ids": [0]}], "num_partitions": 1},
-            Code.INVALID_REQUEST,
-        ),
-        ({"configs": [{"name": "max.message.bytes", "value": "many"}]}, Code.INVALID_CONFIG),
-        ({"configs": [{"name": "max.message.bytes", "value": "-1"}]}, Code.INVALID_CONFIG),
-        ({"configs": [{"name": "min.insync.replicas", "value": None}]}, Code.INVALID_CONFIG),
-        ({"configs": [{"name": "message.timestamp.type", "value": "Never"}]}, Code.INVALID_CONFIG),
-    ],
-)
-def test_refuses_to_make(wire: Wire, row: dict[str, Any], code: Code) -> None:
-    bad, good = create(wire, {"name": "new"} | row, {"name": "good"})
-    assert (bad["error_code"], good["error_code"]) == (code, 0)
-    assert wire.cluster.topics.by_name("new") is None
+def test_unknown_key_type(wire: Wire) -> None:
+    assert find(wire, "x", 9)["error_code"] == Code.INVALID_REQUEST
 
 
-def test_a_name_twice_is_refused_once(wire: Wire) -> None:
-    (row,) = create(wire, {"name": "n"}, {"name": "n"})
-    assert row["error_code"] == Code.INVALID_REQUEST
-    assert wire.cluster.topics.by_name("n") is None
+def test_denied_keys(wire: Wire) -> None:
+    wire.cluster.denied_transactional_ids.add("x")
+    wire.cluster.denied_groups.add("g")
+    assert find(wire, "x", 1)["error_code"] == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert find(wire, "g", 0)["error_code"] == Code.GROUP_AUTHORIZATION_FAILED
 
 
-def test_options_are_listed_with_their_source(wire: Wire) -> None:
-    (row,) = create(wire, {"name": "n", "configs": [{"name": "retention.ms", "value": "5"}]})
-    listed = {each["name"]: (each["value"], each["config_source"]) for each in row["configs"]}
-    assert listed["retention.ms"] == ("5", 1)
-    assert listed["cleanup.policy"] == ("delete", 5)
+def test_keys_are_hashed_as_java_does() -> None:
+    texts = ("", "a", "hello", "polygenelubricants")
+    assert [java_hash(text) for text in texts] == [0, 97, 99162322, -(2**31)]
+    slots = make_cluster(3).transaction_slots
+    assert slots.slot_of("polygenelubricants") == 0
+    assert slots.slot_of("a") == 97 % 50
 
 
-@pytest.mark.parametrize(("release", "code"), [("3.9", 0), ("4.3", Code.INVALID_CONFIG)])
-def test_options_that_4_0_dropped(release: str, code: int) -> None:
-    row = {"name": "n", "configs": [{"name": "message.downconversion.enable", "value": "true"}]}
-    assert create(Wire(make_cluster(release=release)), row)[0]["error_code"] == code
-
-
-def test_validate_only(wire: Wire) -> None:
-    assert create(wire, {"name": "new"}, validate_only=True)[0]["error_code"] == 0
-    assert wire.cluster.topics.by_name("new") is None
+def test_a_stopped_brokers_keys_move() -> None:
+    cluster = make_cluster(2)
+    cluster.move_transaction_coordinator("x", 0)
+    cluster.stop_broker(0)
+    wire = Wire(cluster)
+    body = {"coordinator_keys": ["x"], "key_type": 1}
+    assert wire.call(FIND_COORDINATOR, body, broker=1)["coordinators"][0]["node_id"] == 1

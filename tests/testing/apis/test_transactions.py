@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FindCoordinator, InitProducerId, AddPartitionsToTxn, EndTxn, ListTransactions and DescribeTransactions.
+"""InitProducerId, AddPartitionsToTxn, EndTxn, ListTransactions and DescribeTransactions.
 
-How a transaction ends, row by row, is in test_transactions.
+How a transaction ends, row by row, is in the module of the same name one folder up.
 """
 
 from __future__ import annotations
@@ -15,78 +15,15 @@ from penstock.protocol.messages import (
     ADD_PARTITIONS_TO_TXN,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
-    FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
 )
 from penstock.testing import Code
-from penstock.testing.cluster import java_hash
 
 
 @pytest.fixture
 def wire() -> Wire:
     return Wire(make_cluster(topics={"t": 2}))
-
-
-# ------------------------------------------------------------------------------------------------ FindCoordinator
-
-
-def find(wire: Wire, key: str, key_type: int = 1, version: int = 6) -> dict[str, Any]:
-    if version < 4:
-        body = {"key": key} | ({"key_type": key_type} if version else {})
-        return wire.call(FIND_COORDINATOR, body, version)
-    body = {"coordinator_keys": [key], "key_type": key_type}
-    return wire.call(FIND_COORDINATOR, body, version)["coordinators"][0]
-
-
-@pytest.mark.parametrize("version", range(1, 7))
-@pytest.mark.parametrize("key_type", [0, 1])
-def test_finds_who_coordinates(version: int, key_type: int) -> None:
-    wire = Wire(make_cluster(3))
-    if key_type:
-        wire.cluster.move_transaction_coordinator("x", 2)
-    else:
-        wire.cluster.move_group_coordinator("x", 2)
-    row = find(wire, "x", key_type, version)
-    assert (row["error_code"], row["node_id"], row["host"], row["port"]) == (0, 2, "broker-2", 9092)
-
-
-def test_finds_groups_in_version_0(wire: Wire) -> None:
-    assert find(wire, "g", version=0)["node_id"] == 0
-
-
-def test_several_keys_at_once(wire: Wire) -> None:
-    body = {"coordinator_keys": ["a", "b", "a"], "key_type": 1}
-    rows = wire.call(FIND_COORDINATOR, body)["coordinators"]
-    assert [row["key"] for row in rows] == ["a", "b", "a"]
-
-
-def test_unknown_key_type(wire: Wire) -> None:
-    assert find(wire, "x", 9)["error_code"] == Code.INVALID_REQUEST
-
-
-def test_denied_keys(wire: Wire) -> None:
-    wire.cluster.denied_transactional_ids.add("x")
-    wire.cluster.denied_groups.add("g")
-    assert find(wire, "x", 1)["error_code"] == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert find(wire, "g", 0)["error_code"] == Code.GROUP_AUTHORIZATION_FAILED
-
-
-def test_keys_are_hashed_as_java_does() -> None:
-    texts = ("", "a", "hello", "polygenelubricants")
-    assert [java_hash(text) for text in texts] == [0, 97, 99162322, -(2**31)]
-    slots = make_cluster(3).transaction_slots
-    assert slots.slot_of("polygenelubricants") == 0
-    assert slots.slot_of("a") == 97 % 50
-
-
-def test_a_stopped_brokers_keys_move() -> None:
-    cluster = make_cluster(2)
-    cluster.move_transaction_coordinator("x", 0)
-    cluster.stop_broker(0)
-    wire = Wire(cluster)
-    body = {"coordinator_keys": ["x"], "key_type": 1}
-    assert wire.call(FIND_COORDINATOR, body, broker=1)["coordinators"][0]["node_id"] == 1
 
 
 # ------------------------------------------------------------------------------------------------ InitProducerId

@@ -19,7 +19,7 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put a stand-in for Java and Kafka in place; returns the folder whose files tell it what to do."""
     folder = tmp_path / "java" / "bin"
     folder.mkdir(parents=True)
-    source = Path(__file__).with_name("fake_java.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parent / "devbroker" / "fake_java.py").read_text(encoding="utf-8")
     (folder / "java").write_text(f"#!{sys.executable} -IS\n{source}", encoding="utf-8")
     (folder / "java").chmod(0o755)
     jars = jar_folder(tmp_path / "home")

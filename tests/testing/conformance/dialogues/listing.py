@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from testing.conformance.cases import Case, Cases, Same
+from testing.conformance.cases import Cases
 from testing.conformance.raw import V1, V2, Body, Raw
 
 from penstock.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
@@ -15,11 +14,6 @@ DESCRIBED = Cases(DESCRIBE_TRANSACTIONS, needs_topic=False)
 DESCRIBED_IN_USE = Cases(DESCRIBE_TRANSACTIONS)
 LISTED = Cases(LIST_TRANSACTIONS, needs_topic=False)
 LISTED_IN_USE = Cases(LIST_TRANSACTIONS)
-
-
-@pytest.mark.broker
-def test_listing(same: Same, case: Case) -> None:
-    same(case)
 
 
 # ------------------------------------------------------------------------------------------------ DescribeTransactions

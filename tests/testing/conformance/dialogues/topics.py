@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import pytest
-from testing.conformance.cases import Case, Cases, Same
+from testing.conformance.cases import Cases
 from testing.conformance.raw import V1, V2, Body, Raw
 
 from penstock.protocol.messages import CREATE_TOPICS, FETCH, LIST_OFFSETS
@@ -13,11 +12,6 @@ from penstock.testing import Code
 CREATE = Cases(CREATE_TOPICS, needs_topic=False)
 OFFSETS = Cases(LIST_OFFSETS)
 READ = Cases(FETCH)
-
-
-@pytest.mark.broker
-def test_topics(same: Same, case: Case) -> None:
-    same(case)
 
 
 # ------------------------------------------------------------------------------------------------ CreateTopics

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import pytest
-from testing.conformance.cases import Case, Cases, Same
+from testing.conformance.cases import Cases
 from testing.conformance.raw import V1, V2, Body, Raw
 from testing.wire import Producer
 
@@ -15,11 +14,6 @@ INIT = Cases(INIT_PRODUCER_ID, needs_topic=False)
 INIT_IN_USE = Cases(INIT_PRODUCER_ID)
 ADD = Cases(ADD_PARTITIONS_TO_TXN)
 END = Cases(END_TXN)
-
-
-@pytest.mark.broker
-def test_transactions(same: Same, case: Case) -> None:
-    same(case)
 
 
 def stranger_to(producer: Producer) -> Producer:
