@@ -318,8 +318,9 @@ class BytesColumn:
             end = start + self._width
         elif self._kind == _POINTERS:
             if not cython.compiled:
-                self.found = self._buffers[at]
-                return -1 if self.found is None else len(self.found)
+                value: Any = self._buffers[at]
+                self.found = value
+                return -1 if value is None else len(value)
             self.found = self._buffers[at]
             return self._longs[at]
         elif self._kind == _DICTIONARY:
