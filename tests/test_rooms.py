@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The three rules of where code is: a class has one file, parts are owned and not inherited, a prefix is a folder.
 
-What breaks a rule today is listed here. A list may only get shorter: an entry that is no longer true fails, too. The
-tests have rules of their own: what two of them need is in a module that is no test, and none is a long read.
+What breaks a rule today is listed here. A list may only get shorter: an entry that is no longer true fails, too.
+Modules, folders and the way of a record have limits. The tests have rules of their own: what two of them need is in a
+module that is no test, and none is a long read.
 """
 
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +21,27 @@ TESTS = Path(__file__).resolve().parent
 SOURCES = TESTS.parent / "src"
 
 LONGEST_TEST = 1000  # lines of a module
+ROOT = TESTS.parent
+
+MOST_LINES = 600  # of a module
+MOST_MODULES = 9  # of a folder of the producer; __init__.py and .pxd files do not count
+MOST_FILES = 95  # of the three folders that make a producer; .py and .pxd
+MOST_ON_THE_WAY = 30  # modules that a record passes
+
+# On a record's way in plain Python only: compiled code reads and writes Produce in protocol/_produce_cy alone.
+IN_PLAIN_PYTHON = {
+    "penstock._bounds",
+    "penstock.protocol._wire_reader",
+    "penstock.protocol._wire_writer",
+    "penstock.protocol.codec",
+    "penstock.protocol.schema",
+}
+# For these the walk has a network in memory. In place of _short_lock_cy plain Python has _locks.
+OF_THE_NETWORK = {
+    "penstock.network._system_calls_cy",
+    "penstock.network.selector",
+    "penstock.network.transport",
+}
 
 # Bases that users derive from: within the package they may have one child.
 FOR_USERS = {"penstock.partitioners.Partitioner", "penstock.serializers.Serializer"}
@@ -199,3 +224,41 @@ def test_there_is_one_network_in_memory() -> None:
         and {"recv_some", "unwatch"} & {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     }
     assert found == {"fix_network.py: MemorySelector", "fix_network.py: MemoryTransport"}
+
+
+def test_no_module_is_too_long() -> None:
+    sizes = {
+        path.relative_to(SOURCES).as_posix(): path.read_text(encoding="utf-8").count("\n")
+        for path in SOURCES.rglob("*.py")
+    }
+    assert {path: size for path, size in sizes.items() if size > MOST_LINES} == {}
+
+
+def test_no_folder_of_the_producer_has_too_many_modules() -> None:
+    files = (SOURCES / "penstock" / "producer").rglob("*.py")
+    counts = Counter(path.parent.name for path in files if path.stem != "__init__")
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_a_producer_is_made_of_few_files() -> None:
+    folders = [SOURCES / "penstock" / name for name in ("producer", "network", "protocol")]
+    files = [path for folder in folders for suffix in ("*.py", "*.pxd") for path in folder.rglob(suffix)]
+    assert len(files) <= MOST_FILES
+
+
+def test_a_record_passes_few_modules() -> None:
+    """Its way in plain Python, as `bench/walk.py` follows it; the modules are those of compiled code."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.walk"],
+        cwd=ROOT,
+        env=inherited | {"PENSTOCK_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    passed = {line.split()[0] for line in done.stdout.splitlines()}
+    assert {"penstock.producer.send._send_cy", "penstock.producer.io._outcomes_cy"} < passed
+    modules = (passed - IN_PLAIN_PYTHON) | OF_THE_NETWORK
+    assert len(modules) <= MOST_ON_THE_WAY, "\n".join(sorted(modules))
