@@ -30,11 +30,11 @@ MOST_ON_THE_WAY = 30  # modules that a record passes
 
 # On a record's way in plain Python only: compiled code reads and writes Produce in protocol/_produce_cy alone.
 IN_PLAIN_PYTHON = {
-    "penstock._bounds",
     "penstock.protocol._wire_reader",
     "penstock.protocol._wire_writer",
     "penstock.protocol.codec",
     "penstock.protocol.schema",
+    "penstock.records.format",
 }
 # For these the walk has a network in memory. In place of _short_lock_cy plain Python has _locks.
 OF_THE_NETWORK = {
