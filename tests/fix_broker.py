@@ -19,8 +19,12 @@ from typing import IO, Protocol
 import pytest
 import quick_java
 
+from penstock.control import ControlClient
+from penstock.control.steps import CoordinatorOf
 from penstock.devbroker import DevCluster
 from penstock.devbroker.settings import QUICK_JVM
+from penstock.protocol.messages import OFFSET_FETCH
+from penstock.protocol.requests import CoordinatorKind, SchemaRequest
 
 _CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 _DUMP = "org.apache.kafka.tools.DumpLogSegments"
@@ -168,6 +172,18 @@ def end_offsets(cluster: DevCluster, topic: str) -> dict[int, int]:
         }
     finally:
         reader.close()
+
+
+def committed_position(cluster: DevCluster, group: str, topic: str, partition: int) -> int:
+    """The offset up to which a group has committed a partition; -1 if it has not."""
+    topics = [{"name": topic, "partition_indexes": [partition]}]
+    body = {"groups": [{"group_id": group, "topics": topics}], "require_stable": True}
+    with ControlClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
+        answer = client.request(
+            CoordinatorOf(group, CoordinatorKind.GROUP), SchemaRequest.of(OFFSET_FETCH, body, 8, 9)
+        )
+    position: int = answer["groups"][0]["topics"][0]["partitions"][0]["committed_offset"]
+    return position
 
 
 def consume_from(

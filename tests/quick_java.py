@@ -23,7 +23,7 @@ import pytest
 
 from penstock import Producer
 from penstock.devbroker import DevCluster
-from penstock.devbroker.java import OPTIONS_VARIABLE, find_java
+from penstock.devbroker.machine import OPTIONS_VARIABLE, find_java
 from penstock.devbroker.settings import KAFKA_VERSION
 
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "quick-java"

@@ -13,16 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from fix_broker import Consume
+from fix_broker import Consume, committed_position
 
 from penstock import Producer
 from penstock.cli.main import build_parser
 from penstock.config.keys import KEYS
-from penstock.control import ControlClient
-from penstock.control.steps import CoordinatorOf
 from penstock.devbroker import DevCluster
-from penstock.protocol.messages import OFFSET_FETCH
-from penstock.protocol.requests import CoordinatorKind, SchemaRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -82,17 +78,6 @@ def test_the_third_example_commits_records_and_positions_together(
     assert (invoice.key, invoice.value) == (b"customer-7", b"two pumps: 840.00")
     assert (movement.key, movement.value) == (b"pump", b"-2")
     assert committed_position(dev_cluster, "billing", "orders", 0) == 1
-
-
-def committed_position(cluster: DevCluster, group: str, topic: str, partition: int) -> int:
-    topics = [{"name": topic, "partition_indexes": [partition]}]
-    body = {"groups": [{"group_id": group, "topics": topics}], "require_stable": True}
-    with ControlClient({"bootstrap.servers": cluster.bootstrap_servers}) as client:
-        answer = client.request(
-            CoordinatorOf(group, CoordinatorKind.GROUP), SchemaRequest.of(OFFSET_FETCH, body, 8, 9)
-        )
-    position: int = answer["groups"][0]["topics"][0]["partitions"][0]["committed_offset"]
-    return position
 
 
 @pytest.mark.broker

@@ -2,17 +2,46 @@
 """The three rules of where code is: a class has one file, parts are owned and not inherited, a prefix is a folder.
 
 What breaks a rule today is listed here. A list may only get shorter: an entry that is no longer true fails, too.
+Modules, folders and the way of a record have limits. The tests have rules of their own: what two of them need is in a
+module that is no test, and none is a long read.
 """
 
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parent.parent / "src"
+TESTS = Path(__file__).resolve().parent
+SOURCES = TESTS.parent / "src"
+
+LONGEST_TEST = 1000  # lines of a module
+ROOT = TESTS.parent
+
+MOST_LINES = 600  # of a module
+MOST_MODULES = 9  # of a folder of the producer; __init__.py and .pxd files do not count
+MOST_FILES = 95  # of the three folders that make a producer; .py and .pxd
+MOST_ON_THE_WAY = 30  # modules that a record passes
+
+# On a record's way in plain Python only: compiled code reads and writes Produce in protocol/_produce_cy alone.
+IN_PLAIN_PYTHON = {
+    "penstock.protocol._wire_reader",
+    "penstock.protocol._wire_writer",
+    "penstock.protocol.codec",
+    "penstock.protocol.schema",
+    "penstock.records.format",
+}
+# For these the walk has a network in memory. In place of _short_lock_cy plain Python has _locks.
+OF_THE_NETWORK = {
+    "penstock.network._system_calls_cy",
+    "penstock.network.selector",
+    "penstock.network.transport",
+}
 
 # Bases that users derive from: within the package they may have one child.
 FOR_USERS = {"penstock.partitioners.Partitioner", "penstock.serializers.Serializer"}
@@ -158,3 +187,78 @@ def test_a_prefix_is_a_folder() -> None:
 
 def test_private_names_stay_in_their_module() -> None:
     assert private_uses() == []
+
+
+def imports_of_tests() -> list[str]:
+    """Where a module of the tests imports from one that pytest collects, or from a conftest."""
+    found = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                words = [*(getattr(node, "module", None) or "").split(".")]
+                words += [word for alias in node.names for word in alias.name.split(".")]
+                if any(word == "conftest" or word.startswith("test_") for word in words):
+                    found.append(f"{path.relative_to(TESTS)}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_test_modules_do_not_import_each_other() -> None:
+    assert imports_of_tests() == []
+
+
+def test_no_module_of_the_tests_is_longer_than_a_thousand_lines() -> None:
+    lengths = {
+        path.relative_to(TESTS).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in TESTS.rglob("*.py")
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_TEST} == {}
+
+
+def test_there_is_one_network_in_memory() -> None:
+    """A transport or a selector of its own, in another module, would be a second one."""
+    found = {
+        f"{path.relative_to(TESTS).as_posix()}: {node.name}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and {"recv_some", "unwatch"} & {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    }
+    assert found == {"fix_network.py: MemorySelector", "fix_network.py: MemoryTransport"}
+
+
+def test_no_module_is_too_long() -> None:
+    sizes = {
+        path.relative_to(SOURCES).as_posix(): path.read_text(encoding="utf-8").count("\n")
+        for path in SOURCES.rglob("*.py")
+    }
+    assert {path: size for path, size in sizes.items() if size > MOST_LINES} == {}
+
+
+def test_no_folder_of_the_producer_has_too_many_modules() -> None:
+    files = (SOURCES / "penstock" / "producer").rglob("*.py")
+    counts = Counter(path.parent.name for path in files if path.stem != "__init__")
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_a_producer_is_made_of_few_files() -> None:
+    folders = [SOURCES / "penstock" / name for name in ("producer", "network", "protocol")]
+    files = [path for folder in folders for suffix in ("*.py", "*.pxd") for path in folder.rglob(suffix)]
+    assert len(files) <= MOST_FILES
+
+
+def test_a_record_passes_few_modules() -> None:
+    """Its way in plain Python, as `bench/walk.py` follows it; the modules are those of compiled code."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.walk"],
+        cwd=ROOT,
+        env=inherited | {"PENSTOCK_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    passed = {line.split()[0] for line in done.stdout.splitlines()}
+    assert {"penstock.producer.send._send_cy", "penstock.producer.io._outcomes_cy"} < passed
+    modules = (passed - IN_PLAIN_PYTHON) | OF_THE_NETWORK
+    assert len(modules) <= MOST_ON_THE_WAY, "\n".join(sorted(modules))

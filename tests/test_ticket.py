@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting as a value: a Ticket ends exactly once."""
+"""Waiting as a value: a Ticket ends exactly once, and so does a Countdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock._ticket import Ticket, TicketKind
+from penstock._ticket import Countdown, Ticket, TicketKind
 
 
 def test_granted_ticket_gives_its_result() -> None:
@@ -110,3 +110,14 @@ def test_of_many_threads_that_end_it_one_wins() -> None:
     for thread in threads:
         thread.join()
     assert wins == [ticket.result]
+
+
+def test_a_countdown_calls_back_once_from_many_threads() -> None:
+    seen: list[int] = []
+    countdown = Countdown(4000, lambda: seen.append(1))
+    threads = [threading.Thread(target=lambda: [countdown.one_less() for _ in range(1000)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert seen == [1]

@@ -27,6 +27,7 @@ from penstock import _short_lock_cy
 from penstock._short_lock_cy import REENTERED, ShortLock
 from penstock.errors import ReentrantCallError
 
+_COMPILED = _short_lock_cy.is_compiled()
 _FEW = 16  # locks that are remembered before those that were let go are forgotten
 
 
@@ -75,12 +76,12 @@ _nesting: set[weakref.ref[NestingLock]] = set()
 
 def new_lock() -> Any:
     """A lock for `with`; to take it again while it is held by the same thread raises ReentrantCallError."""
-    return ShortLock() if _short_lock_cy.is_compiled() else OwnedLock()
+    return ShortLock() if _COMPILED else OwnedLock()
 
 
 def new_nesting_lock() -> Any:
     """A lock for `with` that its holder can take again."""
-    if _short_lock_cy.is_compiled():
+    if _COMPILED:
         return ShortLock(nests=True)
     lock = NestingLock()
     _nesting.add(weakref.ref(lock, _nesting.discard))
@@ -89,7 +90,7 @@ def new_nesting_lock() -> Any:
 
 def inside() -> bool:
     """Whether the calling thread holds a lock of the package: it was interrupted by a finalizer or a signal handler."""
-    if _short_lock_cy.is_compiled():
+    if _COMPILED:
         return bool(_short_lock_cy.holds_any())
     nesting = [lock for known in _nesting.copy() if (lock := known()) is not None]
     return any(lock.is_mine() for lock in (*_taken.locks, *nesting))

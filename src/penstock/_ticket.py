@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting as a value.
+"""Waiting as a value: a Ticket, and the Countdown of those that are waited for together.
 
 The core never blocks. What cannot be had now is answered with a Ticket, which the core completes later. Who holds the
 Ticket decides how to wait: a thread with a deadline, a coroutine, or the simulator's virtual time.
@@ -115,3 +115,22 @@ class Ticket(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Ticket for {self.what}: {('pending', 'granted', 'failed', 'given up')[self._state]}>"
+
+
+class Countdown:
+    """Calls back after `count` calls of `one_less`, which may come from several threads at once."""
+
+    __slots__ = ("_callback", "_left", "_lock")
+
+    def __init__(self, count: int, callback: Callable[[], object]) -> None:
+        self._callback = callback
+        self._lock: Any = new_lock()  # guards _left
+        self._left = count
+
+    def one_less(self) -> None:
+        """Count one; the last one calls back, outside the lock."""
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._callback()

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from chaos.proxy import HOST, Proxy, ProxyLoop
 from penstock.devbroker import DevCluster
+from penstock.devbroker.machine import free_ports
 from penstock.devbroker.node import Node
-from penstock.devbroker.ports import free_ports
 from penstock.devbroker.settings import QUICK_JVM, server_properties
 
 _FEATURES = "org.apache.kafka.tools.FeatureCommand"

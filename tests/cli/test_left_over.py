@@ -14,7 +14,7 @@ from penstock.cli.main import main
 from penstock.errors import KafkaError
 from penstock.sink import Life, LogState, OpenTransaction, SinkState
 from penstock.sink import sink_key as key_of
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.identity import Jvm
 from penstock.types import TopicPartition
 
 KEY = key_of("orders")

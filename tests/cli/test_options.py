@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli.support import FakeProducer
 
 from penstock.cli.options import close_producer, parse_option, producer_config
 from penstock.errors import ConfigError
-
-from .conftest import FakeProducer
 
 Parse = Callable[..., argparse.Namespace]
 

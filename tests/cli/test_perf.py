@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli.support import FakeProducer
 
 from penstock.cli import perf
 from penstock.cli.load import LatencySummary
 from penstock.cli.options import CommandError
 from penstock.errors import DeliveryTimeoutError, KafkaTimeoutError
-
-from .conftest import FakeProducer
 
 Parse = Callable[..., argparse.Namespace]
 

@@ -9,12 +9,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from cli.support import FakeProducer
 
 from penstock.cli import produce
 from penstock.cli.options import CommandError
 from penstock.errors import DeliveryTimeoutError, KafkaTimeoutError, RecordTooLargeError, SerializationError
-
-from .conftest import FakeProducer
 
 Parse = Callable[..., argparse.Namespace]
 

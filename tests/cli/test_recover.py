@@ -24,7 +24,7 @@ from penstock.sink import (
     TaskHandle,
 )
 from penstock.sink import sink_key as key_of
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.identity import Jvm
 from penstock.transaction_handle import TransactionHandle
 
 KEY = key_of("orders")

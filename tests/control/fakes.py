@@ -42,7 +42,7 @@ def at_offset(batch: bytes, offset: int) -> bytes:
     return offset.to_bytes(8, "big") + batch[8:]
 
 
-class FakeCluster:
+class ScriptedCluster:
     """Brokers 0..n-1 at b0:9092, b1:9092, ...; broker 0 coordinates and leads everything, unless told otherwise.
 
     Attributes:

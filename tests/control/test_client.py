@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from control.fakes import ID_AUTHORIZATION_FAILED, FakeCluster
+from control.fakes import ID_AUTHORIZATION_FAILED, ScriptedCluster
 from network.fakes import FakeTransport
 
 from penstock.control.client import ControlClient
@@ -14,9 +14,9 @@ from penstock.control.steps import (
     ANY,
     CONTROLLER,
     Ask,
+    Backoff,
     CoordinatorOf,
     OnNode,
-    Rest,
     Steps,
     Target,
     ask_until_answered,
@@ -57,7 +57,7 @@ def end_txn(key: str = "x") -> SchemaRequest:
 
 
 def test_request_to_any_broker() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.brokers[0].rules[INIT_PRODUCER_ID.key] = lambda _: {
         "error_code": 0,
         "producer_id": 7,
@@ -68,7 +68,7 @@ def test_request_to_any_broker() -> None:
 
 
 def test_request_to_a_node_and_to_the_controller() -> None:
-    cluster = FakeCluster(3)
+    cluster = ScriptedCluster(3)
     with cluster.client() as client:
         client.request(cluster.nodes[1], end_txn())
         client.request(CONTROLLER, end_txn())
@@ -76,7 +76,7 @@ def test_request_to_a_node_and_to_the_controller() -> None:
 
 
 def test_coordinator_and_leader() -> None:
-    cluster = FakeCluster(3)
+    cluster = ScriptedCluster(3)
     cluster.coordinator = lambda key: 1 if key == "x" else 2
     cluster.leaders["u"] = 2
     with cluster.client() as client:
@@ -88,7 +88,7 @@ def test_coordinator_and_leader() -> None:
 
 
 def test_a_coordinator_is_waited_for() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.coordinator = lambda _: -1
     cluster.network.after(5.0, lambda: setattr(cluster, "coordinator", lambda _: 0))
     began = cluster.clock.now()
@@ -100,7 +100,7 @@ def test_a_coordinator_is_waited_for() -> None:
 
 
 def test_a_leader_is_waited_for() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.leaders["u"] = -1
     cluster.network.after(3.0, lambda: cluster.leaders.update(u=0))
     with cluster.client() as client:
@@ -108,26 +108,26 @@ def test_a_leader_is_waited_for() -> None:
 
 
 def test_topics_are_never_created_by_asking() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     with cluster.client() as client, pytest.raises(KafkaTimeoutError, match="'nowhere'"):
         client.leader("nowhere", 0, timeout=5)
     assert not any(request.body["allow_auto_topic_creation"] for request in cluster.seen(METADATA.key))
 
 
 def test_a_partition_that_is_not_there() -> None:
-    with FakeCluster().client() as client, pytest.raises(KafkaTimeoutError, match="has no partition 7"):
+    with ScriptedCluster().client() as client, pytest.raises(KafkaTimeoutError, match="has no partition 7"):
         client.leader("t", 7, timeout=5)
 
 
 def test_an_id_that_may_not_be_used() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.coordinator = lambda _: -ID_AUTHORIZATION_FAILED
     with cluster.client() as client, pytest.raises(TransactionalIdAuthorizationError):
         client.find_coordinator("x")
 
 
 def test_many_coordinators_are_found_with_few_requests() -> None:
-    cluster = FakeCluster(2)
+    cluster = ScriptedCluster(2)
     cluster.coordinator = lambda key: int(key) % 2
     keys = [str(number) for number in range(1200)]
     with cluster.client() as client:
@@ -137,7 +137,7 @@ def test_many_coordinators_are_found_with_few_requests() -> None:
 
 
 def test_an_older_broker_is_asked_key_by_key() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.limit_versions(FindCoordinator=(0, 3))
     with cluster.client() as client:
         assert set(client.find_coordinators(["a", "b"])) == {"a", "b"}
@@ -145,7 +145,7 @@ def test_an_older_broker_is_asked_key_by_key() -> None:
 
 
 def test_one_key_that_is_refused_does_not_harm_the_others() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.coordinator = lambda key: -ID_AUTHORIZATION_FAILED if key == "bad" else 0
     cluster.end_codes = [0]
     with cluster.client() as client:
@@ -160,7 +160,7 @@ def test_one_key_that_is_refused_does_not_harm_the_others() -> None:
 
 
 def test_a_coordinator_that_died_is_looked_up_anew() -> None:
-    cluster = FakeCluster(2)
+    cluster = ScriptedCluster(2)
     cluster.coordinator = lambda _: 1
     with cluster.client() as client:
         client.run(ask_until_answered(CoordinatorOf("x"), end_txn()))
@@ -173,7 +173,7 @@ def test_a_coordinator_that_died_is_looked_up_anew() -> None:
 def test_without_a_backoff_a_broker_that_is_refused_at_once_is_tried_until_the_time_is_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster = FakeCluster(2)
+    cluster = ScriptedCluster(2)
     (unreachable,) = cluster.network.names["b1"]
     connect = cluster.network.connect
     tried_at: list[float] = []
@@ -207,7 +207,7 @@ def test_a_refused_identity_is_told_at_once_by_each_call_until_it_is_put_right()
 
 
 def test_a_single_request_is_not_repeated() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.brokers[0].rules[END_TXN.key] = lambda request: request.peer.reset()
     with cluster.client() as client, pytest.raises(NetworkError):
         client.request("any", end_txn())
@@ -215,14 +215,14 @@ def test_a_single_request_is_not_repeated() -> None:
 
 
 def test_a_node_that_cannot_be_reached() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.network.names["b9"] = ["10.0.0.99"]
     with cluster.client() as client, pytest.raises(NetworkError, match="cannot connect to broker 9"):
         client.request(Node(9, "b9", 9092), end_txn())
 
 
 def test_any_broker_means_another_one_when_the_first_is_gone() -> None:
-    cluster = FakeCluster(3)
+    cluster = ScriptedCluster(3)
     with cluster.client() as client:
         client.brokers()
         for index in (0, 1):
@@ -232,7 +232,7 @@ def test_any_broker_means_another_one_when_the_first_is_gone() -> None:
 
 
 def test_the_request_time_out_is_that_of_the_configuration() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.brokers[0].rules[END_TXN.key] = lambda _: None
     with cluster.client(request_timeout_ms=4000) as client:
         began = cluster.clock.now()
@@ -242,7 +242,7 @@ def test_the_request_time_out_is_that_of_the_configuration() -> None:
 
 
 def test_no_broker_at_all_is_a_time_out_that_names_the_cause() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.stop(0)
     began = cluster.clock.now()
     with cluster.client() as client, pytest.raises(KafkaTimeoutError, match=r"b0:9092.*refused"):
@@ -251,7 +251,7 @@ def test_no_broker_at_all_is_a_time_out_that_names_the_cause() -> None:
 
 
 def test_no_coordinator_is_a_time_out_that_names_the_cause() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.coordinator = lambda _: -1
     with (
         cluster.client() as client,
@@ -262,7 +262,7 @@ def test_no_coordinator_is_a_time_out_that_names_the_cause() -> None:
 
 
 def test_an_answer_that_stays_away_is_a_time_out() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.brokers[0].rules[END_TXN.key] = lambda _: None
     with (
         cluster.client() as client,
@@ -272,7 +272,7 @@ def test_an_answer_that_stays_away_is_a_time_out() -> None:
 
 
 def test_a_version_that_the_broker_lacks() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.limit_versions(ListTransactions=(7, 9))
     request = SchemaRequest.of(LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []})
     with cluster.client() as client, pytest.raises(UnsupportedVersionError, match="ListTransactions"):
@@ -280,14 +280,14 @@ def test_a_version_that_the_broker_lacks() -> None:
 
 
 def test_a_cluster_without_a_common_version_ends_all_jobs() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.limit_versions(Metadata=(90, 99))
     with cluster.client() as client, pytest.raises(UnsupportedVersionError, match="Metadata"):
         client.request("any", end_txn())
 
 
 def test_brokers_that_know_nobody_yet_are_asked_again() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     whole = cluster.brokers[0].rules[METADATA.key]
     cluster.brokers[0].rules[METADATA.key] = lambda _: {"brokers": [], "topics": []}
     cluster.network.after(1.0, lambda: cluster.brokers[0].rules.update({METADATA.key: whole}))
@@ -299,11 +299,11 @@ def test_brokers_that_know_nobody_yet_are_asked_again() -> None:
 
 
 def test_jobs_share_the_time_and_end_in_order() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
 
     def rest_thrice(number: int) -> Steps[int]:
         for attempt in range(3):
-            yield Rest(attempt)
+            yield Backoff(attempt)
         return number
 
     began = cluster.clock.now()
@@ -322,10 +322,10 @@ def test_no_more_jobs_than_allowed_are_under_way() -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        yield Rest(0)
+        yield Backoff(0)
         running -= 1
 
-    with FakeCluster().client() as client:
+    with ScriptedCluster().client() as client:
         assert len(client.run_all([count() for _ in range(20)], at_most=4)) == 20
     assert most == 4
 
@@ -333,9 +333,9 @@ def test_no_more_jobs_than_allowed_are_under_way() -> None:
 def test_jobs_that_never_had_their_turn_run_out_of_time_too() -> None:
     def rest_long() -> Steps[None]:
         while True:
-            yield Rest(10)
+            yield Backoff(10)
 
-    with FakeCluster().client() as client:
+    with ScriptedCluster().client() as client:
         tickets = client.run_all([rest_long() for _ in range(3)], timeout=5, at_most=1)
     for ticket, text in zip(
         tickets, ["not done after 5.0 s", "not even begun", "not even begun"], strict=True
@@ -347,11 +347,11 @@ def test_jobs_that_never_had_their_turn_run_out_of_time_too() -> None:
 def test_a_job_that_returns_when_the_time_is_up_has_no_answer() -> None:
     def returns() -> Steps[dict[str, int]]:
         try:
-            yield Rest(50)
+            yield Backoff(50)
         except KafkaTimeoutError:
             return {}
 
-    with FakeCluster().client() as client, pytest.raises(KafkaTimeoutError, match="not done after"):
+    with ScriptedCluster().client() as client, pytest.raises(KafkaTimeoutError, match="not done after"):
         client.run(returns(), timeout=0.5)
 
 
@@ -359,24 +359,24 @@ def test_a_job_may_not_go_on_when_the_time_is_up() -> None:
     def stubborn() -> Steps[None]:
         while True:
             try:
-                yield Rest(10)
+                yield Backoff(10)
             except KafkaTimeoutError:
                 continue
 
-    with FakeCluster().client() as client, pytest.raises(KafkaTimeoutError):
+    with ScriptedCluster().client() as client, pytest.raises(KafkaTimeoutError):
         client.run(stubborn(), timeout=5)
 
 
 def test_what_a_job_raises_is_its_own_outcome() -> None:
     def fail() -> Steps[None]:
-        yield Rest(0)
+        yield Backoff(0)
         raise LookupError("mine")
 
     def succeed() -> Steps[int]:
-        yield Rest(0)
+        yield Backoff(0)
         return 1
 
-    with FakeCluster().client() as client:
+    with ScriptedCluster().client() as client:
         failed, succeeded = client.run_all([fail(), succeed()])
     with pytest.raises(LookupError, match="mine"):
         _ = failed.result
@@ -384,7 +384,7 @@ def test_what_a_job_raises_is_its_own_outcome() -> None:
 
 
 def test_a_request_that_cannot_be_said_to_that_broker_fails_its_job() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.limit_versions(ListTransactions=(0, 1))
     body = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": "x"}
     request = SchemaRequest.of(LIST_TRANSACTIONS, body)
@@ -401,7 +401,7 @@ class Unsayable(SchemaRequest):
 
 @pytest.mark.parametrize("target", [ANY, CoordinatorOf("x")], ids=["any", "coordinator"])
 def test_a_request_that_cannot_be_sent_fails_its_job_and_no_other(target: Target) -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     unsayable = Unsayable.of(END_TXN, end_txn().body)
     jobs = [
         ask_until_answered(CoordinatorOf("y"), end_txn("y")),
@@ -420,7 +420,7 @@ def test_a_look_up_that_cannot_be_sent_fails_those_who_wait_for_it(monkeypatch: 
     def fail(*_: object) -> None:
         raise MemoryError("no room")
 
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     with cluster.client(**{"retry.backoff.ms": 0}) as client:
         client.brokers()
         with monkeypatch.context() as broken:
@@ -435,7 +435,7 @@ def test_a_look_up_that_cannot_be_sent_fails_those_who_wait_for_it(monkeypatch: 
 
 
 def test_an_interrupt_ends_the_wait_and_the_client_stays_usable() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     kept = cluster.brokers[0].rules[END_TXN.key]
     cluster.brokers[0].rules[END_TXN.key] = lambda _: None
 
@@ -454,7 +454,7 @@ def test_an_interrupt_ends_the_wait_and_the_client_stays_usable() -> None:
 
 
 def test_a_node_once_known_is_asked_without_looking_anybody_up() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     with cluster.client() as client:
         for _ in range(5):
             client.request(CoordinatorOf("x"), end_txn())
@@ -466,7 +466,7 @@ def test_a_node_once_known_is_asked_without_looking_anybody_up() -> None:
 
 
 def test_a_closed_client_refuses() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     client = cluster.client()
     client.close()
     client.close()
@@ -477,7 +477,7 @@ def test_a_closed_client_refuses() -> None:
 
 
 def test_a_name_that_cannot_be_resolved() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     with pytest.raises(BootstrapError):
         cluster.client(**{"bootstrap.servers": "nowhere:9092"})
     assert cluster.network.closed

@@ -11,7 +11,7 @@ from control.fakes import (
     INVALID_TXN_STATE,
     NOT_COORDINATOR,
     PRODUCER_FENCED,
-    FakeCluster,
+    ScriptedCluster,
     control_batch,
 )
 from control.support import batch_of
@@ -47,15 +47,17 @@ def handle(**changed: Any) -> TransactionHandle:
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
-    cluster = FakeCluster(2)
+def cluster() -> ScriptedCluster:
+    cluster = ScriptedCluster(2)
     cluster.add_batch(batch_of([b"x"], PID, EPOCH, 0))
     return cluster
 
 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("commit", [True, False])
-def test_one_end_txn_in_the_version_of_the_handle(cluster: FakeCluster, version: int, commit: bool) -> None:
+def test_one_end_txn_in_the_version_of_the_handle(
+    cluster: ScriptedCluster, version: int, commit: bool
+) -> None:
     with cluster.client() as client:
         outcome = complete_transaction(handle(end_txn_version=version), commit, config=client)
     assert outcome.committed is commit
@@ -103,14 +105,14 @@ def test_the_wish_is_true_or_false(wrong: Any) -> None:
             complete_transaction(each, wrong, config={})
 
 
-def test_a_version_that_the_broker_does_not_know(cluster: FakeCluster) -> None:
+def test_a_version_that_the_broker_does_not_know(cluster: ScriptedCluster) -> None:
     cluster.limit_versions(EndTxn=(0, 4))
     with cluster.client() as client, pytest.raises(UnsupportedVersionError):
         complete_transaction(handle(), config=client)
     assert cluster.seen(END_TXN.key) == []
 
 
-def test_markers_being_written_are_waited_for_at_the_same_coordinator(cluster: FakeCluster) -> None:
+def test_markers_being_written_are_waited_for_at_the_same_coordinator(cluster: ScriptedCluster) -> None:
     cluster.end_codes = [CONCURRENT_TRANSACTIONS, CONCURRENT_TRANSACTIONS, 0]
     began = cluster.clock.now()
     with cluster.client() as client:
@@ -121,7 +123,7 @@ def test_markers_being_written_are_waited_for_at_the_same_coordinator(cluster: F
     assert cluster.seen(FETCH.key) == []
 
 
-def test_a_coordinator_that_moved_is_followed(cluster: FakeCluster) -> None:
+def test_a_coordinator_that_moved_is_followed(cluster: ScriptedCluster) -> None:
     def moved(_: Any) -> dict[str, Any]:
         cluster.coordinator = lambda _: 1
         return {"error_code": NOT_COORDINATOR}
@@ -132,7 +134,7 @@ def test_a_coordinator_that_moved_is_followed(cluster: FakeCluster) -> None:
     assert len(cluster.seen(END_TXN.key, 1)) == 1
 
 
-def test_a_coordinator_that_dies_before_its_answer_is_replaced(cluster: FakeCluster) -> None:
+def test_a_coordinator_that_dies_before_its_answer_is_replaced(cluster: ScriptedCluster) -> None:
     cluster.brokers[0].rules[END_TXN.key] = lambda _: cluster.stop(0)
     cluster.network.after(6.0, lambda: setattr(cluster, "coordinator", lambda _: 1))
     with cluster.client() as client:
@@ -140,7 +142,7 @@ def test_a_coordinator_that_dies_before_its_answer_is_replaced(cluster: FakeClus
     assert len(cluster.seen(END_TXN.key, 1)) == 1
 
 
-def test_a_fence_after_the_commit_is_recognised(cluster: FakeCluster) -> None:
+def test_a_fence_after_the_commit_is_recognised(cluster: ScriptedCluster) -> None:
     cluster.end_codes = [PRODUCER_FENCED]
     cluster.add_batch(control_batch(PID, EPOCH + 1, commit=True))
     with cluster.client() as client:
@@ -150,21 +152,23 @@ def test_a_fence_after_the_commit_is_recognised(cluster: FakeCluster) -> None:
     assert outcome.marker.offset == 1
 
 
-def test_a_fence_before_the_commit_is_an_error(cluster: FakeCluster) -> None:
+def test_a_fence_before_the_commit_is_an_error(cluster: ScriptedCluster) -> None:
     cluster.end_codes = [PRODUCER_FENCED]
     cluster.add_batch(control_batch(PID, EPOCH + 1, commit=False))
     with cluster.client() as client, pytest.raises(TransactionAbortedError, match="fence"):
         complete_transaction(handle(), config=client)
 
 
-def test_an_abort_that_comes_too_late_is_an_error(cluster: FakeCluster) -> None:
+def test_an_abort_that_comes_too_late_is_an_error(cluster: ScriptedCluster) -> None:
     cluster.end_codes = [INVALID_TXN_STATE]
     cluster.add_batch(control_batch(PID, EPOCH + 1, commit=True))
     with cluster.client() as client, pytest.raises(TransactionCommittedError):
         complete_transaction(handle(), commit=False, config=client)
 
 
-def test_an_ambiguous_answer_without_a_marker_is_repeated_until_there_is_one(cluster: FakeCluster) -> None:
+def test_an_ambiguous_answer_without_a_marker_is_repeated_until_there_is_one(
+    cluster: ScriptedCluster,
+) -> None:
     cluster.end_codes = [INVALID_TXN_STATE]
     marker = control_batch(PID, EPOCH + 1, commit=False)
     cluster.network.after(12.0, lambda: cluster.add_batch(marker))
@@ -174,7 +178,7 @@ def test_an_ambiguous_answer_without_a_marker_is_repeated_until_there_is_one(clu
     assert cluster.seen(END_TXN.key, 1) == []
 
 
-def test_still_open_when_the_time_is_up_may_be_repeated(cluster: FakeCluster) -> None:
+def test_still_open_when_the_time_is_up_may_be_repeated(cluster: ScriptedCluster) -> None:
     cluster.end_codes = [INVALID_TXN_STATE]
     with cluster.client() as client:
         with pytest.raises(KafkaTimeoutError, match="safe to ask again") as caught:
@@ -184,7 +188,7 @@ def test_still_open_when_the_time_is_up_may_be_repeated(cluster: FakeCluster) ->
         assert complete_transaction(handle(), config=client).committed
 
 
-def test_without_a_limit_the_time_out_of_the_transaction_is_one(cluster: FakeCluster) -> None:
+def test_without_a_limit_the_time_out_of_the_transaction_is_one(cluster: ScriptedCluster) -> None:
     cluster.end_codes = [INVALID_TXN_STATE]
     began = cluster.clock.now()
     with cluster.client() as client, pytest.raises(TransactionUnknownError, match="time-out is long over"):
@@ -192,7 +196,7 @@ def test_without_a_limit_the_time_out_of_the_transaction_is_one(cluster: FakeClu
     assert 20 < cluster.clock.now() - began < 60
 
 
-def test_a_log_that_lost_the_batch_is_unknown(cluster: FakeCluster) -> None:
+def test_a_log_that_lost_the_batch_is_unknown(cluster: ScriptedCluster) -> None:
     cluster.end_codes = [PRODUCER_FENCED]
     cluster.add_batch(control_batch(PID, EPOCH, commit=True))
     cluster.log_start = 1
@@ -201,7 +205,7 @@ def test_a_log_that_lost_the_batch_is_unknown(cluster: FakeCluster) -> None:
 
 
 def test_no_cluster_is_a_time_out() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.stop(0)
     with cluster.client() as client, pytest.raises(KafkaTimeoutError, match="refused"):
         complete_transaction(handle(), config=client, timeout=5)
@@ -210,7 +214,7 @@ def test_no_cluster_is_a_time_out() -> None:
 # ---- many
 
 
-def test_each_of_many_has_its_own_outcome(cluster: FakeCluster) -> None:
+def test_each_of_many_has_its_own_outcome(cluster: ScriptedCluster) -> None:
     def end(request: Any) -> dict[str, Any]:
         number = int(request.body["transactional_id"])
         return {"error_code": PRODUCER_FENCED if number % 10 == 3 else 0}
@@ -240,7 +244,7 @@ def test_each_of_many_has_its_own_outcome(cluster: FakeCluster) -> None:
     assert sum(len(broker.peers) for broker in cluster.brokers) <= 3
 
 
-def test_those_that_run_out_of_time_do_not_hide_the_others(cluster: FakeCluster) -> None:
+def test_those_that_run_out_of_time_do_not_hide_the_others(cluster: ScriptedCluster) -> None:
     def end(request: Any) -> dict[str, Any]:
         return {"error_code": CONCURRENT_TRANSACTIONS if request.body["transactional_id"] == "stuck" else 0}
 

@@ -24,7 +24,7 @@ from penstock.control import (
 )
 from penstock.control.complete import ending_steps
 from penstock.control.markers import Marker, MarkerSearch
-from penstock.control.steps import CoordinatorOf, Rest, Steps, ask_until_answered
+from penstock.control.steps import Backoff, CoordinatorOf, Steps, ask_until_answered
 from penstock.devbroker import DevCluster
 from penstock.devbroker.settings import QUICK_JVM
 from penstock.errors import (
@@ -93,7 +93,7 @@ def marker_of(client: ControlClient, handle: TransactionHandle) -> Marker | None
 
 def wait_until(client: ControlClient, condition: Callable[[], bool]) -> None:
     def rest() -> Steps[None]:
-        yield Rest(0)
+        yield Backoff(0)
 
     for _ in range(200):
         if condition():

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from control.fakes import FakeCluster
+from control.fakes import ScriptedCluster
 from network.fakes import Received, metadata_body
 
 from penstock.control.topics import (
@@ -26,7 +26,7 @@ UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, DENIED = 3, 5, 29
 class Controller:
     """Answers CreateTopics; `codes` by topic, else NONE."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: ScriptedCluster) -> None:
         self.codes: dict[str, int] = {}
         self.existing: set[str] = set()
         self.cluster = cluster
@@ -44,16 +44,16 @@ class Controller:
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster(3)
+def cluster() -> ScriptedCluster:
+    return ScriptedCluster(3)
 
 
 @pytest.fixture
-def controller(cluster: FakeCluster) -> Controller:
+def controller(cluster: ScriptedCluster) -> Controller:
     return Controller(cluster)
 
 
-def test_the_controller_is_asked_for_what_is_wanted(cluster: FakeCluster, controller: Controller) -> None:
+def test_the_controller_is_asked_for_what_is_wanted(cluster: ScriptedCluster, controller: Controller) -> None:
     with cluster.client() as client:
         create_topic("log", 3, 2, {"cleanup.policy": "compact", "preallocate": True, "x": 7}, config=client)
     (request,) = cluster.seen(CREATE_TOPICS.key, 2)
@@ -66,7 +66,7 @@ def test_the_controller_is_asked_for_what_is_wanted(cluster: FakeCluster, contro
     }
 
 
-def test_each_has_its_own_outcome_in_order(cluster: FakeCluster, controller: Controller) -> None:
+def test_each_has_its_own_outcome_in_order(cluster: ScriptedCluster, controller: Controller) -> None:
     controller.codes = {"b": POLICY_VIOLATION}
     with cluster.client() as client:
         results = create_topics([NewTopic(name) for name in "cba"], config=client)
@@ -76,7 +76,7 @@ def test_each_has_its_own_outcome_in_order(cluster: FakeCluster, controller: Con
 
 @pytest.mark.parametrize("code", [EXISTS, POLICY_VIOLATION, INVALID_REPLICATION])
 def test_a_refusal_names_topic_reason_and_code(
-    cluster: FakeCluster, controller: Controller, code: int
+    cluster: ScriptedCluster, controller: Controller, code: int
 ) -> None:
     controller.codes = {"a": code}
     with (
@@ -89,7 +89,7 @@ def test_a_refusal_names_topic_reason_and_code(
 
 
 def test_passing_trouble_is_repeated_for_those_that_had_it(
-    cluster: FakeCluster, controller: Controller
+    cluster: ScriptedCluster, controller: Controller
 ) -> None:
     controller.codes = {"b": NOT_CONTROLLER}
     cluster.network.after(2.0, controller.codes.clear)
@@ -98,7 +98,7 @@ def test_passing_trouble_is_repeated_for_those_that_had_it(
     assert [result.error for result in results] == [None, None]
 
 
-def test_a_topic_made_by_an_attempt_without_answer(cluster: FakeCluster, controller: Controller) -> None:
+def test_a_topic_made_by_an_attempt_without_answer(cluster: ScriptedCluster, controller: Controller) -> None:
     def make_and_break(request: Received) -> None:
         controller.create(request)
         cluster.brokers[2].rules[CREATE_TOPICS.key] = controller.create
@@ -109,14 +109,14 @@ def test_a_topic_made_by_an_attempt_without_answer(cluster: FakeCluster, control
         create_topic("a", config=client)
 
 
-def test_time_is_up(cluster: FakeCluster, controller: Controller) -> None:
+def test_time_is_up(cluster: ScriptedCluster, controller: Controller) -> None:
     controller.codes = {"a": NOT_CONTROLLER}
     with cluster.client() as client, pytest.raises(KafkaTimeoutError, match="NOT_CONTROLLER"):
         create_topic("a", config=client, timeout=3)
 
 
 def test_defaults_of_the_broker_need_a_version_that_has_them(
-    cluster: FakeCluster, controller: Controller
+    cluster: ScriptedCluster, controller: Controller
 ) -> None:
     cluster.limit_versions(CreateTopics=(2, 3))
     with cluster.client() as client:
@@ -141,7 +141,7 @@ def test_nothing_to_create_asks_nobody() -> None:
 class Answers:
     """What every broker says of the one topic `log`."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: ScriptedCluster) -> None:
         self.code = 0
         self.replicas = [[0, 1, 2], [1, 2]]
         self.metadata_code = 0
@@ -182,12 +182,12 @@ class Answers:
 
 
 @pytest.fixture
-def answers(cluster: FakeCluster) -> Answers:
+def answers(cluster: ScriptedCluster) -> Answers:
     return Answers(cluster)
 
 
 def test_a_topic_with_its_partitions_fewest_copies_and_settings(
-    cluster: FakeCluster, answers: Answers
+    cluster: ScriptedCluster, answers: Answers
 ) -> None:
     with cluster.client() as client:
         found = describe_topic(client, "log")
@@ -195,14 +195,14 @@ def test_a_topic_with_its_partitions_fewest_copies_and_settings(
 
 
 @pytest.mark.parametrize("where", ["metadata_code", "code"])
-def test_a_topic_that_is_not_there_is_none(cluster: FakeCluster, answers: Answers, where: str) -> None:
+def test_a_topic_that_is_not_there_is_none(cluster: ScriptedCluster, answers: Answers, where: str) -> None:
     setattr(answers, where, UNKNOWN_TOPIC)
     with cluster.client() as client:
         assert describe_topic(client, "log", timeout=5) is None
 
 
 @pytest.mark.parametrize("where", ["metadata_code", "code"])
-def test_a_refusal_names_the_topic(cluster: FakeCluster, answers: Answers, where: str) -> None:
+def test_a_refusal_names_the_topic(cluster: ScriptedCluster, answers: Answers, where: str) -> None:
     setattr(answers, where, DENIED)
     with (
         cluster.client() as client,
@@ -212,7 +212,7 @@ def test_a_refusal_names_the_topic(cluster: FakeCluster, answers: Answers, where
     assert e.value.code == DENIED
 
 
-def test_the_shape_alone_needs_no_right_to_see_settings(cluster: FakeCluster, answers: Answers) -> None:
+def test_the_shape_alone_needs_no_right_to_see_settings(cluster: ScriptedCluster, answers: Answers) -> None:
     answers.code = DENIED
     with cluster.client() as client:
         assert topic_shape(client, "log") == TopicShape("log", 2, 2)
@@ -220,14 +220,14 @@ def test_the_shape_alone_needs_no_right_to_see_settings(cluster: FakeCluster, an
         assert topic_shape(client, "log") is None
 
 
-def test_passing_trouble_is_waited_for(cluster: FakeCluster, answers: Answers) -> None:
+def test_passing_trouble_is_waited_for(cluster: ScriptedCluster, answers: Answers) -> None:
     answers.metadata_code = LEADER_NOT_AVAILABLE
     cluster.network.after(2.0, lambda: setattr(answers, "metadata_code", 0))
     with cluster.client() as client:
         assert describe_topic(client, "log") is not None
 
 
-def test_a_topic_is_not_described_in_time(cluster: FakeCluster, answers: Answers) -> None:
+def test_a_topic_is_not_described_in_time(cluster: ScriptedCluster, answers: Answers) -> None:
     answers.code = NOT_CONTROLLER
     with cluster.client() as client, pytest.raises(KafkaTimeoutError, match="NOT_CONTROLLER"):
         describe_topic(client, "log", timeout=3)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from control.fakes import COORDINATOR_LOADING, ID_AUTHORIZATION_FAILED, NOT_COORDINATOR, FakeCluster
+from control.fakes import COORDINATOR_LOADING, ID_AUTHORIZATION_FAILED, NOT_COORDINATOR, ScriptedCluster
 from network.fakes import Received
 
 from penstock.control.transactions import TransactionDescription, describe_transactions, list_transactions
@@ -18,9 +18,9 @@ NOT_FOUND = 105
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
+def cluster() -> ScriptedCluster:
     """Three brokers; each coordinates the ids that end with its number."""
-    cluster = FakeCluster(3)
+    cluster = ScriptedCluster(3)
     cluster.coordinator = lambda key: int(key[-1])
     for index, broker in enumerate(cluster.brokers):
         ids = [f"a-{index}", f"b-{index}"]
@@ -57,17 +57,17 @@ def described(request: Received, index: int) -> dict[str, Any]:
     return {"transaction_states": rows}
 
 
-def names(cluster: FakeCluster, **options: Any) -> list[tuple[str, int]]:
+def names(cluster: ScriptedCluster, **options: Any) -> list[tuple[str, int]]:
     with cluster.client() as client:
         found = list_transactions(client, **options)
     return [(listing.transactional_id, listing.coordinator_id) for listing in found]
 
 
-def test_every_broker_is_asked(cluster: FakeCluster) -> None:
+def test_every_broker_is_asked(cluster: ScriptedCluster) -> None:
     assert names(cluster) == [("a-0", 0), ("a-1", 1), ("a-2", 2), ("b-0", 0), ("b-1", 1), ("b-2", 2)]
 
 
-def test_states_are_passed_on(cluster: FakeCluster) -> None:
+def test_states_are_passed_on(cluster: ScriptedCluster) -> None:
     names(cluster, states=["Ongoing"])
     assert {tuple(request.body["state_filters"]) for request in cluster.seen(LIST_TRANSACTIONS.key)} == {
         ("Ongoing",)
@@ -75,13 +75,13 @@ def test_states_are_passed_on(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2])
-def test_patterns_match_whole_ids_with_old_brokers_too(cluster: FakeCluster, newest: int) -> None:
+def test_patterns_match_whole_ids_with_old_brokers_too(cluster: ScriptedCluster, newest: int) -> None:
     cluster.limit_versions(ListTransactions=(0, newest))
     assert names(cluster, pattern="a-.") == [("a-0", 0), ("a-1", 1), ("a-2", 2)]
     assert names(cluster, pattern="a-") == []
 
 
-def test_a_coordinator_that_loads_is_waited_for(cluster: FakeCluster) -> None:
+def test_a_coordinator_that_loads_is_waited_for(cluster: ScriptedCluster) -> None:
     ready = cluster.brokers[1].rules[LIST_TRANSACTIONS.key]
     loading = {"error_code": COORDINATOR_LOADING, "unknown_state_filters": [], "transaction_states": []}
     cluster.brokers[1].rules[LIST_TRANSACTIONS.key] = lambda _: loading
@@ -89,7 +89,7 @@ def test_a_coordinator_that_loads_is_waited_for(cluster: FakeCluster) -> None:
     assert len(names(cluster)) == 6
 
 
-def test_a_coordinator_that_is_new_is_waited_for_briefly(cluster: FakeCluster) -> None:
+def test_a_coordinator_that_is_new_is_waited_for_briefly(cluster: ScriptedCluster) -> None:
     broker = cluster.brokers[1]
     ready = dict(broker.rules)
     loading = {"error_code": COORDINATOR_LOADING, "unknown_state_filters": [], "transaction_states": []}
@@ -107,13 +107,13 @@ def test_a_coordinator_that_is_new_is_waited_for_briefly(cluster: FakeCluster) -
     assert cluster.clock.now() - began < 0.15
 
 
-def test_a_broker_that_does_not_answer_makes_it_fail(cluster: FakeCluster) -> None:
+def test_a_broker_that_does_not_answer_makes_it_fail(cluster: ScriptedCluster) -> None:
     cluster.brokers[2].rules[LIST_TRANSACTIONS.key] = lambda _: None
     with pytest.raises(KafkaTimeoutError, match="ListTransactions to broker b2"):
         names(cluster, timeout=5)
 
 
-def test_mistakes_in_the_question(cluster: FakeCluster) -> None:
+def test_mistakes_in_the_question(cluster: ScriptedCluster) -> None:
     with pytest.raises(ValueError, match="not a regular expression"):
         names(cluster, pattern="(")
     unknown = {"error_code": 0, "unknown_state_filters": ["Lost"], "transaction_states": []}
@@ -122,7 +122,7 @@ def test_mistakes_in_the_question(cluster: FakeCluster) -> None:
         names(cluster, states=["Lost"])
 
 
-def test_describe_asks_each_coordinator_once(cluster: FakeCluster) -> None:
+def test_describe_asks_each_coordinator_once(cluster: ScriptedCluster) -> None:
     ids = [f"{letter}-{index}" for index in range(3) for letter in "abcdefgh"]
     with cluster.client() as client:
         found = describe_transactions([*ids, "gone-1", "a-0"], client)
@@ -133,7 +133,7 @@ def test_describe_asks_each_coordinator_once(cluster: FakeCluster) -> None:
     assert len(cluster.seen(DESCRIBE_TRANSACTIONS.key)) == 3
 
 
-def test_describe_follows_a_coordinator_that_moves(cluster: FakeCluster) -> None:
+def test_describe_follows_a_coordinator_that_moves(cluster: ScriptedCluster) -> None:
     cluster.coordinator = lambda _: 2  # wrong for most
     cluster.network.after(3.0, lambda: setattr(cluster, "coordinator", lambda key: int(key[-1])))
     with cluster.client() as client:
@@ -141,7 +141,7 @@ def test_describe_follows_a_coordinator_that_moves(cluster: FakeCluster) -> None
     assert all(description is not None for description in found.values())
 
 
-def test_describe_runs_out_of_time(cluster: FakeCluster) -> None:
+def test_describe_runs_out_of_time(cluster: ScriptedCluster) -> None:
     cluster.coordinator = lambda _: 2
     began = cluster.clock.now()
     with cluster.client() as client, pytest.raises(KafkaTimeoutError):
@@ -149,7 +149,7 @@ def test_describe_runs_out_of_time(cluster: FakeCluster) -> None:
     assert cluster.clock.now() - began == pytest.approx(5.0)
 
 
-def test_describe_what_may_not_be_seen(cluster: FakeCluster) -> None:
+def test_describe_what_may_not_be_seen(cluster: ScriptedCluster) -> None:
     row = {"transactional_id": "a-0", "error_code": ID_AUTHORIZATION_FAILED}
     cluster.brokers[0].rules[DESCRIBE_TRANSACTIONS.key] = lambda _: {"transaction_states": [row]}
     with cluster.client() as client, pytest.raises(TransactionalIdAuthorizationError, match="'a-0'"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.devbroker import DevBrokerError, DevCluster, cluster
-from penstock.devbroker.ports import broker_answers, free_ports
+from penstock.devbroker.machine import broker_answers, free_ports
 from penstock.devbroker.registry import try_reference
 
 

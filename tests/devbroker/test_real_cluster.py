@@ -15,7 +15,7 @@ import pytest
 from fix_broker import Consume, DumpLog, MakeTopic, consume_from, end_offsets
 
 from penstock.devbroker import DevCluster
-from penstock.devbroker.ports import broker_answers
+from penstock.devbroker.machine import broker_answers
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

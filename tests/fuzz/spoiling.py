@@ -6,12 +6,12 @@ The brokers behind it are the validating fake cluster, so what they have written
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 from typing import Any
 
-from network.fakes import FakeNetwork, Peer
+from network.fakes import FakeNetwork
+from network.served import ServedCluster
 
 from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
@@ -20,63 +20,20 @@ from penstock.producer.assembly import assemble
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.steps import TimeIsUp
 from penstock.testing import FakeCluster
-from penstock.testing.session import Session
 from penstock.types import ProducerRecord
 
 TOPIC = "t"
 PARTITIONS = 3
-# A frame that answers nothing that was ever asked.
-NONSENSE = b"\0\0\0\5\xff\xff\xff\xff\xff"
-Spoil = Callable[[bytes], bytes]
 
 
-class SpoilingNetwork:
-    """A fake cluster at the far end of a network in memory; each answer goes through `spoil` on its way.
-
-    Attributes:
-        spoil: takes a whole frame, size and all, and gives what the client shall read instead.
-        swallow: says whether the next request is thrown away and answered with nonsense, having had no effect.
-    """
+class SpoilingNetwork(ServedCluster):
+    """A fake cluster at the far end of a network in memory; each answer goes through `spoil` on its way."""
 
     def __init__(self, brokers: int = 2, **cluster: Any) -> None:
-        self.network = FakeNetwork()
-        self.cluster = FakeCluster(brokers, clock=self.network.clock.now, rng=random.Random(5), **cluster)
-        self.cluster.create_topic(TOPIC, PARTITIONS)
-        self.spoil: Spoil = bytes
-        self.swallow: Callable[[], bool] = lambda: False
-        for node_id, node in self.cluster.nodes.items():
-            self.network.listen(
-                node.host, node.port, lambda peer, node_id=node_id: self._accept(peer, node_id)
-            )
-
-    def _accept(self, peer: Peer, node_id: int) -> None:
-        session = self.cluster.session(node_id)
-
-        def on_data(_: Peer) -> None:
-            data = bytes(peer.received)
-            peer.received.clear()
-            if self.swallow():
-                session.close("the request was swallowed")
-                peer.send(NONSENSE)
-                return
-            session.feed(data, self.network.clock.now())
-            self._pump(peer, session)
-
-        peer.on_data = on_data
-
-    def _pump(self, peer: Peer, session: Session) -> None:
-        if peer.closed_by_client:
-            session.close("the client is gone")
-            return
-        now = self.network.clock.now()
-        for frame in session.output(now):
-            peer.send(self.spoil(frame))
-        if session.closed:
-            peer.close()
-            return
-        at = session.next_output_at()
-        if at < math.inf:
-            self.network.after(max(0.001, at - now), lambda: self._pump(peer, session))
+        network = FakeNetwork()
+        kafka = FakeCluster(brokers, clock=network.clock.now, rng=random.Random(5), **cluster)
+        kafka.create_topic(TOPIC, PARTITIONS)
+        super().__init__(network, kafka)
 
 
 class SpoiledProducer:

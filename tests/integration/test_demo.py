@@ -17,9 +17,8 @@ import pytest
 from spark.faults.scene import long_list
 
 from penstock.cli.demo import command as demo
-from penstock.cli.demo.compare import TopicTally
+from penstock.cli.demo.check import TopicTally, mark_ends, read_topics
 from penstock.cli.demo.orders import order, value_of
-from penstock.cli.demo.read import mark_ends, read_topics
 from penstock.cli.main import EXIT_INTERRUPTED
 from penstock.cli.options import CommandError
 from penstock.control import create_topic
@@ -96,7 +95,7 @@ def test_a_transaction_that_was_left_open_is_told(
     from penstock import Producer
     from penstock.control import complete_transaction
 
-    monkeypatch.setattr("penstock.cli.demo.read._IDLE_MS", 3000)
+    monkeypatch.setattr("penstock.cli.demo.check._IDLE_MS", 3000)
     config = {"bootstrap.servers": dev_cluster.bootstrap_servers, "transactional.id": f"{filled}-open"}
     with Producer(config) as producer:
         producer.init_transactions()

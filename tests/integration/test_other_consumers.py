@@ -14,9 +14,8 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from fix_broker import Consume, MakeTopic
+from fix_broker import Consume, MakeTopic, committed_position
 from fix_other_clients import kafka_python
-from test_readme import committed_position
 
 from penstock import Producer
 from penstock.devbroker import DevCluster

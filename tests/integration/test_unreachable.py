@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Producer
 from penstock.devbroker import DevCluster
-from penstock.devbroker.ports import free_ports
+from penstock.devbroker.machine import free_ports
 from penstock.errors import DeliveryTimeoutError, NetworkError
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

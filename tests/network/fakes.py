@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network in memory, in virtual time.
+"""A network in memory on which the test says what happens, and the far ends that it has.
 
-`FakeNetwork` stands for the operating system: it resolves names, makes connections and waits; waiting moves the clock
-to the next thing that happens. `Peer` is the other end of a connection, `FakeBroker` a peer factory that cuts the
-bytes into requests and answers them. `FakeUpdater` stands for the layer above the network.
+`FakeNetwork` resolves names, makes connections and waits; waiting moves the clock to the next thing that happens.
+`Peer` is the other end of a connection, `FakeBroker` a peer factory that cuts the bytes into requests and answers them.
+`FakeUpdater` stands for the layer above the network.
 
 Nothing here knows the client; whatever is written against `NetworkBackend` can run on it.
 """
@@ -11,8 +11,6 @@ Nothing here knows the client; whatever is written against `NetworkBackend` can 
 from __future__ import annotations
 
 import errno
-import heapq
-import itertools
 import math
 import socket
 import struct
@@ -20,30 +18,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fix_network import MemoryNetwork, MemoryTransport, VirtualClock
+
 from penstock.errors import BootstrapError, KafkaError
 from penstock.network.backend import NetworkBackend
-from penstock.network.transport import NOTHING, READ, WRITE, Address, Endpoint
+from penstock.network.transport import Address, Endpoint
 from penstock.protocol.codec import decode_request_body, encode_response_body
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, METADATA
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.protocol.schema import ApiSchema
 from penstock.types import Node
-
-
-class FakeClock:
-    """Time that passes only when it is told to."""
-
-    def __init__(self, start: float = 1000.0) -> None:
-        self.time = start
-
-    def now(self) -> float:
-        return self.time
-
-    def wall_ms(self) -> int:
-        return int(self.time * 1000)
-
-    def advance(self, seconds: float) -> None:
-        self.time += seconds
 
 
 class Peer:
@@ -60,7 +44,7 @@ class Peer:
 
     def close(self) -> None:
         """End the stream, after what was sent."""
-        self._transport.end_of_stream = True
+        self._transport.ended = True
 
     def reset(self) -> None:
         """Break the connection: reading and writing fail at the client."""
@@ -76,29 +60,19 @@ class Peer:
             self.on_data(self)
 
 
-class FakeTransport:
-    """The client's end of a connection."""
+class FakeTransport(MemoryTransport):
+    """The client's end of a connection whose far end is a Peer."""
 
     def __init__(self, address: Address, fileno: int) -> None:
+        super().__init__(fileno)
         self.address = address
         self.peer = Peer(self)
-        self.inbound = bytearray()
-        self.end_of_stream = False
-        self.broken: OSError | None = None
-        self.connected = False
-        self.silent = False  # the attempt to connect gets no answer
         self.room: int | None = None
-        self.closed = False
         self.writes: list[int] = []
-        self._fileno = fileno
 
-    def finish_connect(self) -> int:
-        if self.broken is not None:
-            raise self.broken
-        if self.silent:
-            return WRITE
-        self.connected = True
-        return NOTHING
+    @property
+    def blocked(self) -> bool:  # type: ignore[override]
+        return self.room is not None and self.room <= 0
 
     def send_some(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
         assert not self.closed
@@ -113,39 +87,16 @@ class FakeTransport:
             self.peer._take(data)
         return len(data)
 
-    def recv_some(self, max_bytes: int) -> bytes | None:
-        assert not self.closed
-        if self.inbound:
-            data = bytes(self.inbound[:max_bytes])
-            del self.inbound[:max_bytes]
-            return data
-        if self.broken is not None:
-            raise self.broken
-        return b"" if self.end_of_stream else None
-
-    def has_pending(self) -> bool:
-        return False
-
-    def fileno(self) -> int:
-        return self._fileno
-
     def close(self) -> None:
-        self.closed = True
+        super().close()
         self.peer.closed_by_client = True
 
-    def readiness(self) -> int:
-        if not self.connected:
-            return READ | WRITE if self.broken is not None else (NOTHING if self.silent else WRITE)
-        readable = bool(self.inbound) or self.end_of_stream or self.broken is not None
-        writable = self.broken is not None or self.room is None or self.room > 0
-        return (READ if readable else 0) | (WRITE if writable else 0)
 
-
-class FakeNetwork:
+class FakeNetwork(MemoryNetwork):
     """Names, listeners, connections, and a selector that moves virtual time. Everything listens at 127.0.0.1 names."""
 
-    def __init__(self, clock: FakeClock | None = None) -> None:
-        self.clock = clock or FakeClock()
+    def __init__(self) -> None:
+        super().__init__(VirtualClock())
         self.names: dict[str, list[str]] = {}
         self.listeners: dict[tuple[str, int], Callable[[Peer], None]] = {}
         self.silent: set[tuple[str, int]] = set()  # where attempts to connect get no answer
@@ -157,16 +108,9 @@ class FakeNetwork:
         self.transports: list[FakeTransport] = []
         self.woken = False
         self.closed = False
-        self._watched: dict[int, tuple[FakeTransport, Any, int]] = {}
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count(100)
 
     def backend(self) -> NetworkBackend:
         return NetworkBackend(self, self.connect, self.resolve, run_aside=self.run_aside)
-
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Let something happen, in virtual time, while the client waits."""
-        heapq.heappush(self._agenda, (self.clock.now() + seconds, next(self._numbers), action))
 
     def listen(
         self, host: str, port: int, on_connect: Callable[[Peer], None], ips: Sequence[str] = ()
@@ -191,11 +135,10 @@ class FakeNetwork:
         where = (address.ip, address.sockaddr[1])
         if self.refusal is not None:
             transport.broken = self.refusal
-        elif where in self.silent:
-            transport.silent = True
-        elif where in self.listeners:
+        elif where in self.listeners and where not in self.silent:
+            transport.established = True
             self.listeners[where](transport.peer)
-        else:
+        elif where not in self.silent:
             transport.broken = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         return transport
 
@@ -205,23 +148,17 @@ class FakeNetwork:
 
     # ---- the selector
 
-    def watch(self, transport: FakeTransport, owner: Any, interest: int) -> None:
-        self._watched[transport.fileno()] = (transport, owner, interest)
-
-    def unwatch(self, transport: FakeTransport) -> None:
-        self._watched.pop(transport.fileno(), None)
-
     def poll(self, timeout: float) -> list[tuple[Any, int]]:
         until = self.clock.now() + timeout
         while True:
-            ready = self._ready()
+            ready = self.ready()
             woken, self.woken = self.woken, False
             if ready or woken:
                 return ready
-            if self._agenda and self._agenda[0][0] <= until:
-                at, _, action = heapq.heappop(self._agenda)
+            at = self.next_at()
+            if at <= until and at < math.inf:
                 self.clock.time = max(self.clock.time, at)
-                action()
+                self.do_next()
                 continue
             if until == math.inf:
                 raise AssertionError("the client waits for ever, and nothing is going to happen")
@@ -233,12 +170,6 @@ class FakeNetwork:
 
     def close(self) -> None:
         self.closed = True
-
-    def _ready(self) -> list[tuple[Any, int]]:
-        found = [
-            (owner, transport.readiness() & interest) for transport, owner, interest in self._watched.values()
-        ]
-        return [(owner, mask) for owner, mask in found if mask]
 
 
 def _family(ip: str) -> int:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole producer without its thread, on a network in memory, in virtual time; and a small broker on real sockets.
 
-`Rig` has the real sender, network client and metadata, and a scripted cluster (`FakeCluster`) at the other end. A test
-sends, takes turns, and answers the produce requests that wait. `LoopbackBroker` does the same job for tests that need
-the real Producer, with its thread: it listens at 127.0.0.1.
+`Rig` has the real sender, network client and metadata, and scripted brokers at the other end; `ScriptedTopics` is what
+these know. A test sends, takes turns, and answers the produce requests that wait. `LoopbackBroker` does the same job
+for tests that need the real Producer, with its thread: it listens at 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE
 from penstock.records.reader import Record, read_batches
 from penstock.types import Node, ProducerRecord, TopicPartition, as_headers
 
+QUIET = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}  # without jitter
+SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
+
 
 @dataclass
-class FakeTopic:
+class ScriptedTopic:
     """A topic as the cluster tells of it: the leader and the leader epoch of each partition."""
 
     topic_id: bytes
@@ -49,18 +52,18 @@ class FakeTopic:
 
 
 @dataclass
-class FakeCluster:
+class ScriptedTopics:
     """What metadata answers say."""
 
     nodes: list[Node]
-    topics: dict[str, FakeTopic] = field(default_factory=dict)
+    topics: dict[str, ScriptedTopic] = field(default_factory=dict)
 
     def add_topic(
         self, name: str, partitions: int = 1, *, leaders: list[int] | None = None, error_code: int = 0
-    ) -> FakeTopic:
+    ) -> ScriptedTopic:
         leaders = leaders or [self.nodes[index % len(self.nodes)].id for index in range(partitions)]
         topic_id = (len(self.topics) + 1).to_bytes(16, "big")
-        self.topics[name] = FakeTopic(topic_id, leaders, [0] * len(leaders), error_code)
+        self.topics[name] = ScriptedTopic(topic_id, leaders, [0] * len(leaders), error_code)
         return self.topics[name]
 
     def move(self, name: str, partition: int, leader: int) -> None:
@@ -114,7 +117,7 @@ class Produced(NamedTuple):
         return [record.value for record in self.records]
 
 
-def produced(cluster: FakeCluster, request: Received) -> list[Produced]:
+def produced(cluster: ScriptedTopics, request: Received) -> list[Produced]:
     """The batches of a produce request."""
     found = []
     for topic in request.body["topic_data"]:
@@ -173,7 +176,7 @@ class Rig:
         self.network = FakeNetwork()
         self.clock = self.network.clock
         self.nodes = [Node(index, f"b{index}", 9092) for index in range(brokers)]
-        self.cluster = FakeCluster(list(self.nodes))
+        self.cluster = ScriptedTopics(list(self.nodes))
         self.brokers = [FakeBroker(self.network, node) for node in self.nodes]
         for broker in self.brokers:
             broker.rules[METADATA.key] = self.cluster.metadata_body
@@ -342,7 +345,7 @@ class Rig:
 
 
 def acknowledge(
-    cluster: FakeCluster, request: Received, offsets: dict[TopicPartition, int]
+    cluster: ScriptedTopics, request: Received, offsets: dict[TopicPartition, int]
 ) -> dict[str, Any] | None:
     """Acknowledge every batch at the end of its partition, as a broker does."""
     body = produce_body(request)
@@ -368,7 +371,7 @@ class LoopbackBroker:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
-        self.cluster = FakeCluster([Node(0, "127.0.0.1", self.port)])
+        self.cluster = ScriptedTopics([Node(0, "127.0.0.1", self.port)])
         for name, partitions in topics.items():
             self.cluster.add_topic(name, partitions)
         self.hold = False

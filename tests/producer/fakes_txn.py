@@ -7,15 +7,15 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from network.fakes import FakeBroker, FakeNetwork, Peer, Received, api_versions_body
-from producer.fakes_sender import Rig
+from network.fakes import FakeBroker, FakeNetwork, Received, api_versions_body
+from network.served import ServedCluster
+from producer.fakes_sender import QUIET, Rig
 
 from penstock._identity import ProducerIdentity
 from penstock._ticket import Ticket
@@ -44,9 +44,7 @@ PRODUCER_ID = 4000
 CUT = "cut"  # in a script: break the connection in place of an answer
 V1, V2 = 1, 2
 both = pytest.mark.parametrize("protocol", [V1, V2], ids=["v1", "v2"])
-SHORT = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}
 NO_BUMP = {"InitProducerId": (0, 2)}  # a coordinator that cannot raise an epoch when asked
-QUIET = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 100}  # without jitter
 
 _GATE_APIS = (
     FIND_COORDINATOR,
@@ -374,13 +372,7 @@ class ClusterRig(TransactionCalls):
         )
         for name, partitions in (topics or {"t": 2}).items():
             self.kafka.create_topic(name, partitions)
-        for node in self.kafka.nodes.values():
-            self.network.listen(
-                node.host, node.port, lambda peer, node_id=node.id: self._accept(peer, node_id)
-            )
-        self._sessions: list[tuple[Peer, Any]] = []
-        self._pump_at = math.inf
-        self._unheard: list[Any] = []  # sessions whose answers are lost on the way
+        self.served = ServedCluster(self.network, self.kafka)
         options = {"bootstrap_servers": "broker-0:9092", "linger_ms": 0, "client_id": "rig"} | options
         self.config = ProducerConfig.from_user(None, options)
         self.parts = assemble(self.config, self.clock, self.network.backend(), random.Random(seed))
@@ -392,50 +384,6 @@ class ClusterRig(TransactionCalls):
 
     def asked(self, api: ApiSchema) -> list[Any]:
         return [request for request in self.kafka.received if request.api is api]
-
-    def lose_answers(self, broker_id: int) -> None:
-        """Let the answers on the present connections to a broker be lost; what is asked still takes effect."""
-        self._unheard = [session for _, session in self._sessions if session.broker_id == broker_id]
-
-    def _accept(self, peer: Peer, broker_id: int) -> None:
-        try:
-            session = self.kafka.session(broker_id)
-        except ConnectionRefusedError:
-            peer.reset()
-            return
-        self._sessions.append((peer, session))
-        peer.on_data = lambda _: self._on_data(peer, session)
-
-    def _on_data(self, peer: Peer, session: Any) -> None:
-        data = bytes(peer.received)
-        peer.received.clear()
-        session.feed(data, self.clock.now())
-        self.pump()
-
-    def pump(self) -> None:
-        """Let the brokers do what is due, and say what they have to say."""
-        now = self.clock.now()
-        if now >= self._pump_at:
-            self._pump_at = math.inf
-        self.kafka.tick(now)
-        kept = []
-        for peer, session in self._sessions:
-            if peer.closed_by_client:
-                session.close("the client is gone")
-                continue
-            for data in session.output(now):
-                if session in self._unheard:
-                    continue
-                peer.send(data)
-            if session.closed:
-                peer.close()
-            else:
-                kept.append((peer, session))
-        self._sessions = kept
-        at = self.kafka.next_event_at()
-        if at < self._pump_at:
-            self._pump_at = max(at, now)
-            self.network.after(max(0.0, at - now), self.pump)
 
 
 def opened(protocol: int | None = V2, **options: object) -> GateRig:

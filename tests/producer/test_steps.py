@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from network.fakes import FakeClock
+from fix_network import VirtualClock
 
 from penstock._ticket import Ticket
 from penstock._time import SystemClock
@@ -39,7 +39,7 @@ def test_checkpoints_are_passed_and_results_handed_in():
         second = yield Ticket.granted("b", 2)
         return first + second
 
-    assert run_steps(steps(), 0.0, FakeClock()) == 3
+    assert run_steps(steps(), 0.0, VirtualClock()) == 3
 
 
 def test_steps_without_a_wait_need_no_time():
@@ -47,7 +47,7 @@ def test_steps_without_a_wait_need_no_time():
         return 5
         yield
 
-    assert run_steps(steps(), 0.0, FakeClock()) == 5
+    assert run_steps(steps(), 0.0, VirtualClock()) == 5
 
 
 def test_a_ticket_that_ends_on_another_thread_is_waited_for():
@@ -75,7 +75,7 @@ def test_the_error_of_a_ticket_is_thrown_in():
             raise
 
     with pytest.raises(ValueError, match="no"):
-        run_steps(steps(), 1.0, FakeClock())
+        run_steps(steps(), 1.0, VirtualClock())
     assert len(seen) == 1
 
 
@@ -89,11 +89,11 @@ def test_steps_may_go_on_after_an_error():
         except ValueError:
             return (yield Ticket.granted("y", 3))
 
-    assert run_steps(steps(), 1.0, FakeClock()) == 3
+    assert run_steps(steps(), 1.0, VirtualClock()) == 3
 
 
 def test_the_budget_is_for_all_waits_together():
-    clock = FakeClock()
+    clock = VirtualClock()
     waits: list[float | None] = []
 
     class Slow(Ticket):
@@ -118,7 +118,7 @@ def test_the_budget_is_for_all_waits_together():
 
 
 def test_waits_are_reported():
-    clock = FakeClock()
+    clock = VirtualClock()
     told = []
 
     class Slow(Ticket):
@@ -193,14 +193,14 @@ def test_ctrl_c_reaches_the_steps_and_comes_through():
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        run_steps(steps(), 1.0, FakeClock())
+        run_steps(steps(), 1.0, VirtualClock())
     assert cleaned == [True]
 
 
 class SlowTicket(Ticket[int]):
     """Takes its time, on a clock that it moves by itself, and then is granted."""
 
-    def __init__(self, clock: FakeClock, seconds: float) -> None:
+    def __init__(self, clock: VirtualClock, seconds: float) -> None:
         super().__init__("x")
         self.clock = clock
         self.seconds = seconds
@@ -213,7 +213,7 @@ class SlowTicket(Ticket[int]):
 
 @pytest.mark.parametrize(("checkpoint", "in_time"), [(Checkpoint.PROGRESS, True), (Checkpoint.MEMORY, False)])
 def test_progress_lets_the_time_count_anew(checkpoint, in_time):
-    clock = FakeClock()
+    clock = VirtualClock()
 
     def steps():
         for _ in range(3):

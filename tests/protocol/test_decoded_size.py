@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock import _bounds
 from penstock.errors import ProtocolError
 from penstock.protocol.codec import decode_response_body, encode_response_body
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, METADATA, PRODUCE
 from penstock.protocol.schema import STRING, ApiSchema, Array, Primitive, Struct
+from penstock.records import format as format_module
 
 # A small constant, so that small answers show what large ones would do.
 CONSTANT = 32 * 1024
@@ -23,7 +23,7 @@ ANSWER_BYTES = 10_000
 
 @pytest.fixture
 def small_constant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_bounds, "DECODED_ANYWAY", CONSTANT)
+    monkeypatch.setattr(format_module, "DECODED_ANYWAY", CONSTANT)
 
 
 def bodies(struct_: Struct, version: int, flexible: bool) -> Iterator[dict[str, Any]]:

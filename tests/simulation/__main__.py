@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import NoReturn
@@ -34,6 +34,7 @@ from simulation.plan import RECORDS_WANTED
 from simulation.planting import Misfit
 from simulation.run import Report, simulate
 from simulation.sink import command
+from simulation.telling import chunks, say, show_failure, tell_replay
 
 _CHUNK = 50  # seeds that a worker takes at once
 _HANGS_AFTER = 120  # real seconds for one seed; a lock that is taken twice would hang for ever
@@ -43,12 +44,6 @@ _LIMIT = 2000  # seeds within which a planted bug must be found
 _RARE = {"too-many-numbered": 5000}
 _FAULTS_WANTED = 3
 _NOTE_FROM = 1000
-
-
-def say(text: str) -> None:
-    """A line for the person at the terminal."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main() -> int:
@@ -106,11 +101,7 @@ def _go_on_with_sources() -> NoReturn:
 def _replay(seed: int, bug: str | None) -> int:
     with planted(bug):
         report = simulate(seed, traced=True)
-    say("\n".join(report.trace))
-    say(f"\nseed {seed}: {_summary(report)}")
-    for problem in report.problems:
-        say(f"  {problem}")
-    return 1 if report.problems else 0
+    return tell_replay(report, _summary(report))
 
 
 def _summary(report: Report) -> str:
@@ -140,11 +131,6 @@ def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Ro
     return reports, rows, time.process_time() - began
 
 
-def _chunks(start: int, count: int) -> Iterator[range]:
-    for first in range(start, start + count, _CHUNK):
-        yield range(first, min(first + _CHUNK, start + count))
-
-
 def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     say(f"{count} seeds from {start}, {jobs} at a time")
     began = time.monotonic()
@@ -153,7 +139,7 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     progress = _Progress(count, began)
     busy = 0.0
     with ProcessPoolExecutor(jobs) as pool:
-        work = [pool.submit(_run_chunk, chunk, bug) for chunk in _chunks(start, count)]
+        work = [pool.submit(_run_chunk, chunk, bug) for chunk in chunks(start, count, _CHUNK)]
         for future in as_completed(work):
             reports, used, spent = future.result()
             busy += spent
@@ -168,20 +154,10 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     seconds = time.monotonic() - began
     say(f"{seconds:.0f} s in all, {busy / totals.seeds * 1000:.0f} ms of processor time a seed")
     if totals.failed:
-        return _show_failure(totals.failed[0], bug)
+        seed = totals.failed[0]
+        return show_failure(seed, lambda: _replay(seed, bug), "make simulate")
     say(f"all {count} seeds hold")
     return 0
-
-
-def _show_failure(seed: int, bug: str | None) -> int:
-    """Run the seed again, for its trace."""
-    say(f"\nseed {seed} again:\n")
-    if _replay(seed, bug) == 0:
-        say(
-            "it holds now: what it does depends on something besides the seed, which is a mistake of the simulator"
-        )
-    say(f"FAILED: see it again with: make simulate SEED={seed}")
-    return 1
 
 
 class _Progress:

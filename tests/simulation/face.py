@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Generator
 from typing import Any
 
+from fix_network import VirtualClock
+
 from penstock._ticket import Ticket
 from penstock.errors import KafkaTimeoutError, ProducerClosedError
 from penstock.producer.batch._delivery_cy import Delivery
@@ -28,7 +30,6 @@ from penstock.types import (
 from simulation.ledger import Entry
 from simulation.lockstep import BlockingCall, pause
 from simulation.scheduler import DONE, INTERRUPTED, Interrupted, Wait
-from simulation.wire import SimClock
 
 Call = Generator[Any, Any, Any]
 
@@ -37,7 +38,7 @@ class Face:
     """One producer, as an application thread of the simulator sees it."""
 
     def __init__(
-        self, producer: Producer, clock: SimClock, max_block: float, on_appended: Callable[[Entry], None]
+        self, producer: Producer, clock: VirtualClock, max_block: float, on_appended: Callable[[Entry], None]
     ) -> None:
         self.producer = producer
         self.parts = producer._parts

@@ -156,3 +156,8 @@ def _options(rng: random.Random, mode: str, batch_size: int) -> dict[str, Any]:
         options["transaction_timeout_ms"] = rng.choice((1500, 20_000, 20_000))
         options.pop("retries", None)
     return options
+
+
+def stream(seed: int, name: str) -> random.Random:
+    """A random source of its own for each part, so that one part's choices do not shift another's."""
+    return random.Random(f"{seed} {name}")

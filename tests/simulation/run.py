@@ -9,7 +9,6 @@ back. Where the producer fails for good before enough records were sent, another
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -34,13 +33,13 @@ from simulation.face import Call, Face
 from simulation.late import LateRequests, batches_of
 from simulation.ledger import Entry, Ledger, Txn, TxnEnd
 from simulation.lockstep import THREADING, SimLatch, SimThread
-from simulation.plan import IDEMPOTENT, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan
+from simulation.plan import IDEMPOTENT, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan, stream
 from simulation.programs import Application
 from simulation.scheduler import AppThread, Scheduler
 from simulation.tracing import broker_side
 from simulation.watch import Watch, watched_order
 from simulation.watch_network import LeaderWatch, watched_network
-from simulation.wire import EPOCH, SimClock, World
+from simulation.wire import EPOCH, World, sim_clock
 
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
 _MOST_TURNS = 20_000
@@ -84,13 +83,13 @@ class Simulation:
         self.traced = traced
         self.plan = plan_of(seed)
         self.seed = seed
-        self.clock = SimClock()
+        self.clock = sim_clock()
         self.cluster = self._make_cluster()
         self.late = LateRequests(self.cluster)
-        self.world = World(self.cluster, self.clock, _stream(seed, "network"), self.late)
+        self.world = World(self.cluster, self.clock, stream(seed, "network"), self.late)
         self.world.slowest = self.plan.slowest
         self.world.partial_writes = self.world.partial_reads = self.plan.partial_writes
-        self.world.reads = _stream(seed, "reads")
+        self.world.reads = stream(seed, "reads")
         if "compression_type" not in self.plan.options:  # else sizes are estimates
             self.world.max_request_size = self.plan.options["max_request_size"]
         self.world.poll_with = self._poll
@@ -102,10 +101,10 @@ class Simulation:
         self.told: list[Entry] = []  # in the order of their callbacks
         self.ledger = Ledger()
         self.ledger.on_outcome = self._on_outcome
-        self.choices = _stream(seed, "schedule")
+        self.choices = stream(seed, "schedule")
         self.scheduler = Scheduler(self.choices, self.clock.now, self._on_crash)
         self.scheduler.interrupts = self.plan.interrupts
-        self.chaos = Chaos(self, _stream(seed, "faults"))
+        self.chaos = Chaos(self, stream(seed, "faults"))
         self._watch_faults()
         self.ids = 0
         self._senders = 0
@@ -154,7 +153,7 @@ class Simulation:
                 marker_delay=plan.marker_delay, timeout_check_interval=0.5, default_replication=plan.brokers
             ),
             clock=lambda: self.clock.time + EPOCH,
-            rng=_stream(self.seed, "cluster"),
+            rng=stream(self.seed, "cluster"),
         )
         for name, partitions in plan.topics.items():
             cluster.create_topic(name, partitions, configs={"max.message.bytes": str(plan.max_message_bytes)})
@@ -214,7 +213,7 @@ class Simulation:
         if plan.mode == TRANSACTIONAL:
             self.late.watch_gaps(self.parts.sender._gate)  # type: ignore[arg-type]
         self.face = Face(producer, self.clock, plan.max_block, self._on_appended)
-        app = Application(self, self.face, _stream(self.seed, f"application {self.report.lives}"))
+        app = Application(self, self.face, stream(self.seed, f"application {self.report.lives}"))
         self._ends_at = self.clock.time + _LONGEST
         if plan.mode == TRANSACTIONAL:
             self.scheduler.spawn("transactions", app.transactions())
@@ -242,7 +241,7 @@ class Simulation:
 
     def _make_producer(self) -> Producer:
         plan = self.plan
-        rng = _stream(self.seed, f"producer {self.report.lives}")
+        rng = stream(self.seed, f"producer {self.report.lives}")
         servers = ",".join(f"broker-{index}:9092" for index in range(plan.brokers))
 
         def assemble_here(config: ProducerConfig) -> ProducerParts:
@@ -466,14 +465,9 @@ class _ApplicationSide:
         self._marks.update(self._before)
 
 
-def _stream(seed: int, name: str) -> random.Random:
-    """A random source of its own for each part, so that one part's choices do not shift another's."""
-    return random.Random(f"{seed} {name}")
-
-
 def plan_of(seed: int) -> Plan:
     """What a seed decides before anything runs."""
-    return make_plan(_stream(seed, "plan"))
+    return make_plan(stream(seed, "plan"))
 
 
 def simulate(seed: int, *, traced: bool = False) -> Report:

@@ -21,7 +21,7 @@ from penstock.protocol.messages import END_TXN, PRODUCE
 from penstock.records._batch_cy import BatchWriter
 from penstock.types import TopicPartition
 from simulation.late import LateRequests
-from simulation.wire import SimClock, World
+from simulation.wire import World, sim_clock
 
 P = Producer(1000, 0)
 OUT_OF_ORDER = 45
@@ -58,7 +58,7 @@ def written(cluster):
 
 def after_a_cut(seed):
     """What is written of three batches that were on their way when their connection was cut."""
-    cluster, clock = make_cluster(), SimClock()
+    cluster, clock = make_cluster(), sim_clock()
     world = World(cluster, clock, random.Random(seed), LateRequests(cluster))
     link = world.connect(Address(2, ("10.0.0.0", 9092)), Endpoint("b0", 9092))
     world._establish(link)

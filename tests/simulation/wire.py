@@ -9,17 +9,17 @@ travel as frames, too. `World` keeps the agenda of all that will happen, and is 
 from __future__ import annotations
 
 import errno
-import heapq
-import itertools
 import math
 import random
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fix_network import MemoryNetwork, MemoryTransport, VirtualClock
+
 from penstock.network.backend import NetworkBackend
 from penstock.network.selector import Wakeup
-from penstock.network.transport import NOTHING, READ, WRITE, Address, Endpoint
+from penstock.network.transport import Address, Endpoint
 from penstock.protocol.messages import PRODUCE
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
@@ -32,19 +32,9 @@ _UNREADABLE = ("not a Kafka request", "a request that cannot be read", "API ")  
 _TICK = 1e-6  # no two looks at the clock see the same time, as on a real machine
 
 
-class SimClock:
-    """The client's clock: moved by the simulator alone."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self.wall_offset = EPOCH
-
-    def now(self) -> float:
-        self.time += _TICK
-        return self.time
-
-    def wall_ms(self) -> int:
-        return int((self.time + self.wall_offset) * 1000)
+def sim_clock() -> VirtualClock:
+    """The client's clock: moved by the simulator, and a little by each look."""
+    return VirtualClock(tick=_TICK, wall_offset=EPOCH)
 
 
 class SimWakeup(Wakeup):
@@ -67,20 +57,15 @@ class SimWakeup(Wakeup):
         self.byte = True
 
 
-class Link:
-    """One connection; as a Transport it is the client's end."""
+class Link(MemoryTransport):
+    """One connection."""
 
     def __init__(self, world: World, broker_id: int, fileno: int) -> None:
+        super().__init__(fileno)
         self.world = world
         self.broker_id = broker_id
         self.session: Session | None = None
-        self.established = False
-        self.broken: OSError | None = None
-        self.blocked = False  # no room to write now
-        self.closed = False  # by the client
         self.severed = False  # nothing travels any more
-        self.ended = False  # the broker has closed its end, and all that it said has arrived
-        self.inbound = bytearray()
         self.throttled_until = -math.inf  # by what the client has read
         self._half_written = False  # the client has begun a request, and has still to write the rest
         self._begun_before_throttle = False
@@ -91,14 +76,8 @@ class Link:
         self._frame = bytearray()  # the request that is being written
         self._up_at = 0.0
         self._down_at = 0.0
-        self._fileno = fileno
 
     # ---- the client's end
-
-    def finish_connect(self) -> int:
-        if self.broken is not None:
-            raise self.broken
-        return NOTHING if self.established else WRITE
 
     def send_some(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
         self.world.on_write()
@@ -125,32 +104,24 @@ class Link:
         self._begun_before_throttle = self._begun_before_throttle and self._half_written
         return taken
 
-    def recv_some(self, max_bytes: int) -> bytes | None:
-        if self.inbound:
-            data = bytes(self.inbound[: self.world.there_of(min(len(self.inbound), max_bytes))])
-            del self.inbound[: len(data)]
-            self._note_throttles(len(data))
-            return data
-        if self.broken is not None:
-            raise self.broken
-        return b"" if self.ended else None
+    def there_of(self, size: int) -> int:
+        return self.world.there_of(size)
 
-    def has_pending(self) -> bool:
-        return False
-
-    def fileno(self) -> int:
-        return self._fileno
+    def on_read(self, size: int) -> None:
+        """The client knows what the answers say that ended with these bytes."""
+        left = []
+        for ends_at, until in self._throttles:
+            if ends_at <= size:
+                if until > self.throttled_until:
+                    self.throttled_until = until
+                    self._begun_before_throttle = self._half_written
+            else:
+                left.append((ends_at - size, until))
+        self._throttles = left
 
     def close(self) -> None:
-        self.closed = True
+        super().close()
         self.world.sever(self)
-
-    def readiness(self) -> int:
-        if not self.established:
-            return NOTHING if self.broken is None else READ | WRITE
-        if self.broken is not None:
-            return READ | WRITE
-        return (READ if self.inbound or self.ended else 0) | (0 if self.blocked else WRITE)
 
     # ---- in between
 
@@ -223,18 +194,6 @@ class Link:
             self.inbound += frame
             self._throttles.append((len(self.inbound), throttled_until))
 
-    def _note_throttles(self, read: int) -> None:
-        """The client has read so many bytes, and knows what the answers say that ended with them."""
-        left = []
-        for ends_at, until in self._throttles:
-            if ends_at <= read:
-                if until > self.throttled_until:
-                    self.throttled_until = until
-                    self._begun_before_throttle = self._half_written
-            else:
-                left.append((ends_at - read, until))
-        self._throttles = left
-
     def _end(self) -> None:
         self.ended = True
 
@@ -242,7 +201,7 @@ class Link:
         return f"connection {self._fileno} to broker {self.broker_id}"
 
 
-class World:
+class World(MemoryNetwork):
     """The agenda of what will happen, the links, and the client's selector.
 
     Args:
@@ -254,10 +213,12 @@ class World:
 
     link_type = Link
 
-    def __init__(self, cluster: FakeCluster, clock: SimClock, rng: random.Random, late: LateRequests) -> None:
+    def __init__(
+        self, cluster: FakeCluster, clock: VirtualClock, rng: random.Random, late: LateRequests
+    ) -> None:
+        super().__init__(clock)
         self.cluster = cluster
         self.late = late
-        self.clock = clock
         self.rng = rng
         self.slowest = 0.02  # the longest latency, in seconds
         self.latest = 3.0  # how much later than the one before a request of a cut connection may arrive
@@ -278,9 +239,6 @@ class World:
         self.on_write: Callable[[], None] = lambda: None
         self.poll_with: Callable[[float], list[tuple[Any, int]]] = lambda timeout: []
         self.note: Callable[..., None] = lambda text, *args: None
-        self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._watched: dict[int, tuple[Link, Any, int]] = {}
-        self._numbers = itertools.count(1)
 
     @property
     def woken(self) -> bool:
@@ -289,16 +247,8 @@ class World:
 
     # ---- what happens when
 
-    def at(self, moment: float, action: Callable[..., None], *args: Any) -> None:
-        heapq.heappush(self._agenda, (moment, next(self._numbers), action, args))
-
-    def after(self, seconds: float, action: Callable[..., None], *args: Any) -> None:
-        self.at(self.clock.time + seconds, action, *args)
-
     def next_at(self) -> float:
-        """When the next thing happens by itself; infinity when nothing will."""
-        cluster_at = self.cluster.next_event_at()
-        return min(self._agenda[0][0], cluster_at) if self._agenda else cluster_at
+        return min(super().next_at(), self.cluster.next_event_at())
 
     def happen(self, moment: float, until: float) -> None:
         """Let happen what is due; moves the clock to it, never beyond `until`.
@@ -310,12 +260,11 @@ class World:
         while moment <= until:
             clock.time = max(clock.time, moment)
             if agenda and agenda[0][0] <= clock.time:
-                _, _, action, args = heapq.heappop(agenda)
-                action(*args)
+                self.do_next()
             else:
                 self.cluster.tick(clock.time)
                 self.pump()
-            if self.woken or self._is_any_ready():
+            if self.woken or self.is_any_ready():
                 return
             moment = self.next_at()
 
@@ -433,12 +382,6 @@ class World:
         link.established = True
         self.links.append(link)
 
-    def watch(self, transport: Link, owner: Any, interest: int) -> None:
-        self._watched[transport.fileno()] = (transport, owner, interest)
-
-    def unwatch(self, transport: Link) -> None:
-        self._watched.pop(transport.fileno(), None)
-
     def wakeup(self) -> None:
         self._wakeup.wake()
 
@@ -454,14 +397,6 @@ class World:
         finally:
             wakeup.seen = wakeup.byte
             wakeup.after_wait()
-
-    def ready(self) -> list[tuple[Any, int]]:
-        """The owners of the links that can be read or written now, as the client wants."""
-        watched = self._watched.values()
-        return [(owner, mask) for link, owner, interest in watched if (mask := link.readiness() & interest)]
-
-    def _is_any_ready(self) -> bool:
-        return any(link.readiness() & interest for link, _, interest in self._watched.values())
 
     @property
     def open_transports(self) -> int:

@@ -34,11 +34,11 @@ from penstock.sink import (
     open_transaction,
 )
 from penstock.sink.aborting import abort_steps
-from penstock.sink.carrying_out import Cluster, LogReaders
+from penstock.sink.cluster import Cluster, LogReaders
 from penstock.sink.committing import commit_steps
-from penstock.sink.content import IN_ORDER, SUMMED, Content
-from penstock.sink.driver_identity import Jvm
 from penstock.sink.effects import Effect, Effects
+from penstock.sink.identity import Jvm
+from penstock.sink.messages import IN_ORDER, SUMMED, Content
 from penstock.sink.preparing import PlannerMemory, prepare_steps
 from penstock.testing import FakeKafka
 

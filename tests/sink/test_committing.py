@@ -25,8 +25,8 @@ from penstock.sink.effects import (
     ListOngoing,
     Reached,
 )
+from penstock.sink.identity import coordinator_id
 from penstock.sink.log import records as log_records
-from penstock.sink.names import coordinator_id
 from penstock.testing import Fault
 
 

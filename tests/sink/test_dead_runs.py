@@ -14,11 +14,10 @@ from sink.support import BATCH_QUERY_ID, TOPIC, Crash, Driver, World, open_by_ha
 
 from penstock.errors import SinkSupersededError
 from penstock.sink import DriverIdentity, Life, Message, end_left_over, inspect_log, inspect_sinks
-from penstock.sink import driver_identity as module
-from penstock.sink.driver_identity import Jvm, current_place
+from penstock.sink import identity as module
 from penstock.sink.effects import AppendFacts, Effect, Effects, EndTransaction, InitProducer, ListOngoing
+from penstock.sink.identity import Jvm, coordinator_id, current_place
 from penstock.sink.log.records import Claim, claim_record
-from penstock.sink.names import coordinator_id
 
 _numbers = itertools.count(1)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from penstock.sink import DriverIdentity
-from penstock.sink import driver_identity as module
-from penstock.sink.driver_identity import Jvm, Life, current_place, jvm_from_json, life_of
+from penstock.sink import identity as module
+from penstock.sink.identity import Jvm, Life, current_place, jvm_from_json, life_of
 
 CHILD = """
 import json

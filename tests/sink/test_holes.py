@@ -8,11 +8,11 @@ from sink.support import QUERY, TOPIC, Crash, World, handles_of, open_by_hand, o
 
 from penstock import complete_transaction
 from penstock.control import ControlClient
-from penstock.control.log_write import init_producer_id
+from penstock.control.partition_log import init_producer_id
 from penstock.errors import DecisionRefusedError, KafkaError
 from penstock.sink import Slots
 from penstock.sink.effects import AppendInTransaction, EndTransaction, InitProducer
-from penstock.sink.names import coordinator_id
+from penstock.sink.identity import coordinator_id
 
 
 def test_a_late_commit_of_one_transaction_does_not_touch_the_next_of_the_same_id(world: World) -> None:

@@ -8,7 +8,7 @@ import pickle
 from dataclasses import replace
 
 import pytest
-from sink.log.test_records import handle
+from sink.log.support import handle
 
 from penstock.errors import SinkError
 from penstock.sink import Execution, ExecutionStamp, Nothing, ProducerIdentity, Skipped, TaskHandle, Written

@@ -44,7 +44,7 @@ from penstock.sink.effects import (
     Pause,
     ReadLog,
 )
-from penstock.sink.names import coordinator_id, parse_task_id
+from penstock.sink.identity import coordinator_id, parse_task_id
 from penstock.testing import FakeKafka
 from penstock.testing.settings import ClusterSettings
 

@@ -13,15 +13,15 @@ from confluent_kafka import Consumer, TopicPartition
 from sink.support import Crash, Driver, World, handles_of, open_task
 
 from penstock.control import ControlClient, complete_transaction, create_topic, list_transactions
-from penstock.control.log_write import init_producer_id
+from penstock.control.partition_log import init_producer_id
 from penstock.control.topics import describe_topic
 from penstock.devbroker import DevCluster
 from penstock.errors import DecidedDataLostError, DecisionRefusedError, KafkaError, SinkSupersededError
 from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 from penstock.sink import Slots, abort, commit, end_left_over, inspect_sinks, prepare, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, EndAll, EndTransaction, InitProducer
-from penstock.sink.names import task_id_pattern
-from penstock.sink.task_end import check_wanted
+from penstock.sink.identity import task_id_pattern
+from penstock.sink.task import check_wanted
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

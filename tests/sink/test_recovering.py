@@ -10,14 +10,14 @@ import pytest
 from sink.support import QUERY, TOPIC, Crash, World, abort_from_elsewhere, handles_of, open_task
 
 from penstock import Producer
-from penstock.control.log_write import KeyValue
+from penstock.control.partition_log import KeyValue
 from penstock.errors import DecidedDataLostError, DecisionInDoubtError, SinkError, SinkLogLostError
 from penstock.protocol.messages import INIT_PRODUCER_ID
 from penstock.sink import Slots, TaskHandle, inspect_log, inspect_sinks, roll_forward
+from penstock.sink.decision import init_producer, write_in_transaction
 from penstock.sink.effects import AppendFacts, AppendInTransaction, Effect, Effects, EndTransaction
 from penstock.sink.log.records import Claim, Key, claim_record, decide, decision_records
-from penstock.sink.plan import Execution
-from penstock.sink.writing import init_producer, write_in_transaction
+from penstock.sink.messages import Execution
 
 
 def test_without_a_log_there_are_no_sinks(world: World) -> None:

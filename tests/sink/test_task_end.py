@@ -9,7 +9,7 @@ from sink.support import World
 from penstock.control import ControlClient
 from penstock.errors import SinkSupersededError
 from penstock.sink import BatchPlan
-from penstock.sink.task_end import check_wanted
+from penstock.sink.task import check_wanted
 
 
 def check(world: World, plan: BatchPlan) -> None:
@@ -52,6 +52,6 @@ def test_brokers_that_do_not_answer_do_not_fail_the_task(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = world.driver().prepare()
-    monkeypatch.setattr("penstock.sink.task_end._TIMEOUT", 0.0)
+    monkeypatch.setattr("penstock.sink.task._ASK_SECONDS", 0.0)
     check(world, plan)
     assert "could not be found out" in caplog.text

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.sink.content import IN_ORDER, SUMMED
+from penstock.sink.messages import IN_ORDER, SUMMED
 from penstock.spark.checksum import RowsChecksum, RunningChecksum, checksum_by
 
 KEYS = [b"a", None, b"", b"ccc", b"dd"] * 20

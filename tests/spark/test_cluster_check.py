@@ -21,7 +21,7 @@ from penstock.errors import (
 )
 from penstock.protocol.messages import API_VERSIONS, METADATA
 from penstock.sink import SinkSettings, driver_client, prepare, was_used
-from penstock.sink.faces import close_clients
+from penstock.sink.driver import close_clients
 from penstock.spark import cluster_check
 from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import SinkOptions

@@ -29,7 +29,7 @@ def test_a_task_needs_the_producer_alone() -> None:
 @pytest.mark.slow
 def test_planning_and_commit_do_without_the_producer() -> None:
     assert imported_by("penstock.spark.writers") == set()
-    assert imported_by("penstock.spark.writers", "penstock.spark.cluster_check", "penstock.sink.faces") == {
+    assert imported_by("penstock.spark.writers", "penstock.spark.cluster_check", "penstock.sink.driver") == {
         DRIVER
     }
 

@@ -28,8 +28,7 @@ from penstock.spark.dead_letters import (
     WANTED_PARTITION_HEADER,
 )
 from penstock.spark.options import SinkOptions
-from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.report import PartitionSums
+from penstock.spark.partition_sender import PartitionSender, PartitionSums
 from penstock.testing import FakeKafka
 
 COLUMNS = ["value", "timestamp", "partition"]

@@ -27,8 +27,7 @@ from penstock.sink import BatchPlan, Nothing, Skipped, Written, abort, commit, p
 from penstock.spark import cluster_check
 from penstock.spark import task as task_module
 from penstock.spark.options import SinkOptions, parse_options
-from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.report import TaskMessage
+from penstock.spark.partition_sender import PartitionSender, TaskMessage
 from penstock.spark.task import SparkTask, write_at_least_once, write_exactly_once
 from penstock.spark.writers import BatchWriter, Write
 from penstock.testing import FakeKafka, Fault

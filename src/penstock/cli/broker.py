@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.devbroker import DevBrokerError
-from penstock.devbroker.ports import broker_answers
+from penstock.devbroker.machine import broker_answers
 from penstock.devbroker.registry import (
     DEFAULT_HEAP_MB,
     USUAL_PORT,

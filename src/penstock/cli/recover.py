@@ -385,5 +385,5 @@ def _say_lines(text: str) -> None:
 
 
 def _say(message: str) -> None:
-    """Tell the user something, whoever wrote what is in it."""
+    """Tell the user something. Parts of the text may come from anybody, so it is escaped."""
     print(escaped(message), file=sys.stderr, flush=True)

@@ -3,8 +3,8 @@
 
 From the bottom: `steps` (work as generators), `cluster` (what is known of the cluster), `runner` (drives jobs),
 `client` (the blocking calls). On them: `markers` and `ending` (how a transaction ended, decided without I/O),
-`complete` (ends transactions), `transactions` (describes them), `topics`, `reach`, and `log_read` and `log_write` for a
-partition's log.
+`complete` (ends transactions), `transactions` (describes them), `topics`, `reach`, and `partition_log`, which
+reads and writes the log of a partition.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small blocking face over the network client, for requests outside a producer.
+"""A small blocking client for requests outside a producer, on top of the network client.
 
     with ControlClient({"bootstrap.servers": "localhost:9092"}) as client:
         node = client.find_coordinator("orders-1")
@@ -10,12 +10,14 @@ threads at once.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
 
+from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock._time import Clock, Deadline, ExponentialBackoff, SystemClock
 from penstock.config.input import read_some
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 DEFAULT_CLIENT_ID = "penstock-control"
 # Brokers work on the requests of one connection one after the other; a few more keep the wire busy.
 DEFAULT_MAX_IN_FLIGHT = 16
+# Clusters with a client that waits; a process has to do with one, rarely with two.
+MAX_IDLE: Final = 4
 
 _OPTIONS: Final = frozenset(
     {
@@ -129,7 +133,7 @@ class ControlClient:
         max_in_flight: requests of one connection that may wait for their answer.
         clock: the time; a simulator brings its own.
         backend: the sockets, likewise.
-        rng: the source of chance, likewise.
+        rng: the source of random numbers, likewise.
 
     Raises:
         ConfigError: an option is wrong.
@@ -339,3 +343,52 @@ def control_client(
 def _metadata_error(body: Mapping[str, Any]) -> KafkaError | None:
     code = body.get("error_code", 0)
     return broker_error(code) if code else None
+
+
+class IdleClients:
+    """Connected clients of one process that nobody uses at the moment. Safe for several threads.
+
+    Connecting costs more than all that a batch of the sink asks of the brokers. Between calls a client does nothing. A
+    connection that brokers have closed meanwhile is noticed when it is next used.
+    """
+
+    def __init__(self) -> None:
+        self._lock: Any = new_lock()
+        # Guarded by the lock. A child made by a fork forgets its parent's, whose connections are not its own.
+        self._pid = os.getpid()
+        self._idle: dict[str, ControlClient] = {}
+
+    @contextmanager
+    def borrow(self, config: Mapping[str, Any]) -> Iterator[ControlClient]:
+        """A client with these options: one that waited, or a new one. It waits again, unless there was an error."""
+        name = repr(sorted((str(key), str(value)) for key, value in config.items()))
+        client = self._take(name) or ControlClient(config)
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        self._give_back(name, client)
+
+    def close(self) -> None:
+        """Close those that wait."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+            ours = self._pid == os.getpid()
+        for client in idle.values() if ours else ():
+            client.close()
+
+    def _take(self, name: str) -> ControlClient | None:
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._idle = os.getpid(), {}
+            return self._idle.pop(name, None)
+
+    def _give_back(self, name: str, client: ControlClient) -> None:
+        with self._lock:
+            surplus = self._idle.pop(name, None)
+            if surplus is None and len(self._idle) >= MAX_IDLE:
+                surplus = self._idle.pop(next(iter(self._idle)))
+            self._idle[name] = client
+        if surplus is not None:
+            surplus.close()

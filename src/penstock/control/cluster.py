@@ -192,7 +192,7 @@ class ControlMetadata:
         self.fatal_error = error
 
     def on_connection_failed(self, node: Node, error: KafkaError, now: float) -> None:
-        """Remember it for whoever waits for that node; perhaps the node is gone."""
+        """Remember it for the requests that wait for that node; perhaps the node is gone."""
         self._connection_failures[node.id] = (now, error)
         self.last_trouble = error
         if getattr(error, "code", None) == ErrorCode.REBOOTSTRAP_REQUIRED:

@@ -13,7 +13,7 @@ from penstock._ticket import Ticket
 from penstock.control.client import DEFAULT_MAX_IN_FLIGHT, DEFAULT_TIMEOUT, ControlSource, control_client
 from penstock.control.ending import Action, Ending, TransactionOutcome, outcome_without_asking
 from penstock.control.markers import MarkerSearch
-from penstock.control.steps import Ask, CoordinatorOf, Rest, Steps, is_soon_over
+from penstock.control.steps import Ask, Backoff, CoordinatorOf, Steps, is_soon_over
 from penstock.errors import KafkaError, KafkaTimeoutError
 from penstock.protocol.messages import END_TXN
 from penstock.protocol.requests import SchemaRequest
@@ -93,7 +93,7 @@ def _drive(ending: Ending, request: SchemaRequest) -> Steps[None]:
             found = yield from search.look()
             ending.on_found(found, now)
         else:
-            yield Rest(ending.attempts, briefly=is_soon_over(ending.trouble))
+            yield Backoff(ending.attempts, briefly=is_soon_over(ending.trouble))
             ending.on_rested()
 
 

@@ -4,10 +4,10 @@
 Rules:
 1. NONE is done: the coordinator has taken down the decision, or had it already.
 2. A passing trouble (markers being written, a coordinator that moves or loads, no answer, a lost connection) says
-   nothing: rest, and ask again.
+   nothing: wait, and ask again.
 3. Any other answer is ambiguous. PRODUCER_FENCED can follow a real commit, when the id was taken over since. So the log
    is asked: the first control record of the producer id behind the transaction's first batch says how it ended.
-4. No control record yet: the transaction is open, or its markers are on their way. Rest, and ask again, until it must
+4. No control record yet: the transaction is open, or its markers are on their way. Wait, and ask again, until it must
    have been aborted for its age.
 5. Never a guess: what neither coordinator nor log can tell is UNKNOWN.
 

@@ -19,12 +19,12 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from penstock._bounds import most_decoded_bytes
 from penstock.control.steps import Ask, LeaderOf, Steps
 from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, ProtocolError, broker_error
 from penstock.protocol.messages import FETCH, LIST_OFFSETS
 from penstock.protocol.requests import SchemaRequest
+from penstock.records.format import most_decoded_bytes
 from penstock.records.reader import RecordBatch, read_batches
 
 # Later versions name topics by id, which would have to be found out first.
@@ -52,7 +52,7 @@ class Marker(NamedTuple):
 
     Attributes:
         producer_epoch: of the marker; that of the transaction, or a newer one.
-        coordinator_epoch: which reign of the coordinator wrote it.
+        coordinator_epoch: that of the coordinator which wrote it.
         timestamp_ms: when, by the coordinator's clock.
     """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A first look at a cluster: does a broker answer, are the topics there, may they be written to.
 
-Whoever waits for a producer to find that out waits `max.block.ms`, a minute by default. Topics are asked for as the
+A producer finds that out only after `max.block.ms`, a minute by default. Topics are asked for as the
 producer would do it, which lets brokers create them where they are set to.
 
 An answer may be waited for as long as the caller likes, for a broker may be on its way. A topic that is missing from an

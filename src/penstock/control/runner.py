@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from penstock._ticket import Ticket
 from penstock._time import Clock, Deadline, ExponentialBackoff
 from penstock.control.cluster import ControlMetadata, Coordinators
-from penstock.control.steps import ANY, Ask, CoordinatorOf, LeaderOf, OnNode, Reply, Rest, Step, Steps
+from penstock.control.steps import ANY, Ask, Backoff, CoordinatorOf, LeaderOf, OnNode, Reply, Step, Steps
 from penstock.errors import KafkaError, KafkaTimeoutError
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient
 from penstock.protocol.requests import Request
@@ -39,7 +39,7 @@ class Runner:
         client: the network; its settings' request time-out is that of each request.
         metadata: the view of the cluster that the client keeps up to date.
         coordinators: who coordinates what.
-        backoff: how long a `Rest` is.
+        backoff: how long a `Backoff` is.
         clock: read once per turn.
         rng: for the jitter of rests.
         request_timeout: seconds that one request may take.
@@ -217,14 +217,14 @@ class Runner:
             job.take(step, now, 0.0 if isinstance(step, Ask) else self._seconds(step))
             job.answers_before = self._metadata.answers
 
-    def _seconds(self, rest: Rest) -> float:
-        seconds = self._backoff.seconds(rest.attempts, self._rng)
+    def _seconds(self, step: Backoff) -> float:
+        seconds = self._backoff.seconds(step.attempts, self._rng)
         shortest = _GLANCE_SECONDS
-        if rest.briefly:
+        if step.briefly:
             shortest = _QUICK_SECONDS
-            brief = _BRIEF_SECONDS * 2.0 ** min(rest.attempts, 10) if rest.attempts else _QUICK_SECONDS
+            brief = _BRIEF_SECONDS * 2.0 ** min(step.attempts, 10) if step.attempts else _QUICK_SECONDS
             seconds = min(seconds, brief)
-        # A rest that takes no time would let a job go round within one turn, while nobody looks at network or clock.
+        # A backoff that takes no time would let a job go round within one turn, while nobody looks at network or clock.
         return max(seconds, shortest)
 
     def _end(self, job: _Job, error: Exception) -> None:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One-shot work as steps: a generator that yields what it wants and is sent what came of it.
 
-A job asks a broker (`Ask`) or rests before it tries again (`Rest`); each is answered with a `Reply`. So the job itself
-knows no socket, clock or random number: the runner drives it on a real network, a test by hand.
+A job asks a broker (`Ask`) or waits before it tries again (`Backoff`); each is answered with a `Reply`. So the job
+itself knows no socket, clock or random number: the runner drives it on a real network, a test by hand.
 
 Rules:
 1. What a job yields is answered once. A failure is in the Reply and is the job's to judge, but when the time is up the
    runner throws KafkaTimeoutError into the job, which may only say more about it.
 2. A job names whom it asks by the part that it plays (leader, coordinator), never by remembering a node: who plays the
    part is found out anew when `fresh` says that the last one was wrong.
-3. Before it asks again after a failure, a job rests.
+3. Before it asks again after a failure, a job waits (`Backoff`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Ask(NamedTuple):
 
     Attributes:
         request: what is sent; None only finds out who would be asked.
-        fresh: whoever played the part before is not it any more: find out anew.
+        fresh: the broker that was the target before is not it any more: find out anew.
     """
 
     target: Target
@@ -85,7 +85,7 @@ class Ask(NamedTuple):
         return where if self.request is None else f"{self.request.api.name} to {where}"
 
 
-class Rest(NamedTuple):
+class Backoff(NamedTuple):
     """Wait as long as the backoff says after so many earlier waits.
 
     Attributes:
@@ -102,7 +102,7 @@ class Reply(NamedTuple):
 
     Attributes:
         at: when.
-        body: the decoded answer; None after a failure, and after a rest.
+        body: the decoded answer; None after a failure, and after a backoff.
         error: why there is no answer, or why nobody could be asked.
         node: who answered.
     """
@@ -113,7 +113,7 @@ class Reply(NamedTuple):
     node: Node | None = None
 
 
-Step = Ask | Rest
+Step = Ask | Backoff
 Steps = Generator[Step, Reply, T]
 
 # The error that an answer carries, if it carries one.
@@ -187,7 +187,7 @@ def _until_untroubled(
             if not trouble.retriable:
                 break
             fresh = not is_soon_over(trouble)
-            yield Rest(attempts, briefly=_is_brief(trouble))
+            yield Backoff(attempts, briefly=_is_brief(trouble))
             attempts += 1
     except KafkaTimeoutError as up:
         raise with_last_trouble(up, trouble) from trouble

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from penstock._arguments import check_int, check_text, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
-from penstock.control.steps import ANY, CONTROLLER, Ask, Rest, Steps, ask_until_answered, with_last_trouble
+from penstock.control.steps import ANY, CONTROLLER, Ask, Backoff, Steps, ask_until_answered, with_last_trouble
 from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, KafkaTimeoutError, broker_error, error_row
 from penstock.protocol.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, METADATA
@@ -131,7 +131,7 @@ def _create(topics: list[NewTopic]) -> Steps[list[TopicCreation]]:
                 trouble = next(passing, trouble)
                 missing = [topic for topic in missing if topic.name not in final]
             if missing:
-                yield Rest(attempts)
+                yield Backoff(attempts)
                 attempts += 1
     except KafkaTimeoutError as up:
         raise with_last_trouble(up, trouble) from trouble
@@ -188,7 +188,7 @@ class TopicDescription(NamedTuple):
     Attributes:
         partitions: how many.
         replication: copies of the partition that has the fewest.
-        settings: the value of each option, whoever set it: cleanup.policy, min.insync.replicas, retention.ms ...
+        settings: the value of each option, defaults included: cleanup.policy, min.insync.replicas, retention.ms ...
     """
 
     name: str

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock._arguments import check_text, check_texts, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient, ControlSource, control_client
-from penstock.control.steps import OnNode, Rest, Steps, ask_once, ask_until_answered
+from penstock.control.steps import Backoff, OnNode, Steps, ask_once, ask_until_answered
 from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, UnsupportedVersionError, broker_error, error_row
 from penstock.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
@@ -190,7 +190,7 @@ def _shares(nodes: Mapping[str, Node]) -> list[tuple[Node, list[str]]]:
 
 def _rest(attempts: int) -> Steps[None]:
     # The first transaction of a cluster makes the topic of the coordinators, who know of it a moment later.
-    yield Rest(attempts, briefly=True)
+    yield Backoff(attempts, briefly=True)
 
 
 def _describe_at(node: Node, names: Sequence[str]) -> Steps[dict[str, TransactionDescription | None]]:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from penstock.devbroker._errors import DevBrokerError
 from penstock.devbroker.cluster import DevCluster
 from penstock.devbroker.fetch import kafka_jars
+from penstock.devbroker.machine import DevBrokerError
 from penstock.devbroker.node import Node
 from penstock.devbroker.settings import KAFKA_VERSION, cache_home
 

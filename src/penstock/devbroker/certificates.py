@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.devbroker._errors import DevBrokerError, with_tail
+from penstock.devbroker.machine import DevBrokerError, with_tail
 
 # Who a client with the certificate is to the broker.
 CLIENT_NAME = "alice"

@@ -31,16 +31,14 @@ from types import TracebackType
 from typing import Self
 
 from penstock.control.client import ControlClient
-from penstock.control.log_read import log_end
+from penstock.control.partition_log import log_end
 from penstock.control.steps import LeaderOf, Steps
 from penstock.control.topics import create_topic
 from penstock.devbroker import settings
-from penstock.devbroker._errors import DevBrokerError, with_tail
 from penstock.devbroker.certificates import Certificates
 from penstock.devbroker.fetch import kafka_jars
-from penstock.devbroker.java import find_java, java_options
+from penstock.devbroker.machine import DevBrokerError, find_java, free_ports, is_free, java_options, with_tail
 from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, JavaHome, Node, PortTakenError
-from penstock.devbroker.ports import free_ports, is_free
 from penstock.devbroker.security import (
     CHOICES,
     Access,

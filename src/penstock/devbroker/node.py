@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.devbroker import settings
-from penstock.devbroker._errors import DevBrokerError, with_tail
-from penstock.devbroker.ports import broker_answers
+from penstock.devbroker.machine import DevBrokerError, broker_answers, with_tail
 
 STOP_TIMEOUT_SECONDS = 15.0
 _STARTED = "Kafka Server started"

@@ -23,10 +23,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.devbroker._errors import DevBrokerError
 from penstock.devbroker.cluster import DevCluster
+from penstock.devbroker.machine import DevBrokerError, is_free
 from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, Node, PortTakenError
-from penstock.devbroker.ports import is_free
 from penstock.devbroker.settings import cache_home, clusters_folder
 
 # Where people expect Kafka; used when it is free and nothing else was asked for.

@@ -190,7 +190,7 @@ def server_jvm(heap_mb: int) -> tuple[str, ...]:
         f"-Xmx{heap_mb}m",
         "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=20",
-        # A broker that ran out of memory and lives on misleads whoever tests against it.
+        # A broker that ran out of memory and lives on misleads the tests against it.
         "-XX:+ExitOnOutOfMemoryError",
     )
 

@@ -498,7 +498,7 @@ def _read_memory(data: cython.p_const_uchar, size: cython.Py_ssize_t, topics: li
     for _ in range(cython.cast(cython.int, data[0]) - 1):
         if at + _UUID_SIZE + 1 > size:
             return None  # type: ignore[return-value]
-        name: str = _name_of(topics, data + at)
+        name: str | None = _name_of(topics, data + at)
         count = data[at + _UUID_SIZE]
         at += _UUID_SIZE + 1
         if name is None or not 0 < count < _MANY:
@@ -529,10 +529,10 @@ def _read_memory(data: cython.p_const_uchar, size: cython.Py_ssize_t, topics: li
 
 
 @cython.cfunc
-def _name_of(topics: list, topic_id: cython.p_const_uchar) -> str:  # type: ignore[type-arg]
+def _name_of(topics: list, topic_id: cython.p_const_uchar) -> str | None:  # type: ignore[type-arg]
     """The name of the topic with that id; None: there is none. Compiled code only."""
     topic: TopicBatches
     for topic in topics:
         if not memcmp(PyBytes_AS_STRING(topic.topic_id), topic_id, _UUID_SIZE):
             return topic.name
-    return None  # type: ignore[return-value]
+    return None

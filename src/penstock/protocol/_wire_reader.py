@@ -19,8 +19,8 @@ from collections.abc import Callable
 from sys import getsizeof
 from typing import Any, Final
 
-from penstock._bounds import DECODED_PER_BYTE, most_decoded_bytes
 from penstock.protocol.schema import RECORDS, STRING, Array, Field, Primitive, Struct
+from penstock.records.format import DECODED_PER_BYTE, most_decoded_bytes
 
 _INT16 = _struct.Struct(">h")
 _INT32 = _struct.Struct(">i")

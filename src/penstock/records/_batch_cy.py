@@ -401,7 +401,7 @@ def _encode_headers(headers: Sequence[Header]) -> list:  # type: ignore[type-arg
 def _headers_size(encoded: list) -> cython.Py_ssize_t:  # type: ignore[type-arg]
     size: cython.Py_ssize_t = 0
     name: bytes
-    value: bytes
+    value: bytes | None
     for name, value in encoded:
         size += size_of_varint(len(name)) + len(name)
         size += size_of_varint(-1) if value is None else size_of_varint(len(value)) + len(value)

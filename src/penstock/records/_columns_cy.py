@@ -318,17 +318,18 @@ class BytesColumn:
             end = start + self._width
         elif self._kind == _POINTERS:
             if not cython.compiled:
-                self.found = self._buffers[at]
-                return -1 if self.found is None else len(self.found)
+                value: Any = self._buffers[at]
+                self.found = value
+                return -1 if value is None else len(value)
             self.found = self._buffers[at]
             return self._longs[at]
         elif self._kind == _DICTIONARY:
-            code: cython.longlong = self._codes.at(at)
-            if code == _NULL:
+            word: cython.longlong = self._codes.at(at)
+            if word == _NULL:
                 return -1
-            if code < 0 or code >= self._words.length:
+            if word < 0 or word >= self._words.length:
                 return _LIES
-            size: cython.Py_ssize_t = self._words.find(code)
+            size: cython.Py_ssize_t = self._words.find(word)
             self.found = self._words.found
             return size
         else:

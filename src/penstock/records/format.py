@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock._primitives_cy import varint_size
 
@@ -128,3 +128,14 @@ def next_sequence(base_sequence: int, count: int) -> int:
 def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
     """The sequence of a batch's last record; -1 for a batch without sequences."""
     return next_sequence(base_sequence, last_offset_delta)
+
+
+# ---- how much memory may be made of what a peer sent: a small frame must not fill the machine
+
+DECODED_PER_BYTE: Final = 20
+DECODED_ANYWAY: Final = 1024 * 1024
+
+
+def most_decoded_bytes(wire_bytes: int) -> int:
+    """The bytes of memory that so many bytes from the wire may become, decompressed or decoded."""
+    return DECODED_PER_BYTE * wire_bytes + DECODED_ANYWAY

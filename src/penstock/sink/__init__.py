@@ -3,7 +3,7 @@
 
 A driver calls `prepare` before a batch, `commit` or `abort` after it; its tasks call `admit` and `open_transaction`,
 and return `Written`, `Skipped` or `Nothing`. The driver's work is generators of effects without I/O (`effects`,
-`preparing`, `committing`, `aborting`, `recovering`), carried out by `carrying_out`. Knows no Spark.
+`preparing`, `committing`, `aborting`, `recovering`), which `cluster` carries out. Knows no Spark.
 
 The driver's work is imported when it is first asked for: tasks do without, and each waits for what it imports.
 """
@@ -14,26 +14,39 @@ import typing as _typing
 
 from penstock._identity import TransactionalIdentity as ProducerIdentity  # the name that users know it by
 from penstock._lazy import lazy_names as _lazy_names
-from penstock.sink.content import Content
-from penstock.sink.driver_identity import DriverIdentity, Life
-from penstock.sink.messages import Message, Nothing, PartitionCount, Skipped, TaskHandle, Written
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, Repair
-from penstock.sink.reports import (
-    CommitReport,
-    DecisionState,
-    HandleState,
-    LogState,
-    OpenTransaction,
-    SinkState,
-    StrayRecord,
+from penstock.sink.hooks import Step, reached
+from penstock.sink.identity import DriverIdentity, Life
+from penstock.sink.messages import (
+    BatchPlan,
+    Content,
+    Execution,
+    ExecutionStamp,
+    Message,
+    Nothing,
+    PartitionCount,
+    Repair,
+    Skipped,
+    TaskHandle,
+    Written,
 )
-from penstock.sink.seam import Step, reached
 from penstock.sink.settings import BATCH_QUERY_ID, DEFAULT_LOG_TOPIC, SinkSettings, sink_key
-from penstock.sink.task_side import Admission, Slots, admit, open_transaction, process_slots
+from penstock.sink.task import Admission, Slots, admit, open_transaction, process_slots
 
 if _typing.TYPE_CHECKING:
-    from penstock.sink.faces import abort, commit, driver_client, prepare, was_used
-    from penstock.sink.recovering import end_left_over, inspect_log, inspect_sinks, roll_forward
+    from penstock.sink.committing import CommitReport
+    from penstock.sink.driver import abort, commit, driver_client, prepare, was_used
+    from penstock.sink.recovering import (
+        DecisionState,
+        HandleState,
+        LogState,
+        OpenTransaction,
+        SinkState,
+        StrayRecord,
+        end_left_over,
+        inspect_log,
+        inspect_sinks,
+        roll_forward,
+    )
 
 __all__ = [
     "BATCH_QUERY_ID",
@@ -79,12 +92,25 @@ __all__ = [
     "was_used",
 ]
 
+_OF_DRIVER = ("abort", "commit", "driver_client", "prepare", "was_used")
+_OF_RECOVERING = (
+    "DecisionState",
+    "HandleState",
+    "LogState",
+    "OpenTransaction",
+    "SinkState",
+    "StrayRecord",
+    "end_left_over",
+    "inspect_log",
+    "inspect_sinks",
+    "roll_forward",
+)
+
 __getattr__, __dir__ = _lazy_names(
     globals(),
     {
-        **dict.fromkeys(("abort", "commit", "driver_client", "prepare", "was_used"), "penstock.sink.faces"),
-        **dict.fromkeys(
-            ("end_left_over", "inspect_log", "inspect_sinks", "roll_forward"), "penstock.sink.recovering"
-        ),
+        "CommitReport": "penstock.sink.committing",
+        **dict.fromkeys(_OF_DRIVER, "penstock.sink.driver"),
+        **dict.fromkeys(_OF_RECOVERING, "penstock.sink.recovering"),
     },
 )

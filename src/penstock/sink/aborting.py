@@ -6,7 +6,7 @@ So the coordinator is asked. Only while it has the very identity that could have
 what was begun with it, the batch is undecided for good. Otherwise everything is left to the next start.
 
 Then its identity is made void: nobody can decide with it any more, and a task that comes to its end later sees that it
-is not wanted (`task_side`).
+is not wanted (`task`).
 
 Tasks that failed or were cancelled hand over no handle, and readers wait for what they hold open. It is looked for, and
 then whether the coordinator's id is still as we have left it: if so, no later execution had begun, and none of its
@@ -29,8 +29,7 @@ from penstock._identity import ProducerIdentity, TransactionalIdentity
 from penstock.control.transactions import TransactionDescription
 from penstock.errors import KafkaError, SinkError
 from penstock.sink.cleaning import abort_left_over, fence_left_over, find_left_over
-from penstock.sink.committing import forget
-from penstock.sink.driver_identity import DriverIdentity
+from penstock.sink.decision import COORDINATOR_TIMEOUT_MS, forget, is_ours
 from penstock.sink.effects import (
     Describe,
     Effects,
@@ -43,13 +42,11 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
+from penstock.sink.hooks import Step
+from penstock.sink.identity import DriverIdentity, coordinator_id, parse_task_id
 from penstock.sink.log.view import SinkView
-from penstock.sink.messages import Message, Written, sort_out
-from penstock.sink.names import coordinator_id, parse_task_id
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp
-from penstock.sink.seam import Step
+from penstock.sink.messages import BatchPlan, Execution, ExecutionStamp, Message, Written, sort_out
 from penstock.sink.settings import SinkSettings
-from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, is_ours
 from penstock.transaction_handle import TransactionHandle
 
 # Spark waits 2 s for a task that it cancels, then kills its process.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a batch: decide it, make it visible, take down that it is. No I/O.
+"""After a batch: decide it, make it visible, and record in the log that it is done. No I/O.
 
 Rules:
-1. The identity with which a batch is decided carries one transaction. Whoever finds it used reads the log, and finishes
-   the decision if it is there.
+1. The identity with which a batch is decided carries one transaction. A call that finds it used reads the log, and
+   finishes the decision if it is there.
 2. The decision is written first, then the handles are described, then it is committed: if the driver stalls in between,
    the coordinator's short time-out takes the decision away, so that it cannot come late.
 3. No decision unless every handle will live long enough for a new driver to finish it. Brokers' times only.
@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from penstock._identity import TransactionalIdentity
 from penstock.control.transactions import TransactionDescription
@@ -24,9 +25,15 @@ from penstock.errors import (
     SinkSupersededError,
 )
 from penstock.sink.cleaning import abort_left_over, clean_up, find_left_over
-from penstock.sink.content import NO_CHECKSUM, Content
+from penstock.sink.decision import (
+    COORDINATOR_TIMEOUT_MS,
+    counted,
+    finish,
+    forget,
+    is_ours,
+    write_in_transaction,
+)
 from penstock.sink.effects import (
-    AppendFacts,
     Describe,
     Effects,
     EndAll,
@@ -35,22 +42,26 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
+from penstock.sink.hooks import Step
 from penstock.sink.log.records import (
     Decision,
     chunk_tombstones,
     decide,
     decision_records,
-    forget_records,
 )
 from penstock.sink.log.view import SinkView
-from penstock.sink.messages import BatchMessages, Message, TaskHandle, sort_out
-from penstock.sink.plan import Execution, ExecutionStamp
-from penstock.sink.repairing import check_repair, is_repair
-from penstock.sink.replaying import check_skipped, is_written_again
-from penstock.sink.reports import CommitReport
-from penstock.sink.seam import Step
+from penstock.sink.messages import (
+    NO_CHECKSUM,
+    BatchMessages,
+    Content,
+    ExecutionStamp,
+    Message,
+    PartitionCount,
+    TaskHandle,
+    sort_out,
+)
+from penstock.sink.replaying import check_repair, check_skipped, is_repair, is_written_again
 from penstock.sink.settings import SinkSettings
-from penstock.sink.writing import COORDINATOR_TIMEOUT_MS, counted, finish, is_ours, write_in_transaction
 from penstock.transaction_handle import TransactionHandle
 
 # Coordinators look for transactions that are too old every so often.
@@ -59,6 +70,24 @@ EXPIRY_CHECK_MS = 10_000
 _EMPTY, _ONGOING = "Empty", "Ongoing"
 
 Described = Mapping[str, TransactionDescription | None]
+
+
+class CommitReport(NamedTuple):
+    """What became of a batch.
+
+    Attributes:
+        decided: whether this very call decided it; not where there was nothing to decide, or it had been done before.
+        skipped: the batch had been decided before, and its tasks wrote nothing.
+        handles: transactions that were committed.
+        rows: rows in them.
+        counts: records by partition, sorted.
+    """
+
+    decided: bool
+    skipped: bool = False
+    handles: int = 0
+    rows: int = 0
+    counts: tuple[PartitionCount, ...] = ()
 
 
 def commit_steps(
@@ -310,14 +339,6 @@ def _give_up(identity: TransactionalIdentity, handles: Iterable[TaskHandle]) -> 
         yield Note(f"the decision that was given up is left to its time-out: {error}")
         return
     yield EndAll(tuple(handle.transaction for handle in handles), commit=False)
-
-
-def forget(sink_key: str, execution: Execution | None = None) -> Effects[None]:
-    """Let the log forget a run that nobody will ask for again; `execution` is the one that was decided, if any."""
-    try:
-        yield AppendFacts(sink_key, tuple(forget_records(sink_key, execution)))
-    except KafkaError as error:
-        yield Note(f"the log keeps the records of a run that nobody will ask for again: {error}")
 
 
 def _report(batch: BatchMessages, *, decided: bool) -> CommitReport:

@@ -2,7 +2,7 @@
 """What the protocol asks of the world, as values.
 
 The driver's work is written as generators that yield effects and are sent their outcomes; an effect that failed is
-thrown in as KafkaError. So the protocol does no I/O: `carrying_out` performs it on a cluster, a simulator interleaves
+thrown in as KafkaError. So the protocol does no I/O: `cluster` performs it on a cluster, a simulator interleaves
 drivers and lets them die before and after every effect. Each effect that changes something at the brokers is one
 request, or (FenceAll, EndAll) independent ones in any order.
 
@@ -15,7 +15,7 @@ request, or (FenceAll, EndAll) independent ones in any order.
 | EndTxnVersion | int |
 | VerifiesTransactions | bool |
 | ReadRuns | list of SinkView |
-| LookAtDrivers | list of Life, as the owners |
+| CheckDrivers | list of Life, as the owners |
 | Describe | dict of TransactionDescription or None, by id |
 | ListOngoing | list of transactional ids |
 | FenceAll | list of KafkaError or None, as the ids |
@@ -30,9 +30,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from penstock._identity import ProducerIdentity, TransactionalIdentity
-from penstock.control.log_write import KeyValue
+from penstock.control.partition_log import KeyValue
+from penstock.sink.hooks import Step
 from penstock.sink.log.records import Owner
-from penstock.sink.seam import Step
 from penstock.transaction_handle import TransactionHandle
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class ReadRuns(NamedTuple):
     sink_id: str
 
 
-class LookAtDrivers(NamedTuple):
+class CheckDrivers(NamedTuple):
     """Find out whether owners run."""
 
     owners: tuple[Owner, ...]
@@ -157,7 +157,7 @@ Effect = (
     EnsureLogTopic
     | ReadLog
     | ReadRuns
-    | LookAtDrivers
+    | CheckDrivers
     | EndTxnVersion
     | VerifiesTransactions
     | Pause

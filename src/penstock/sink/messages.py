@@ -1,19 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task tells the driver: the handle of its open transaction, or that there is none."""
+"""What travels between a driver and its tasks: the plan of a batch, and what each task tells of its rows.
+
+All of it is frozen, small and can be pickled.
+
+The content of a task, or of a whole batch, identifies its rows, so that a replay can be compared with what was written.
+A checksum is only comparable with one that was made in the same way, so each carries the number of its method. Where
+two were made in different ways, or there is none, only the numbers of rows can be compared.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from penstock._identity import TransactionalIdentity
 from penstock.errors import SinkError
-from penstock.sink.content import IN_ORDER, NO_CHECKSUM, NO_ROWS, Content, added_up
-from penstock.sink.fields import Fields, as_list, as_number, as_text
-from penstock.sink.names import parse_task_id
-from penstock.sink.plan import ExecutionStamp
+from penstock.sink.identity import parse_task_id
+from penstock.sink.json_fields import Fields, as_list, as_number, as_text
+from penstock.sink.settings import OnRestoredCheckpoint
 from penstock.transaction_handle import TransactionHandle
+
+# The methods, as they are in the log: their numbers never get another meaning.
+NO_CHECKSUM: Final = 0
+IN_ORDER: Final = (
+    1  # of a task's columns, in the order of the rows; what the log has where it names no method
+)
+SUMMED: Final = (
+    2  # the hashes of the rows added up modulo 2**64: independent of order, and can be added over tasks
+)
+
+_CHECKSUM_MASK: Final = 2**64 - 1
+
+
+class Content(NamedTuple):
+    """The rows of a task or of a batch, as far as it takes to recognise the same ones."""
+
+    rows: int
+    checksum: int = 0
+    method: int = NO_CHECKSUM
+
+
+NO_ROWS: Final = Content(0, 0, SUMMED)
+
+
+def added_up(contents: Iterable[Content]) -> Content:
+    """The content of all; without a checksum where one of them has none that can be added."""
+    total = NO_ROWS
+    for content in contents:
+        if content.rows == 0:
+            continue
+        rows = total.rows + content.rows
+        if content.method == SUMMED == total.method:
+            total = Content(rows, (total.checksum + content.checksum) & _CHECKSUM_MASK, SUMMED)
+        else:
+            total = Content(rows)
+    return total
+
+
+def content_from_json(values: Any) -> Content:
+    """Read what a Content is in JSON: a list of its numbers; a later release may have added some.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    rows, checksum, method = as_list(values, "contents")[: len(Content._fields)]
+    return Content(
+        as_number(rows, "contents", 0),
+        as_number(checksum, "contents", 0, _CHECKSUM_MASK),
+        as_number(method, "contents", 0),
+    )
+
+
+class Execution(NamedTuple):
+    """One run of one batch; later ones are greater, and none has the number of another.
+
+    Attributes:
+        generation: how often the sink had been taken over.
+        number: the epoch of the coordinator's id, under the producer id that the generation began with. Coordinators
+            give each out once, and greater ones later, whichever process asks.
+    """
+
+    generation: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionStamp:
+    """What travels back from the tasks to the driver's commit, which runs in another process than its planning.
+
+    Attributes:
+        coordinator: the identity with which this execution, and no other, may decide.
+    """
+
+    sink_key: str
+    execution: Execution
+    coordinator: TransactionalIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Of a decided batch the tasks whose transactions are lost, to be written again with the same content."""
+
+    query_id: str
+    batch_id: int
+    tasks: Mapping[int, Content]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """One execution, as its tasks need to know it.
+
+    Attributes:
+        last_decided: the last batch that was decided, for each of the latest query ids.
+        compared: the query ids for which the log tells the rows of that batch.
+        forgotten: how many query ids the log had to forget.
+        transaction_timeout_ms: what the tasks' producers use as transaction.timeout.ms; the brokers allow it.
+        topic: as in the settings.
+        repair: a batch that is to be repaired before anything else is written.
+        cluster: which one, as a process may write to two under the same name.
+    """
+
+    stamp: ExecutionStamp
+    last_decided: Mapping[str, int]
+    transaction_timeout_ms: int
+    on_restored_checkpoint: OnRestoredCheckpoint
+    topic: str | None
+    cluster: str = ""
+    repair: Repair | None = None
+    compared: frozenset[str] = frozenset()
+    forgotten: int = 0
+
+    @property
+    def sink_key(self) -> str:
+        """The sink's key."""
+        return self.stamp.sink_key
+
+    @property
+    def execution(self) -> Execution:
+        """Which run of a batch this is."""
+        return self.stamp.execution
+
 
 _LARGEST_CHECKSUM = 2**256 - 1
 

@@ -4,7 +4,7 @@
 Rules:
 1. A JVM that was replaced touches nothing. One that another has overtaken while it was starting gives way.
 2. Every InitProducerId of the coordinator's id is followed by a reading of the log, and only an identity after which
-   the log still named us as the owner may decide. Whoever was quicker is seen then, and whatever it decided.
+   the log still named us as the owner may decide. A driver that was quicker is seen then, with all that it decided.
 3. The sink's name is in the log before its coordinator's id is first used. So an id that brokers know, without a name
    in the log, means that the log is lost, however often a first start died half-way.
 4. What was decided is finished before anything else is done, whichever query decided it.
@@ -34,9 +34,14 @@ from penstock.errors import (
     SinkLogLostError,
     SinkSupersededError,
 )
-from penstock.sink.cleaning import abort_shuts_out, clean_up, find_own
-from penstock.sink.dead_runs import end_dead_runs
-from penstock.sink.driver_identity import DriverIdentity
+from penstock.sink.cleaning import abort_shuts_out, clean_up, end_dead_runs, find_own
+from penstock.sink.decision import (
+    COORDINATOR_TIMEOUT_MS,
+    finish_what_lives,
+    init_producer,
+    is_ours,
+    write_in_transaction,
+)
 from penstock.sink.effects import (
     AppendFacts,
     Describe,
@@ -48,21 +53,13 @@ from penstock.sink.effects import (
     Reached,
     ReadLog,
 )
+from penstock.sink.hooks import Step
+from penstock.sink.identity import DriverIdentity, TaskId, coordinator_id, explain_refusal, probe_id
 from penstock.sink.log.records import Claim, Decision, Owner, claim_record, first_owner, owner_record
 from penstock.sink.log.view import SinkView
-from penstock.sink.names import TaskId, coordinator_id, probe_id
-from penstock.sink.permissions import explain_refusal
-from penstock.sink.plan import BatchPlan, Execution, ExecutionStamp, Repair
-from penstock.sink.repairing import plan_repair
-from penstock.sink.seam import Step
+from penstock.sink.messages import BatchPlan, Execution, ExecutionStamp, Repair
+from penstock.sink.replaying import plan_repair
 from penstock.sink.settings import SinkSettings
-from penstock.sink.writing import (
-    COORDINATOR_TIMEOUT_MS,
-    finish_what_lives,
-    init_producer,
-    is_ours,
-    write_in_transaction,
-)
 
 CLEAN_UP_SECONDS = 60.0
 
@@ -107,7 +104,7 @@ def prepare_steps(
     if not memory.log_checked:
         yield EnsureLogTopic(settings.topic)
         memory.log_checked = True
-    began_with = yield from _introduce(settings, driver)
+    began_with = yield from _claim(settings, driver)
     coordinator, view, took_over = yield from _become_owner(settings, driver, began_with)
     repair = yield from _finish_undone(settings, view)
     _check_topic(settings, view)
@@ -168,8 +165,8 @@ def _follows(execution: Execution, decision: Decision | None, coordinator: Trans
     return execution.number - decision.execution.number <= (2 if coordinator.joins_by_writing else 1)
 
 
-def _introduce(settings: SinkSettings, driver: DriverIdentity) -> Effects[int]:
-    """Look whether we may come in at all, and give a new sink its name in the log; the generation that was found."""
+def _claim(settings: SinkSettings, driver: DriverIdentity) -> Effects[int]:
+    """Check that this driver may own the sink, and write the name of a new sink to the log; the generation found."""
     key = settings.sink_key
     view: SinkView = yield ReadLog(key)
     _refuse_if_replaced(settings, view, driver)

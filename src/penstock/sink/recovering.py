@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `penstock recover` stands on: how sinks stand, and rolling forward what anyone has decided.
+"""What `penstock recover` asks and does: the state of sinks, and finishing what anyone has decided.
 
-Looking and rolling forward take no transactional id over, so that a running job is not disturbed: a decision that is
+Looking and finishing take no transactional id over, so that a running job is not disturbed: a decision that is
 committed may be finished by anyone, as often as it takes. Ending what is left over does, but only of drivers that do
 not run, or of which the caller says so.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from penstock.control.client import ControlClient, ControlSource, control_client
 from penstock.control.complete import Completion
@@ -19,33 +23,135 @@ from penstock.errors import (
     TransactionAbortedError,
     TransactionUnknownError,
 )
-from penstock.sink.carrying_out import Cluster
-from penstock.sink.cleaning import fence
-from penstock.sink.committing import forget
-from penstock.sink.dead_runs import end_run, tasks_of
-from penstock.sink.driver_identity import Life, life_of
-from penstock.sink.effects import AppendFacts, Effects, EndAll, ListOngoing, LookAtDrivers, ReadLog
-from penstock.sink.log.reader import LogReader
+from penstock.sink.cleaning import end_run, fence, tasks_of
+from penstock.sink.cluster import Cluster
+from penstock.sink.committing import CommitReport
+from penstock.sink.decision import complain_of, counted, forget, lost_error, lost_handles
+from penstock.sink.effects import AppendFacts, CheckDrivers, Effects, EndAll, ListOngoing, ReadLog
+from penstock.sink.identity import Jvm, Life, life_of, parse_task_id, task_id_pattern
 from penstock.sink.log.records import Decision, done_records
+from penstock.sink.log.topic import LogReader
 from penstock.sink.log.view import LogContents, SinkView
-from penstock.sink.messages import TaskHandle
-from penstock.sink.names import parse_task_id, task_id_pattern
-from penstock.sink.reports import (
-    CommitReport,
-    DecisionState,
-    HandleState,
-    LogState,
-    OpenTransaction,
-    SinkState,
-    StrayRecord,
-)
+from penstock.sink.messages import Execution, TaskHandle
 from penstock.sink.settings import DEFAULT_LOG_TOPIC
 from penstock.sink.settings import sink_key as key_of
-from penstock.sink.writing import complain_of, counted, lost_error, lost_handles
+from penstock.types import TopicPartition
 
 _ONGOING = "Ongoing"
 # Only after these is a transaction lost. After anything else (a missing permission, say) it may well be committed.
 _FOR_GOOD = (TransactionAbortedError, TransactionUnknownError)
+
+
+class HandleState(NamedTuple):
+    """A task's transaction of a decided batch, as its coordinator knows it.
+
+    Attributes:
+        state: open, ended, or gone; in words.
+        is_open: it still waits for its end.
+    """
+
+    handle: TaskHandle
+    state: str
+    is_open: bool
+
+
+class DecisionState(NamedTuple):
+    """The last decision of a sink.
+
+    Attributes:
+        done: the log says that all of it is visible.
+        handles: how each stands; empty when done.
+        rows: rows in it.
+    """
+
+    execution: Execution
+    query_id: str
+    batch_id: int
+    topic: str | None
+    rows: int
+    done: bool
+    handles: tuple[HandleState, ...] = ()
+
+
+class OpenTransaction(NamedTuple):
+    """A task's transaction that is open, and in no decision.
+
+    Attributes:
+        started_ms: when its first record was written, by its coordinator's clock; -1 when that is not known.
+        timeout_ms: how long after that it is aborted by itself.
+        partitions: where readers of committed records wait for it.
+    """
+
+    transactional_id: str
+    generation: int
+    producer_id: int
+    state: str
+    started_ms: int = -1
+    timeout_ms: int = -1
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+class SinkState(NamedTuple):
+    """A sink as its log and the brokers know it.
+
+    Attributes:
+        sink_id: its name, and run_id that of the run; None when the log does not tell.
+        owner: the JVM that owns it, or None; planner_pid is that of its planner process.
+        generation: how often it was taken over.
+        last_decided: the last decided batch of the latest queries.
+        decision: the last one.
+        deciding: a decision is being written at this moment, or its driver died over it.
+        left_over: transactions that wait for the next start or their time-out.
+        unreadable: why the log does not tell how it stands; None when it does.
+        life: whether the owner runs, as far as it can be told here.
+    """
+
+    sink_key: str
+    sink_id: str | None
+    run_id: str | None
+    owner: Jvm | None
+    planner_pid: int
+    generation: int
+    last_decided: Mapping[str, int] = MappingProxyType({})
+    decision: DecisionState | None = None
+    deciding: bool = False
+    left_over: tuple[OpenTransaction, ...] = ()
+    unreadable: str | None = None
+    life: Life = Life.UNKNOWN
+
+    @property
+    def needs_roll_forward(self) -> bool:
+        """Whether a decided batch may not be visible as a whole."""
+        return self.decision is not None and not self.decision.done
+
+
+class StrayRecord(NamedTuple):
+    """A record in the decision topic that does not count: Penstock has not written it, or not like this.
+
+    Attributes:
+        partition: where it is, and offset.
+        sink_key: the sink that its key names; None when it names none.
+        reason: why it does not count.
+    """
+
+    partition: int
+    offset: int
+    sink_key: str | None
+    reason: str
+
+
+class LogState(NamedTuple):
+    """The whole decision topic.
+
+    Attributes:
+        sinks: how each stands.
+        strays: records that do not count, the first ones of each partition.
+        stray_count: how many of them there are.
+    """
+
+    sinks: list[SinkState]
+    strays: tuple[StrayRecord, ...] = ()
+    stray_count: int = 0
 
 
 def inspect_sinks(
@@ -196,7 +302,7 @@ def _handle_states(client: ControlClient, decision: Decision) -> tuple[HandleSta
 def roll_forward(
     config: ControlSource, sink_key: str, *, log_topic: str = DEFAULT_LOG_TOPIC, accept_loss: bool = False
 ) -> CommitReport:
-    """Finish what was decided, whoever decided it.
+    """Finish what any driver has decided.
 
     Args:
         config: options of a client, or an open one.
@@ -283,7 +389,7 @@ def _end_left_over(sink_key: str, *, elsewhere: bool) -> Effects[list[str]]:
         elif parts is not None and parts.generation == newest:
             own.append(name)
     yield from fence(replaced)
-    lives: list[Life] = yield LookAtDrivers((view.owner,))
+    lives: list[Life] = yield CheckDrivers((view.owner,))
     if own and (lives == [Life.ENDED] or (elsewhere and lives == [Life.UNKNOWN])):
         yield from end_run(view, own)
     after = set(tasks_of(sink_key, (yield ListOngoing(sink_key))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch that was decided comes again: compares its rows with those of the decision. No I/O.
+"""A batch that was decided comes again: it is skipped, refused, written once more, or repaired. No I/O.
 
 After a crash Spark replays the last batch with the same rows, and they are in the topic already. But where the
 checkpoint is older than the log (a copy was restored, or its last files were lost), Spark plans a batch with the same
@@ -11,18 +11,53 @@ Rules:
 3. With onRestoredCheckpoint=rewrite the tasks write, because they cannot know what the rows of all of them add up to.
    The driver then decides the batch once more, or aborts what was written if it is the same.
 4. What a decision does not tell cannot be compared: the batch is skipped, with a warning.
+
+A decided batch loses the transactions that are not committed when its driver stays away longer than they live. With
+onLost=repair a replay of the batch writes them again, and nothing else.
+
+Rules of a repair:
+1. Only those tasks write whose transactions are known to be aborted, and only what they had written before: rows and
+   checksum must be the same. A replay that is cut into tasks in another way is refused.
+2. The new decision replaces the old one in one transaction of the log: there is never a moment without either.
 """
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable, Sequence
+
 from penstock.control.complete import Completion
-from penstock.errors import RestoredCheckpointError, RunIdReusedError, SinkSupersededError
-from penstock.sink.content import Comparison, Content, compared
+from penstock.errors import (
+    DecisionRefusedError,
+    RestoredCheckpointError,
+    RunIdReusedError,
+    SinkSupersededError,
+)
+from penstock.sink.decision import complain_of, lost_error, lost_handles
 from penstock.sink.effects import Effects, EndAll, Note
 from penstock.sink.log.records import Decision
 from penstock.sink.log.view import SinkView
-from penstock.sink.messages import BatchMessages
+from penstock.sink.messages import NO_CHECKSUM, BatchMessages, Content, Repair, TaskHandle
 from penstock.sink.settings import SinkSettings
+
+
+class Comparison(enum.Enum):
+    """What a replay turns out to be."""
+
+    SAME = "as many rows with the same checksum"
+    SAME_NUMBER = "as many rows, and nothing else to compare"
+    OTHER_ROWS = "as many rows with another checksum"
+    OTHER_NUMBER = "another number of rows"
+
+
+def compared(before: Content, now: Content) -> Comparison:
+    """How the rows of a replay compare with those that were written."""
+    if before.rows != now.rows:
+        return Comparison.OTHER_NUMBER
+    if before.method != now.method or before.method == NO_CHECKSUM:
+        return Comparison.SAME_NUMBER
+    return Comparison.SAME if before.checksum == now.checksum else Comparison.OTHER_ROWS
+
 
 _SAME = (Comparison.SAME, Comparison.SAME_NUMBER)
 
@@ -149,3 +184,72 @@ def _name(batch: BatchMessages) -> str:
 
 def _rows(count: int) -> str:
     return f"{count} row{'' if count == 1 else 's'}"
+
+
+def plan_repair(decision: Decision, lost: Sequence[TaskHandle]) -> Repair:
+    """What is to be written again.
+
+    Raises:
+        DecidedDataLostError: the tasks cannot be told apart.
+    """
+    tasks = _by_task(lost)
+    if len(tasks) != len(lost) or min(tasks) < 0:
+        raise lost_error(decision, lost)
+    return Repair(decision.query_id, decision.batch_id, tasks)
+
+
+def is_repair(settings: SinkSettings, batch: BatchMessages, undone: Decision | None) -> bool:
+    """Whether a batch that was written repairs the one that is not done."""
+    if undone is None or settings.on_lost != "repair":
+        return False
+    return (undone.query_id, undone.batch_id) == (batch.query_id, batch.batch_id)
+
+
+def check_repair(settings: SinkSettings, batch: BatchMessages, undone: Decision) -> Effects[None]:
+    """Make sure that what was written is what is lost, and that the other tasks have the rows of the first time.
+
+    Raises:
+        DecisionRefusedError: it is something else.
+        RestoredCheckpointError: the whole batch has other rows.
+        RunIdReusedError: likewise, of a run.
+        DecisionInDoubtError: what is lost is not known.
+    """
+    handles = tuple(handle.transaction for handle in undone.handles)
+    completions: list[Completion] = yield EndAll(handles, commit=True)
+    complain_of(undone, completions)
+    lost, written = _by_task(lost_handles(undone, completions)), _by_task(batch.handles)
+    if lost != written:
+        raise DecisionRefusedError(
+            f"batch {batch.batch_id} of query {batch.query_id!r} cannot be repaired: what was written now is not what "
+            f"is lost. {_unlike(lost, written)} Nothing of it is visible or will be. Was the source changed, or "
+            "the number of partitions? Write the lost records by other means, then run `penstock recover "
+            "--accept-loss` for this sink"
+        )
+    before = undone.contents.get(batch.query_id)
+    if before is None:
+        return  # what the first release wrote down of a repair was not the whole
+    comparison = compared(before, batch.content)
+    if comparison is Comparison.OTHER_ROWS and settings.on_changed_rows == "skip":
+        yield Note(
+            f"the tasks of batch {batch.batch_id} of query {batch.query_id!r} that lost nothing come again with other "
+            "rows: they are skipped, as onChangedRows=skip asks for"
+        )
+    elif comparison in (Comparison.OTHER_ROWS, Comparison.OTHER_NUMBER):
+        raise changed_error(settings, batch, before, comparison)
+
+
+def _by_task(handles: Iterable[TaskHandle]) -> dict[int, Content]:
+    return {handle.task: handle.content for handle in handles}
+
+
+def _unlike(lost: dict[int, Content], written: dict[int, Content]) -> str:
+    for task in sorted(lost.keys() | written.keys()):
+        before, now = lost.get(task), written.get(task)
+        if before is None:
+            return f"Task {task} lost nothing and has written."
+        if now is None:
+            return f"Task {task} lost {before.rows} rows and has written none."
+        if before != now:
+            same = "as many with another checksum" if before.rows == now.rows else f"{now.rows}"
+            return f"Task {task} lost {before.rows} rows and has written {same}."
+    return ""

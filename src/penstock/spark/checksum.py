@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from penstock.records._columns_cy import text_lengths
 from penstock.records._crc_cy import crc32c
 from penstock.records._row_hash_cy import add_lists, add_numbers, add_texts, hash_sum
-from penstock.sink.content import IN_ORDER, SUMMED
+from penstock.sink.messages import IN_ORDER, SUMMED
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -324,7 +324,7 @@ def _check_together(options: SinkOptions, text: Mapping[str, str]) -> None:
 
 
 def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> None:
-    """Refuse what would do nothing: whoever sets it relies on it."""
+    """Refuse options that would do nothing: a user who sets one relies on it."""
     if not options.exactly_once:
         for name in _EXACTLY_ONCE_ONLY:
             if name in text:

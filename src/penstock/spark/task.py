@@ -40,17 +40,16 @@ from penstock.sink import (
     process_slots,
     reached,
 )
-from penstock.sink.content import SUMMED
+from penstock.sink.messages import SUMMED
 from penstock.sink.settings import BATCH_QUERY_ID
 from penstock.spark.checksum import Checksum, checksum_by
 from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, producer_config
-from penstock.spark.partition_sender import PartitionSender
-from penstock.spark.report import TaskMessage, TaskReport
+from penstock.spark.partition_sender import PartitionSender, TaskMessage, TaskReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.sink.clients import IdleClients
+    from penstock.control.client import IdleClients
     from penstock.transaction_handle import TransactionHandle
 
 # After so many seconds somebody may have given a task up. Who gives a batch up looks twice, and sees quicker ones.
@@ -254,8 +253,8 @@ class _Filled:
 
 
 def _check_wanted(options: SinkOptions, plan: BatchPlan) -> None:
-    from penstock.sink.clients import IdleClients
-    from penstock.sink.task_end import check_wanted
+    from penstock.control.client import IdleClients
+    from penstock.sink.task import check_wanted
 
     if not _clients:
         _clients.append(IdleClients())
@@ -285,7 +284,7 @@ def _give_up(producer: Producer, error: BaseException) -> None:
 def _abort(producer: Producer, error: Exception) -> None:
     try:
         producer.abort_transaction()
-    except KafkaError as failure:  # whoever cleans up, or the time-out, will do it
+    except KafkaError as failure:  # the next clean-up, or the time-out, will do it
         error.add_note(f"the transaction could not be aborted at once: {failure}")
 
 

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 from penstock.errors import ConfigError, SinkError
 from penstock.sink import BatchPlan, DriverIdentity, Step, reached
 from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, parse_options
-from penstock.spark.report import TaskMessage, append_progress, summed
+from penstock.spark.partition_sender import TaskMessage, append_progress, summed
 from penstock.spark.schema import check_schema
 from penstock.spark.worker import AFTER_FIRST_WORK, plain_errors, spare_lasting_objects
 

@@ -62,7 +62,7 @@ class Groups:
             return ErrorCode.NONE
         generation, member_ids = self._members.get(group, (-1, set()))
         if not member_ids and member.generation < 0:
-            # Without a generation, whoever writes to a group without members is believed.
+            # Without a generation, every client may write to a group without members.
             return ErrorCode.NONE
         if member.member_id not in member_ids:
             return ErrorCode.UNKNOWN_MEMBER_ID

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from penstock.devbroker import DevBrokerError, DevCluster
-from penstock.devbroker.java import find_java
+from penstock.devbroker.machine import find_java
 
 if TYPE_CHECKING:
     from penstock.testing.server import FakeKafka

@@ -5,7 +5,7 @@
         producer = Producer(bootstrap_servers=kafka.bootstrap_servers)
 
 One thread serves all brokers, each on a port of its own on 127.0.0.1. The cluster belongs to the lock: the thread holds
-it while it works, and whoever looks into the cluster from outside takes it with `locked()`.
+it while it works, and code that looks into the cluster from outside takes it with `locked()`.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class Session:
             api = API_BY_KEY.get(key)
             accepted = api is not None and self.cluster.release.accepts(api, version)
             if key == API_VERSIONS.key and not accepted:
-                # Whoever asks in a version that is not known is told so in version 0, which everybody can read.
+                # A request in an unknown version is answered in version 0, which every client can read.
                 self._out.append(_frame(correlation_id, b"", unknown_version_answer(self.cluster)))
                 return None
             if api is None or not accepted or key not in HANDLERS:

@@ -11,10 +11,17 @@ from dataclasses import replace
 import pytest
 
 from penstock.cli.demo import report as _demo_report
+from penstock.cli.demo.check import TopicFigures
 from penstock.cli.demo.command import verdict
-from penstock.cli.demo.compare import TopicFigures
-from penstock.cli.demo.report import Outcome, partition_chart, partition_charts, rate_chart, report_page
-from penstock.cli.demo.story import BatchTime, Event
+from penstock.cli.demo.report import (
+    BatchTime,
+    Event,
+    Outcome,
+    partition_chart,
+    partition_charts,
+    rate_chart,
+    report_page,
+)
 
 GOOD = TopicFigures("orders", 1960, 1960, 0, 0, 0, 0, 0, Counter({0: 1000, 1: 960}))
 BAD = replace(GOOD, read=2060, duplicates=100, examples=("orders: event 7 is there <2> times",))

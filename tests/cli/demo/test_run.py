@@ -23,8 +23,8 @@ import pytest
 from penstock.cli.demo import kills as _demo_kills
 from penstock.cli.demo import run as _demo_run
 from penstock.cli.demo.kills import DRIVER, WORKER, PlannedKill, try_read_kill, write_plan
+from penstock.cli.demo.report import RunLog
 from penstock.cli.demo.run import Checkpoint, DriverProcess, PipelineRun, planned_kills
-from penstock.cli.demo.story import Story
 from penstock.cli.options import CommandError
 
 # Writes the checkpoint of five batches; comes to steps as the sink does, and goes on where it was killed.
@@ -69,7 +69,7 @@ def make_run(tmp_path: Path) -> Callable[..., PipelineRun]:
         if program is not None:
             script.write_text(program, encoding="ascii")
         log = tmp_path / "log"
-        run = PipelineRun(tmp_path, "127.0.0.1:1", 1000, exactly_once, Story(io.StringIO()), log)
+        run = PipelineRun(tmp_path, "127.0.0.1:1", 1000, exactly_once, RunLog(io.StringIO()), log)
         run.program = (sys.executable, str(script))
         return run
 
@@ -77,7 +77,7 @@ def make_run(tmp_path: Path) -> Callable[..., PipelineRun]:
 
 
 def shown(run: PipelineRun) -> str:
-    stream = run.story._stream
+    stream = run.run_log._stream
     assert isinstance(stream, io.StringIO)
     return stream.getvalue()
 
@@ -96,7 +96,7 @@ def test_both_kills_happen_once_and_the_driver_is_started_again(make_run: Callab
     assert [(kill.victim, kill.batch) for kill in run.kills] == [(WORKER, 1), (DRIVER, 3)]
     assert [time.batch for time in run.times] == [0, 1, 2, 3, 4]
     assert sum(time.events for time in run.times) == 1000
-    words = [event.text for event in run.story.events]
+    words = [event.text for event in run.run_log.events]
     assert [text.split(":")[0].partition(" is done")[0] for text in words] == [
         "micro-batch 0",
         f"kill -9 {run.kills[0].pids[0]}",
@@ -110,7 +110,7 @@ def test_both_kills_happen_once_and_the_driver_is_started_again(make_run: Callab
     assert "in the middle of micro-batch 1" in words[1]
     assert "micro-batch 3 is decided, nothing of it is committed" in words[4]
     assert "carried out as decided, nothing written again" in words[6]
-    assert [event.at for event in run.story.events] == sorted(event.at for event in run.story.events)
+    assert [event.at for event in run.run_log.events] == sorted(event.at for event in run.run_log.events)
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_at_least_once_the_driver_dies_when_all_is_written(make_run: Callable[..
     run = make_run(exactly_once=False)
     run.run()
     assert [(kill.victim, kill.batch) for kill in run.kills] == [(WORKER, 1), (DRIVER, 3)]
-    assert "all written again" in run.story.events[-2].text
+    assert "all written again" in run.run_log.events[-2].text
 
 
 @pytest.mark.slow
@@ -258,13 +258,13 @@ def test_a_checkpoint_shows_whole_files_only(tmp_path: Path) -> None:
     assert list(checkpoint.begun()) == [0, 1, 10]
 
 
-def test_a_story_is_told_line_by_line_with_its_time() -> None:
+def test_a_run_is_logged_line_by_line_with_its_time() -> None:
     out = io.StringIO()
-    story = Story(out)
-    story.wait_for("nothing is drawn where there is no terminal")
-    story.say("first", at=0.25)
-    story.say("second", at=61.0)
-    story.close()
+    run_log = RunLog(out)
+    run_log.wait_for("nothing is drawn where there is no terminal")
+    run_log.say("first", at=0.25)
+    run_log.say("second", at=61.0)
+    run_log.close()
     assert out.getvalue() == "   0.2 s  first\n  61.0 s  second\n"
 
 
@@ -274,10 +274,10 @@ def test_on_a_terminal_what_is_waited_for_goes_away_when_something_happens() -> 
             return True
 
     out = Terminal()
-    story = Story(out)
-    story.wait_for("for Godot")
+    run_log = RunLog(out)
+    run_log.wait_for("for Godot")
     assert "for Godot" in out.getvalue()
-    story.say("he came", at=1.0)
+    run_log.say("he came", at=1.0)
     shown = out.getvalue().split("\r")[-1]
     assert shown == "   1.0 s  he came\n"
 

@@ -11,10 +11,10 @@ from producer.fakes_core import START, TIME, Core, encoded, run, value_for, valu
 
 from penstock.errors import IllegalStateError, InvalidRecordError, KafkaError, NetworkError
 from penstock.producer.batch._batch_cy import ANONYMOUS, TRANSITIONS, Batch, BatchIdentity, BatchState
-from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.batch._delivery_cy import Delivery, place_in_batch
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.owner import Owner, mark_io_thread
-from penstock.records._batch_cy import BatchWriter
+from penstock.records._batch_cy import NEEDS_SEGMENT, NO_ROOM, BatchWriter
 from penstock.records.format import HEADER_SIZE
 from penstock.types import RecordMetadata, TopicPartition
 
@@ -46,6 +46,85 @@ def new_batch(state: BatchState = BatchState.QUEUED, count: int = 3) -> Batch:
 
 def deliveries(batch: Batch) -> list[Delivery]:
     return [Delivery(batch.result, index, TIME, -1, 5) for index in range(batch.record_count)]
+
+
+# --------------------------------------------------------------------------------------- while it is open
+
+
+def open_batch(size: int = 500, limit: int = 500, ratio: float = 1.0) -> Batch:
+    buffer = bytearray(size)
+    queue = PartitionQueue("orders", 2, set(), set(), None, Owner())
+    return Batch(queue, BatchWriter(buffer, limit, ratio), START, [buffer])
+
+
+def test_a_record_gets_its_delivery_and_its_callback():
+    batch = open_batch()
+    seen: list[tuple[RecordMetadata, KafkaError | None]] = []
+    first = batch.append(TIME, b"k", b"value", None, None)
+    second = batch.append(TIME + 1, None, None, [("h", b"x")], lambda *told: seen.append(told))
+    assert [place_in_batch(delivery) for delivery in (first, second)] == [
+        (batch.result, 0),
+        (batch.result, 1),
+    ]
+    assert batch.appended == 11  # six numbers of a byte, the number of headers, a header of four bytes
+    batch.move_to(BatchState.IN_FLIGHT)
+    batch.succeed(70, -1)
+    assert first.result(0) == RecordMetadata("orders", 2, 70, TIME, 1, 5)
+    assert seen == [(RecordMetadata("orders", 2, 71, TIME + 1, -1, -1), None)]
+
+
+@pytest.mark.parametrize(("limit", "ratio", "why"), [(100, 1.0, NO_ROOM), (10_000, 0.5, NEEDS_SEGMENT)])
+def test_a_record_without_room_changes_nothing(limit, ratio, why):
+    batch = open_batch(100, limit, ratio)
+    batch.append(TIME, None, b"value", None, None)
+    size = batch.writer.raw_size
+    assert batch.append(TIME, None, bytes(200), None, lambda *_: None) is None
+    assert (batch.appended, batch.record_count, batch.writer.raw_size) == (why, 1, size)
+    assert batch.result.callbacks == []
+
+
+class Rows:
+    """A window whose rows all take ten bytes."""
+
+    payload = 40
+    expendable = True
+    refusal = 0
+
+    def __init__(self, *taken: int) -> None:
+        self._taken = list(taken)
+        self.asked: list[tuple[int, int, int]] = []
+
+    def append_to(self, writer: BatchWriter, first: int, last: int, budget: int) -> int:
+        self.asked.append((first, last, budget))
+        count = self._taken.pop(0)
+        self.refusal = 0 if count else NEEDS_SEGMENT
+        for _ in range(count):
+            writer.append(TIME, None, b"value", None)
+        return count
+
+    def span(self, first: int, count: int) -> tuple[int, int]:
+        return first, first + count
+
+
+def test_the_call_is_told_where_its_rows_are():
+    batch = open_batch()
+    batch.append(TIME, None, b"value", None, None)
+    window, accepted = Rows(4), []
+    assert batch.append_rows(window, 5, 9, 1000, None) == 4
+    assert (window.asked, accepted) == ([(5, 9, 1000)], [])
+    batch.tell_of_rows(window, 5, 4, accepted)
+    assert accepted == [(batch.result, 1, 4, 40, (5, 9))]
+    assert batch.result.expendable == [(1, 4)]
+
+
+def test_a_batch_grows_for_rows_by_a_spare_segment_if_there_is_one():
+    batch = open_batch(100, 10_000, 0.5)
+    spares = [bytearray(300)]
+    assert batch.append_rows(Rows(0), 0, 4, 1000, None) == 0
+    assert batch.append_rows(Rows(0), 0, 4, 1000, []) == 0
+    assert batch.append_rows(Rows(0, 4), 0, 4, 1000, spares) == 4
+    assert spares == []
+    assert len(batch.writer.segments) == 2
 
 
 # ---------------------------------------------------------------------------------------------- states

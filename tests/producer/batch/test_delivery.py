@@ -15,7 +15,7 @@ import pytest
 from producer.fakes_core import TIME
 
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError
-from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery
+from penstock.producer.batch._delivery_cy import BatchResult, Delivery
 from penstock.producer.owner import mark_io_thread
 from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise
 from penstock.types import RecordMetadata
@@ -535,15 +535,6 @@ def test_a_whole_batch_ends_with_the_last_of_its_pieces(order, asked):
     for number in order:
         assert seen == []
         pieces[number].settle(0)
-    assert seen == [1]
-
-
-def test_a_countdown_calls_back_once_from_many_threads():
-    seen: list[int] = []
-    countdown = Countdown(4000, lambda: seen.append(1))
-    threads = [in_thread(lambda: [countdown.one_less() for _ in range(1000)])[0] for _ in range(4)]
-    for thread in threads:
-        thread.join(10)
     assert seen == [1]
 
 

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from producer.fakes_core import NO_LEADER, TOPIC, Core, cluster, value_for
@@ -185,6 +186,38 @@ def test_where_the_own_rack_is_excluded_the_others_are_weighted():
 def test_the_availability_timeout_is_in_seconds():
     chooser = Chooser(cluster([1]), PartitionerSettings(availability_timeout_ms=1500))
     assert chooser.partitioner.availability_timeout == 1.5
+
+
+def noted(chooser: Chooser, *depths: int) -> Any:
+    """The load of a topic after its queues were found to have so many batches."""
+    chooser.partitioner.note_depths(chooser.topic, chooser.topic.queues, list(depths))
+    return chooser.topic.load
+
+
+def test_a_table_is_kept_while_the_lengths_are_as_they_were():
+    chooser = Chooser(cluster([1, 1, 1]))
+    kept = noted(chooser, 2, 0, 1)
+    assert (kept.everywhere.partitions, kept.everywhere.cumulative) == ((0, 1, 2), (1, 4, 6))
+    assert noted(chooser, 2, 0, 1) is kept
+    assert noted(chooser, 2, 1, 1).everywhere.cumulative == (1, 3, 5)
+
+
+def test_a_table_is_not_kept_when_the_topic_was_made_anew():
+    chooser = Chooser(cluster([1, 1]))
+    kept = noted(chooser, 2, 0)
+    # As if the other table had been put in place in the moment in which the topic was made anew.
+    chooser.topic.queues = list(chooser.topic.queues)
+    assert noted(chooser, 2, 0) is not kept
+    excluding = Chooser(cluster([1, 1]))
+    excluding.load([(0, 2), (5, 0)], excluded=True)
+    assert noted(excluding, 2, 0).everywhere.partitions == (0, 1)
+
+
+def test_even_lengths_leave_no_table():
+    chooser = Chooser(cluster([1, 1]))
+    assert noted(chooser, 1, 0) is not None
+    assert noted(chooser, 1, 1) is None
+    assert noted(Chooser(cluster([1])), 1) is None
 
 
 def test_a_load_table_weighs_by_the_longest_queue():

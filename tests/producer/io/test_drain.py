@@ -28,7 +28,6 @@ from penstock.producer.batch._batch_cy import Batch, BatchIdentity, BatchState
 from penstock.producer.batch._partitioner_cy import PartitionerSettings
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.guarantee.gate import OpenGate
-from penstock.producer.io._drain_cy import note_depths
 from penstock.records.format import HEADER_SIZE
 from penstock.records.reader import read_batches
 
@@ -591,53 +590,6 @@ def test_old_lengths_are_forgotten_when_the_queues_run_empty():
     core.drain_all()
     core.ready()
     assert sticky_load(core) is None
-
-
-def with_lengths(*lengths: int) -> Core:
-    core = Core([1] * len(lengths))
-    for partition, length in enumerate(lengths):
-        while core.queue(partition).depth() < length:
-            core.append(bytes(600), partition)
-    return core
-
-
-def test_a_table_is_kept_while_the_lengths_are_as_they_were():
-    core = with_lengths(2, 0, 1)
-    topic = core.topic()
-    note_depths(topic)
-    kept = topic.load
-    assert (kept.everywhere.partitions, kept.everywhere.cumulative) == ((0, 1, 2), (1, 4, 6))
-    note_depths(topic)
-    assert topic.load is kept
-    core.append(bytes(600), 1)
-    note_depths(topic)
-    assert topic.load.everywhere.cumulative == (1, 3, 5)
-
-
-def test_a_table_is_not_kept_when_the_topic_was_made_anew():
-    core = with_lengths(2, 0)
-    topic = core.topic()
-    note_depths(topic)
-    # As if the other table had been put in place in the moment in which the topic was made anew.
-    topic.queues, kept = list(topic.queues), topic.load
-    note_depths(topic)
-    assert topic.load is not kept
-    excluding = with_lengths(2, 0)
-    excluding.partitioner.update_load(excluding.topic(), [(0, 2), (5, 0)], True)
-    note_depths(excluding.topic())
-    assert excluding.topic().load.everywhere.partitions == (0, 1)
-
-
-def test_even_lengths_leave_no_table():
-    core = with_lengths(1, 0)
-    note_depths(core.topic())
-    assert core.topic().load is not None
-    core.append(bytes(600), 1)
-    note_depths(core.topic())
-    assert core.topic().load is None
-    one = with_lengths(1)
-    note_depths(one.topic())
-    assert one.topic().load is None
 
 
 def test_lengths_do_not_matter_when_adaptivity_is_off():

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from penstock.control import log_read
+from penstock.control import partition_log
 from penstock.errors import KafkaError
-from penstock.sink import Admission, Life, Written, carrying_out, cleaning, committing
+from penstock.sink import Admission, Life, Written, cleaning, cluster, committing
 from penstock.sink.effects import (
     AppendInTransaction,
     Describe,
@@ -26,6 +26,7 @@ from penstock.sink.effects import (
     JoinLog,
     ReadLog,
 )
+from penstock.sink.log.view import LogContents
 from simulation.sink import protocol
 from simulation.sink.plan import Theme
 from simulation.sink.protocol import Protocol
@@ -163,7 +164,12 @@ def looks_once() -> Patch:
 
 def reads_committed() -> Patch:
     """The log is read as a consumer of committed records would: not beyond anybody's open decision."""
-    return mock.patch.object(log_read, "_READ_UNCOMMITTED", 1)
+    return mock.patch.object(partition_log, "_READ_UNCOMMITTED", 1)
+
+
+def counts_on_markers() -> Patch:
+    """A decision whose marker is not in the log yet is taken for a deleted one once its `done` record is there."""
+    return mock.patch.object(LogContents, "_awaits", return_value=False)
 
 
 def describes_first() -> Patch:
@@ -214,7 +220,7 @@ def cleans_by_prefix() -> Patch:
 
     stack = ExitStack()
     stack.enter_context(
-        mock.patch.object(carrying_out, "task_id_pattern", return_value=r"ps\.[0-9a-f]+\.[0-9]+\..*")
+        mock.patch.object(cluster, "task_id_pattern", return_value=r"ps\.[0-9a-f]+\.[0-9]+\..*")
     )
     stack.enter_context(mock.patch.object(cleaning, "parse_task_id", parse_task_id))
     return stack
@@ -318,6 +324,7 @@ _BUGS = (
     Bug(skips_by_number_alone, None, 1000),
     Bug(looks_once, None, 1022),
     Bug(reads_committed, Theme.HELD_LOG, 1010),
+    Bug(counts_on_markers, None, 1007),
     Bug(describes_first, Theme.LONG_ABSENCE, 1015),
     Bug(keeps_identity, None, 1000),
     Bug(cleans_by_prefix, None, 1008),

@@ -13,25 +13,18 @@ import faulthandler
 import gc
 import os
 import random
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from simulation.sink.bugs import BUGS, planted
 from simulation.sink.run import SinkReport, simulate
+from simulation.telling import chunks, say, show_failure, tell_replay
 
 _CHUNK = 25  # seeds that a worker takes at once
 _HANGS_AFTER = 120  # real seconds for one seed
 _TELL_EVERY = 15.0
 LIMIT = 600  # seeds within which a planted bug must be found
-
-
-def say(text: str) -> None:
-    """A line for the person at the terminal."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main() -> int:
@@ -59,11 +52,7 @@ def _arguments() -> argparse.Namespace:
 def _replay(seed: int, bug: str | None) -> int:
     with planted(bug):
         report = simulate(seed, traced=True)
-    say("\n".join(report.trace))
-    say(f"\nseed {seed}: {_summary(report)}")
-    for problem in report.problems:
-        say(f"  {problem}")
-    return 1 if report.problems else 0
+    return tell_replay(report, _summary(report))
 
 
 def _summary(report: SinkReport) -> str:
@@ -90,11 +79,6 @@ def _run_chunk(seeds: range, bug: str | None) -> tuple[list[SinkReport], float]:
     return reports, time.process_time() - began
 
 
-def _chunks(start: int, count: int) -> Iterator[range]:
-    for first in range(start, start + count, _CHUNK):
-        yield range(first, min(first + _CHUNK, start + count))
-
-
 def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     say(f"{count} seeds of the sink from {start}, {jobs} at a time")
     began = told_at = time.monotonic()
@@ -103,7 +87,9 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     failed: list[int] = []
     busy = 0.0
     with ProcessPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(_run_chunk, chunk, bug) for chunk in _chunks(start, count)]):
+        for future in as_completed(
+            [pool.submit(_run_chunk, chunk, bug) for chunk in chunks(start, count, _CHUNK)]
+        ):
             reports, spent = future.result()
             busy += spent
             for report in reports:
@@ -127,11 +113,7 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     if not failed:
         say(f"all {count} seeds hold")
         return 0
-    say(f"\nseed {failed[0]} again:\n")
-    if _replay(failed[0], bug) == 0:
-        say("it holds now: what it does depends on something besides the seed, a mistake of the simulator")
-    say(f"FAILED: see it again with: make simulate SINK=1 SEED={failed[0]}")
-    return 1
+    return show_failure(failed[0], lambda: _replay(failed[0], bug), "make simulate SINK=1")
 
 
 def find_bug(name: str, start: int, limit: int = LIMIT) -> SinkReport | None:

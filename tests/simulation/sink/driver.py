@@ -272,6 +272,7 @@ class Application:
             )
         except (KafkaError, ProcessDied) as error:
             self.sim.note("%s: abort failed: %r", self.name, error)
+            self.sim.check_log_is_read(self, error)
 
     def _call(self, where: str, name: str, work: Callable[[Process], Any]) -> Any:
         """Run a call of the sink in one of the driver's Python processes, and wait for it."""

@@ -47,6 +47,7 @@ class Plan:
     """The frame of one seed.
 
     Attributes:
+        marker_delay: seconds from the coordinator's answer to EndTxn until its markers are in the log.
         faults_at: at how many turns each fault comes.
         zombies: how many of the losing attempts go on.
         task_trouble: how many of the attempts have something go wrong.
@@ -77,7 +78,8 @@ class Plan:
         )
         return (
             f"{self.theme.value}: Kafka {self.release} {self.features or ''}, {self.brokers} broker(s), "
-            f"{self.partitions} partition(s), {len(self.faults_at)} fault(s), {sinks}"
+            f"{self.partitions} partition(s), {len(self.faults_at)} fault(s), "
+            f"markers after {self.marker_delay} s, {sinks}"
         )
 
 
@@ -97,7 +99,7 @@ def make_plan(rng: random.Random) -> Plan:
         features=features,
         brokers=rng.choice((1, 2, 3, 3)),
         partitions=rng.randint(1, 3),
-        marker_delay=rng.choice((0.0, 0.0, 0.01, 0.2)),
+        marker_delay=rng.choice((0.0, 1.0, 0.01, 0.2)),
         slowest=rng.choice((0.002, 0.02, 0.1)),
         sinks=sinks,
         faults_at=tuple(sorted(rng.randrange(20, 700) for _ in range(rng.choice((0, 3, 6, 12))))),

@@ -33,14 +33,14 @@ from penstock.sink import (
     reached,
 )
 from penstock.sink.aborting import abort_steps
-from penstock.sink.carrying_out import Cluster, LogReaders
+from penstock.sink.cluster import Cluster, LogReaders
 from penstock.sink.committing import commit_steps
-from penstock.sink.content import SUMMED
-from penstock.sink.driver_identity import Jvm
-from penstock.sink.effects import Effect, Effects, FenceAll, LookAtDrivers
+from penstock.sink.effects import CheckDrivers, Effect, Effects, FenceAll
+from penstock.sink.identity import Jvm
+from penstock.sink.messages import SUMMED
 from penstock.sink.preparing import PlannerMemory, prepare_steps
 from penstock.sink.recovering import _roll_forward
-from penstock.sink.task_end import check_wanted
+from penstock.sink.task import check_wanted
 from simulation.sink.actors import Process
 from simulation.sink.plan import LOG_TOPIC, TOPIC, SinkPlan
 from simulation.sink.writing import TaskProducer
@@ -156,11 +156,11 @@ class WatchedCluster(Cluster):
         self._sim.on_point(f"before {name}")
         if isinstance(effect, FenceAll):
             self._sim.on_fence(effect.transactional_ids)
-        outcome = self.lives(effect) if isinstance(effect, LookAtDrivers) else super().perform(effect)
+        outcome = self.lives(effect) if isinstance(effect, CheckDrivers) else super().perform(effect)
         self._sim.on_point(f"after {name}")
         return outcome
 
-    def lives(self, effect: LookAtDrivers) -> list[Life]:
+    def lives(self, effect: CheckDrivers) -> list[Life]:
         """Which of the simulated drivers run."""
         runs = self._sim.is_driver_alive
         return [Life.RUNS if runs(owner.jvm.pid) else Life.ENDED for owner in effect.owners]

@@ -10,17 +10,23 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import DecidedDataLostError, KafkaError, RestoredCheckpointError, SinkSupersededError
-from penstock.sink import BatchPlan, Step, Written, seam
-from penstock.sink.names import coordinator_id, parse_task_id
+from penstock.errors import (
+    DecidedDataLostError,
+    KafkaError,
+    RestoredCheckpointError,
+    SinkLogLostError,
+    SinkSupersededError,
+)
+from penstock.sink import BatchPlan, Step, Written, hooks
+from penstock.sink.identity import coordinator_id, parse_task_id
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.settings import ClusterSettings
+from simulation.plan import stream
 from simulation.sink.actors import Actor, Process, Stage, Stuck
 from simulation.sink.chaos import Chaos
 from simulation.sink.driver import Application, Checkpoint
@@ -30,7 +36,7 @@ from simulation.sink.protocol import Protocol
 from simulation.sink.supervision import Operator, SinkState
 from simulation.sink.world import SinkWorld
 from simulation.tracing import broker_side
-from simulation.wire import EPOCH, SimClock
+from simulation.wire import EPOCH, sim_clock
 
 _LONGEST_TIMEOUT = 900.0
 _LONGEST = 40_000.0  # virtual seconds of a seed
@@ -61,19 +67,19 @@ class SinkSimulation:
         self.seed = seed
         self.traced = traced
         self.report = SinkReport(seed)
-        self.plan: Plan = make_plan(_stream(seed, "plan"))
-        self.clock = SimClock()
+        self.plan: Plan = make_plan(stream(seed, "plan"))
+        self.clock = sim_clock()
         self.cluster = self._make_cluster()
-        self.world = SinkWorld(self.cluster, self.clock, _stream(seed, "network"))
+        self.world = SinkWorld(self.cluster, self.clock, stream(seed, "network"))
         self.world.slowest = self.plan.slowest
         self.world.latest = self.plan.latest
         self.world.lost_inits = 0.5 if self.plan.theme is Theme.LATE_INIT else 0.0
         if traced:
             self.world.note = self._trace
             self.note = self._trace
-        self.stage = Stage(self.world, _stream(seed, "schedule"), self.note)
+        self.stage = Stage(self.world, stream(seed, "schedule"), self.note)
         self.stage.on_turn = self._on_turn
-        self.chaos = Chaos(self.world, _stream(seed, "faults"), self.note)
+        self.chaos = Chaos(self.world, stream(seed, "faults"), self.note)
         self.ledger = Ledger(self.cluster, LOG_TOPIC, self.violate)
         self.protocol = Protocol(self)
         self.driver_numbers = itertools.count(1)
@@ -110,7 +116,7 @@ class SinkSimulation:
                 marker_delay=plan.marker_delay, default_replication=plan.brokers, auto_create_topics=False
             ),
             clock=lambda: self.clock.time + EPOCH,
-            rng=_stream(self.seed, "cluster"),
+            rng=stream(self.seed, "cluster"),
         )
         cluster.create_topic(TOPIC, plan.partitions)
         return cluster
@@ -123,7 +129,7 @@ class SinkSimulation:
         self.ledger.watch()
         office = Process(self.stage, "operator")
         operators = [
-            Operator(self, state, _stream(self.seed, f"operator of {state.prefix}")) for state in self.sinks
+            Operator(self, state, stream(self.seed, f"operator of {state.prefix}")) for state in self.sinks
         ]
         try:
             with _hook(self._on_step), listening(self._on_log):
@@ -234,9 +240,16 @@ class SinkSimulation:
         self.note("%s fails: %r", app.name, error)
         name = type(error).__name__
         self.report.failures[name] = self.report.failures.get(name, 0) + 1
+        self.check_log_is_read(app, error)
         for each in (error, error.__cause__):
             if isinstance(each, DecidedDataLostError):
                 self._on_lost(app, each)
+
+    def check_log_is_read(self, app: Application, error: BaseException) -> None:
+        """Nobody deletes records of the log here, so that no driver may miss one."""
+        for each in (error, error.__cause__):
+            if isinstance(each, SinkLogLostError):
+                self.violate(f"{app.name} says that the log is damaged, which it is not: {each}")
 
     def _on_lost(self, app: Application, error: KafkaError) -> None:
         state = self.state_of(app)
@@ -313,12 +326,12 @@ def listening(tell: Callable[[logging.LogRecord], None]) -> Iterator[None]:
 def _hook(function: Any) -> Iterator[None]:
     """Hear of every step that the sink reaches."""
     pid = os.getpid()
-    before = seam._hooks.get(pid)
-    seam._hooks[pid] = function
+    before = hooks._hooks.get(pid)
+    hooks._hooks[pid] = function
     try:
         yield
     finally:
-        seam._hooks[pid] = before
+        hooks._hooks[pid] = before
 
 
 def _state(plan: SinkPlan, index: int) -> SinkState:
@@ -326,14 +339,9 @@ def _state(plan: SinkPlan, index: int) -> SinkState:
     return SinkState(plan, prefix, Checkpoint(f"{prefix}q1"))
 
 
-def _stream(seed: int, name: str) -> random.Random:
-    """A random source of its own for each part, so that one part's choices do not shift another's."""
-    return random.Random(f"{seed} {name}")
-
-
 def plan_of(seed: int) -> Plan:
     """What a seed decides before anything runs."""
-    return make_plan(_stream(seed, "plan"))
+    return make_plan(stream(seed, "plan"))
 
 
 def simulate(seed: int, *, traced: bool = False) -> SinkReport:

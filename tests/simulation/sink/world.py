@@ -8,10 +8,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from fix_network import MemorySelector, VirtualClock
+
 from penstock.protocol.messages import INIT_PRODUCER_ID, PRODUCE
 from penstock.testing.cluster import FakeCluster
 from simulation.late import LateRequest, LateRequests
-from simulation.wire import Link, SimClock, World
+from simulation.wire import Link, World
 
 NO_API = -1
 _OF_TASK = re.compile(rb"ps\.[0-9a-f]{16}\.[0-9]")
@@ -54,17 +56,17 @@ class SinkWorld(World):
 
     link_type = SinkLink
 
-    def __init__(self, cluster: FakeCluster, clock: SimClock, rng: random.Random) -> None:
+    def __init__(self, cluster: FakeCluster, clock: VirtualClock, rng: random.Random) -> None:
         super().__init__(cluster, clock, rng, AnyRequest(cluster))
         self.selectors: list[Sockets] = []
         self.cut_on = NO_API
         self.lost_inits = 0.0
 
-    def _is_any_ready(self) -> bool:
-        return any(sockets.is_ready() for sockets in self.selectors)
+    def is_any_ready(self) -> bool:
+        return any(sockets.is_any_ready() for sockets in self.selectors)
 
 
-class Sockets:
+class Sockets(MemorySelector):
     """The selector of one client.
 
     Args:
@@ -72,30 +74,20 @@ class Sockets:
     """
 
     def __init__(self, world: SinkWorld, wait: Wait) -> None:
+        super().__init__()
         self._world = world
         self._wait = wait
         self._woken = False
-        self._watched: dict[int, tuple[Link, Any, int]] = {}
         world.selectors.append(self)
-
-    def watch(self, transport: Any, owner: Any, interest: int) -> None:
-        self._watched[transport.fileno()] = (transport, owner, interest)
-
-    def unwatch(self, transport: Any) -> None:
-        self._watched.pop(transport.fileno(), None)
 
     def wakeup(self) -> None:
         self._woken = True
 
     def poll(self, timeout: float) -> list[tuple[Any, int]]:
         if timeout > 0 and not self._woken:
-            self._wait(self.is_ready, timeout)
+            self._wait(self.is_any_ready, timeout)
         self._woken = False
-        watched = self._watched.values()
-        return [(owner, mask) for link, owner, interest in watched if (mask := link.readiness() & interest)]
-
-    def is_ready(self) -> bool:
-        return any(link.readiness() & interest for link, _, interest in self._watched.values())
+        return self.ready()
 
     def close(self) -> None:
         """Nobody waits here any more."""

@@ -13,15 +13,15 @@ import pytest
 from sink.support import QUERY, Crash, Driver, World, abort_from_elsewhere, content_in_order
 
 from penstock.control import complete_transaction
-from penstock.control.log_write import KeyValue
+from penstock.control.partition_log import KeyValue
 from penstock.errors import RestoredCheckpointError
 from penstock.records.compression import GZIP, codec, decompress
 from penstock.sink import Content, DriverIdentity, Execution, Message, TaskHandle, Written, inspect_sinks
-from penstock.sink.content import IN_ORDER
-from penstock.sink.driver_identity import Jvm
 from penstock.sink.effects import AppendInTransaction, EndTransaction
+from penstock.sink.identity import Jvm
 from penstock.sink.log import records
 from penstock.sink.log.records import Claim, Decision, Key
+from penstock.sink.messages import IN_ORDER
 from penstock.transaction_handle import TransactionHandle
 
 GOLDEN = Path(__file__).parents[2] / "golden"

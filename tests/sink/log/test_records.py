@@ -4,45 +4,19 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 
 import pytest
+from sink.log.support import KEY, decided, handle
 
 from penstock.errors import SinkError, SinkLogLostError
-from penstock.sink import DriverIdentity, Execution, PartitionCount, TaskHandle
-from penstock.sink.content import SUMMED, Content
-from penstock.sink.driver_identity import Jvm
+from penstock.sink import DriverIdentity, Execution
+from penstock.sink.identity import Jvm
 from penstock.sink.log import records
 from penstock.sink.log.records import Claim, Decision, Key, Owner
-from penstock.transaction_handle import TransactionHandle
+from penstock.sink.messages import SUMMED, Content
 
-KEY = "0123456789abcdef"
 EXECUTION = Execution(3, 7)
-
-
-def handle(number: int, partitions: int = 1, rng: random.Random | None = None) -> TaskHandle:
-    rng = rng or random.Random(number)
-    transaction = TransactionHandle(
-        transactional_id=f"ps.{KEY}.3.{rng.randbytes(6).hex()}.{number}",
-        producer_id=rng.randrange(10**9),
-        producer_epoch=rng.randrange(100),
-        end_txn_version=5,
-        topic="orders",
-        partition=number % 12,
-        offset=rng.randrange(10**9),
-        record_count=1000,
-        timeout_ms=900_000,
-    )
-    counts = tuple(PartitionCount("orders", n, rng.randrange(10**6)) for n in range(partitions))
-    return TaskHandle(
-        transaction=transaction, task=number, rows=1000, checksum=rng.randrange(2**32), counts=counts
-    )
-
-
-def decided(last: dict[str, int]) -> Decision:
-    """A decision before, of which only the queries matter."""
-    return Decision(Execution(1, 0), "p", 1, None, 0, 0, last)
 
 
 def parsed(raw: bytes) -> dict[str, object]:

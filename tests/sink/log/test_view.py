@@ -9,17 +9,17 @@ import struct
 from dataclasses import replace
 
 import pytest
-from sink.log.test_records import decided, handle
+from sink.log.support import decided, handle
 
 from penstock._identity import TransactionalIdentity
-from penstock.control.log_write import KeyValue, TransactionalWrite, encode_batch
+from penstock.control.partition_log import KeyValue, TransactionalWrite, encode_batch
 from penstock.errors import SinkLogLostError
 from penstock.records._batch_cy import BatchWriter
 from penstock.records.compression import GZIP, codec
 from penstock.records.format import CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT
 from penstock.records.reader import read_batches
 from penstock.sink import DriverIdentity, Execution, sink_key
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.identity import Jvm
 from penstock.sink.log import records
 from penstock.sink.log.records import Claim, Decision
 from penstock.sink.log.view import MAX_STRAYS, LogContents, SinkView

@@ -29,7 +29,7 @@ class Rule:
     """At this step, if everything named fits, do this.
 
     Attributes:
-        step: name of a member of penstock.sink.seam.Step.
+        step: name of a member of penstock.sink.hooks.Step.
         do: actions: "kill self", "kill jvm" (the Java process above, then this one), "freeze jvm", "thaw jvm",
             "raise", "touch NAME", "await NAME", "pause SECONDS", "without decisions" (the driver's commit ends the
             tasks' transactions and writes nothing down).

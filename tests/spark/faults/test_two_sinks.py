@@ -27,11 +27,11 @@ from penstock.sink import (
     TaskHandle,
     Written,
     commit,
+    hooks,
     open_transaction,
     prepare,
-    seam,
 )
-from penstock.sink.driver_identity import Jvm
+from penstock.sink.identity import Jvm
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -155,13 +155,13 @@ def test_two_sinks_decide_at_the_same_time(
     messages = first.write(1, 2)
 
     def meanwhile(step: Step, _facts: object) -> None:
-        monkeypatch.setitem(seam._hooks, os.getpid(), None)
+        monkeypatch.setitem(hooks._hooks, os.getpid(), None)
         assert step is Step.BEFORE_DECISION
         second.commit(second.write(3, 4))
         plan = prepare(successor.settings, successor.identity)
         assert plan.last_decided == {QUERY: 0}
 
-    monkeypatch.setitem(seam._hooks, os.getpid(), meanwhile)
+    monkeypatch.setitem(hooks._hooks, os.getpid(), meanwhile)
     first.commit(messages)
     assert_seen(dev_cluster, name, 1, 2, 3, 4)
 

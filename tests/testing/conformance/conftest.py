@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from testing.conformance.answers import Normaliser, brief, differences, whole
-from testing.conformance.cases import Case, Same, cases_of
+from testing.conformance.cases import Case, Same
 from testing.conformance.raw import Names, Raw
 
 from penstock.devbroker import KAFKA_VERSION, DevCluster
@@ -23,12 +23,6 @@ _SIDE_WIDTH = 64
 _TOPICS_AT_ONCE = 40
 # As many as the development broker has: a description of a transaction names the partition of a group.
 _COORDINATOR_SLOTS = 4
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that takes a case once for every case of its module."""
-    if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", cases_of(metafunc.module), ids=str)
 
 
 def fresh_names() -> Names:

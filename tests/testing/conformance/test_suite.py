@@ -7,18 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from testing.conformance import (
-    test_cluster,
-    test_configs,
-    test_group_offsets,
-    test_listing,
-    test_produce,
-    test_sasl,
-    test_topics,
-    test_transactions,
-)
 from testing.conformance.answers import Normaliser, brief, differences, whole
-from testing.conformance.cases import DELIBERATE, cases_of
+from testing.conformance.cases import DELIBERATE
+from testing.conformance.every_case import CASES
 from testing.conformance.raw import PATIENCE, Call, error_codes
 from testing.wire import Producer, batch
 
@@ -37,17 +28,6 @@ from penstock.testing.apis import HANDLERS
 
 FEWEST = 5
 NOW_MS = 1_900_000_000_000
-FILES = (
-    test_cluster,
-    test_configs,
-    test_group_offsets,
-    test_listing,
-    test_produce,
-    test_sasl,
-    test_topics,
-    test_transactions,
-)
-CASES = [case for file in FILES for case in cases_of(file)]
 
 
 @pytest.mark.parametrize("api", [API_BY_KEY[key] for key in HANDLERS], ids=lambda api: api.name)

@@ -28,8 +28,8 @@ from penstock.partitioners import Partitioner
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.serializers import JsonSerializer, StringSerializer
 from penstock.testing.mock.delivery import MockDelivery
-from penstock.testing.mock.placement import MockPartitionInfo
 from penstock.testing.mock.producer import MockProducer
+from penstock.testing.mock.settings import MockPartitionInfo
 from penstock.types import Header, ProducerRecord, RecordMetadata, TopicPartition
 
 ORDERS_0 = TopicPartition("orders", 0)

@@ -18,12 +18,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.demo.compare import TopicFigures, TopicTally, exactly_once, table
+from penstock.cli.demo.check import TopicFigures, TopicTally, exactly_once, mark_ends, read_topics, table
 from penstock.cli.demo.orders import Order
-from penstock.cli.demo.read import mark_ends, read_topics
-from penstock.cli.demo.report import Outcome, report_page
+from penstock.cli.demo.report import Outcome, RunLog, report_page
 from penstock.cli.demo.run import PIPELINE, PipelineRun
-from penstock.cli.demo.story import Story
 from penstock.cli.options import CommandError
 from penstock.control import create_topic
 from penstock.devbroker import DevBrokerError, DevCluster, kafka_jars
@@ -86,12 +84,12 @@ def run(args: argparse.Namespace) -> int:
     _check_report(args.report)
     kafka_jars()  # before the clock starts: it shows its own progress, and only the first run fetches anything
     try:
-        with _end_of_terminal(), closing(Story()) as story, _log_of_spark() as log:
-            story.say(f"starting Apache Kafka {KAFKA_VERSION} ...")
+        with _end_of_terminal(), closing(RunLog()) as run_log, _log_of_spark() as log:
+            run_log.say(f"starting Apache Kafka {KAFKA_VERSION} ...")
             with DevCluster() as cluster, _temporary_folder() as folder:
-                story.say(f"it runs at {cluster.bootstrap_servers}")
+                run_log.say(f"it runs at {cluster.bootstrap_servers}")
                 pipeline = PipelineRun(
-                    folder, cluster.bootstrap_servers, args.records, not args.unsafe, story, log
+                    folder, cluster.bootstrap_servers, args.records, not args.unsafe, run_log, log
                 )
                 outcome = run_on(cluster, pipeline)
                 print(f"\n{table(outcome.topics)}\n\n{verdict(outcome)}")
@@ -105,31 +103,31 @@ def run(args: argparse.Namespace) -> int:
 
 def run_on(cluster: DevCluster, pipeline: PipelineRun) -> Outcome:
     """Run the pipeline into a running cluster, read what it wrote, and compare."""
-    story = pipeline.story
+    run_log = pipeline.run_log
     for topic, partitions in TOPICS.items():
         # The events are of long ago, as Kafka sees it, and it looks for records to forget every few minutes.
         create_topic(topic, partitions, settings=_KEPT, config={"bootstrap.servers": pipeline.servers})
-    story.say(
+    run_log.say(
         f"starting {PIPELINE.name} on Spark: {pipeline.events:,} order events in {pipeline.batches.count} "
         f"micro-batches, {'exactly' if pipeline.exactly_once else 'at least'} once"
     )
     pipeline.run()
-    story.say("the pipeline has ended; Kafka's console consumer reads the topics, read-committed")
+    run_log.say("the pipeline has ended; Kafka's console consumer reads the topics, read-committed")
     mark_ends(pipeline.servers, TOPICS)
-    topics = read_and_compare(cluster, pipeline.events, story)
-    story.say(f"compared {sum(one.read for one in topics):,} records with what the events must be")
+    topics = read_and_compare(cluster, pipeline.events, run_log)
+    run_log.say(f"compared {sum(one.read for one in topics):,} records with what the events must be")
     return Outcome(
         events=pipeline.events,
         exactly_once_wanted=pipeline.exactly_once,
         topics=topics,
         batches=pipeline.times,
-        kills=[(story.since_start(kill.at), kill.victim) for kill in pipeline.kills],
-        story=story.events,
-        seconds=story.seconds,
+        kills=[(run_log.since_start(kill.at), kill.victim) for kill in pipeline.kills],
+        happened=run_log.events,
+        seconds=run_log.seconds,
     )
 
 
-def read_and_compare(cluster: DevCluster, events: int, story: Story) -> list[TopicFigures]:
+def read_and_compare(cluster: DevCluster, events: int, run_log: RunLog) -> list[TopicFigures]:
     """Read both topics and count."""
     accepted, rejected = TOPICS
     tallies = [
@@ -137,7 +135,7 @@ def read_and_compare(cluster: DevCluster, events: int, story: Story) -> list[Top
         TopicTally(rejected, TOPICS[rejected], events, _is_rejected, headers_of_rejected),
     ]
     wanted = [(tally, TOPICS[tally.topic]) for tally in tallies]
-    read_topics(cluster, wanted, lambda count: story.wait_for(f"{count:,} records read and compared"))
+    read_topics(cluster, wanted, lambda count: run_log.wait_for(f"{count:,} records read and compared"))
     return [tally.figures() for tally in tallies]
 
 

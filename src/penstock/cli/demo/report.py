@@ -1,18 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report page of `penstock demo`: one HTML file that needs nothing else, in light and in dark.
+"""What `penstock demo` tells: a line for each event while it runs, and a report page at the end.
 
-Colours of the charts: one blue for what was written, one red for kills; both were chosen to keep their contrast on
-either background. A red line always carries its word, so no meaning hangs on the colour alone.
+The page is one HTML file that needs nothing else, in light and in dark. Colours of the charts: one blue for what was
+written, one red for kills; both were chosen to keep their contrast on either background. A red line always carries its
+word, so that its meaning does not depend on the colour alone.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple, TextIO
 
-from penstock.cli.demo.compare import TopicFigures, exactly_once
-from penstock.cli.demo.story import BatchTime, Event
+from penstock.cli.demo.check import TopicFigures, exactly_once
+from penstock.cli.progress import NoProgress, PlainProgress, Progress
+
+
+class Event(NamedTuple):
+    """Something that happened: seconds since the demo began, and the words for it."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """A micro-batch that is done; times are seconds since the demo began."""
+
+    batch: int
+    events: int
+    begun: float
+    done: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, a restart included."""
+        return max(self.done - self.begun, 0.001)
+
+    @property
+    def rate(self) -> float:
+        """Events per second."""
+        return self.events / self.seconds
+
+
+class RunLog:
+    """Tells what happens, and keeps it for the report page.
+
+    Args:
+        stream: where to; standard error unless told.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._waiting: Progress = PlainProgress(None, self._stream) if self._stream.isatty() else NoProgress()
+        self._started = time.time()  # the files of Spark's checkpoint have times of this clock
+        self.events: list[Event] = []
+
+    @property
+    def seconds(self) -> float:
+        """Since the demo began."""
+        return time.time() - self._started
+
+    def since_start(self, at: float) -> float:
+        """A time of the system's clock as seconds since the demo began."""
+        return at - self._started
+
+    def say(self, text: str, at: float | None = None) -> None:
+        """Tell what happened, now unless told otherwise (in seconds since the demo began)."""
+        event = Event(self.seconds if at is None else at, text)
+        self.events.append(event)
+        self._waiting.finish()
+        print(f"{event.at:6.1f} s  {text}", file=self._stream, flush=True)
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Show what somebody else has said."""
+        self._waiting.finish()
+        for line in lines:
+            print(f"    | {line}", file=self._stream, flush=True)
+
+    def wait_for(self, text: str) -> None:
+        """Show what is waited for, until something is said."""
+        self._waiting.update(0, f"{self.seconds:6.1f} s  {text}")
+
+    def close(self) -> None:
+        """Leave nothing on the terminal that is no longer true."""
+        self._waiting.finish()
+
 
 _WIDTH, _HEIGHT = 860, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 34
@@ -33,7 +109,7 @@ p { margin: .4rem 0; } .soft { color: var(--soft); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
 th { font-weight: 500; color: var(--soft); } th:first-child, td:first-child { text-align: left; }
-.story td:last-child { text-align: left; width: 100%; } .wrong { color: var(--bad); font-weight: 600; }
+.events td:last-child { text-align: left; width: 100%; } .wrong { color: var(--bad); font-weight: 600; }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 12px; }
 .grid { stroke: var(--line); } .bar { fill: var(--bar); } .kill { stroke: var(--kill); stroke-width: 2; }
 svg text.killed { fill: var(--kill); }
@@ -49,7 +125,7 @@ class Outcome:
     topics: Sequence[TopicFigures]
     batches: Sequence[BatchTime]
     kills: Sequence[tuple[float, str]]  # when, in seconds since the start, and what
-    story: Sequence[Event]
+    happened: Sequence[Event]
     seconds: float
 
 
@@ -84,7 +160,7 @@ the way. Kafka's own console consumer, read-committed, found what follows.</p>
 <p class=soft>A bar for each partition, as long as its count of records, on one scale for all topics.</p>
 <div class=wide>{partition_charts(outcome.topics)}</div>
 <h2>What happened</h2>
-<div class=wide><table class=story>{_story_rows(outcome.story)}</table></div>
+<div class=wide><table class=events>{_event_rows(outcome.happened)}</table></div>
 </body></html>
 """
 
@@ -178,5 +254,7 @@ def _examples(topics: Sequence[TopicFigures]) -> str:
     return "".join(f"<p class=soft>{escape(text)}</p>" for one in topics for text in one.examples)
 
 
-def _story_rows(story: Sequence[Event]) -> str:
-    return "".join(f"<tr><td>{event.at:.1f}&nbsp;s</td><td>{escape(event.text)}</td></tr>" for event in story)
+def _event_rows(events: Sequence[Event]) -> str:
+    return "".join(
+        f"<tr><td>{event.at:.1f}&nbsp;s</td><td>{escape(event.text)}</td></tr>" for event in events
+    )

@@ -30,7 +30,7 @@ from penstock.cli.demo.kills import (
     write_plan,
 )
 from penstock.cli.demo.orders import FILES_PER_BATCH, FIRST_MS, Batches, write_input
-from penstock.cli.demo.story import BatchTime, Story
+from penstock.cli.demo.report import BatchTime, RunLog
 from penstock.cli.options import CommandError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PipelineRun:
         servers: the brokers.
         events: how many.
         exactly_once: or at least once.
-        story: is told what happens.
+        run_log: is told what happens.
         log: the file for the output of Spark.
         program: the command line's beginning; tests have another one.
     """
@@ -80,7 +80,7 @@ class PipelineRun:
     servers: str
     events: int
     exactly_once: bool
-    story: Story
+    run_log: RunLog
     log: Path
     program: Sequence[str] = (sys.executable, "-m", "penstock")
     times: list[BatchTime] = field(default_factory=list)
@@ -104,7 +104,7 @@ class PipelineRun:
         exit_code = self._run_once()
         if exit_code == -signal.SIGKILL and self._killed(DRIVER):
             self._tell_state_after_kill()
-            self.story.say("starting the driver again, on the same checkpoint")
+            self.run_log.say("starting the driver again, on the same checkpoint")
             exit_code = self._run_once()
         if exit_code != 0:
             raise self._failure(f"the pipeline failed with exit code {exit_code}")
@@ -144,18 +144,18 @@ class PipelineRun:
         news: list[tuple[float, BatchTime | Kill]] = []
         for batch, at in done.items():
             if batch >= len(self.times) and batch < self.batches.count:
-                since = self.story.since_start
+                since = self.run_log.since_start
                 events = len(self.batches.numbers(batch))
                 self.times.append(BatchTime(batch, events, since(begun.get(batch, at)), since(at)))
                 news.append((since(at), self.times[-1]))
         for victim in (WORKER, DRIVER):
             if not self._killed(victim) and (kill := try_read_kill(self._kills, victim)) is not None:
                 self.kills.append(kill)
-                news.append((self.story.since_start(kill.at), kill))
+                news.append((self.run_log.since_start(kill.at), kill))
         for at, what in sorted(news, key=lambda item: item[0]):
-            self.story.say(self._words(what), at)
+            self.run_log.say(self._words(what), at)
         running = [batch for batch in begun if batch not in done]
-        self.story.wait_for(
+        self.run_log.wait_for(
             f"micro-batch {running[0]} is being written" if running else "Spark is starting, or planning"
         )
 
@@ -181,10 +181,10 @@ class PipelineRun:
         while (decision := self._try_find_decision()) is None:
             if time.monotonic() > deadline:
                 raise self._failure(f"there is no decision of micro-batch {DRIVER_BATCH} in Kafka")
-            self.story.wait_for("looking for what the driver has decided")
+            self.run_log.wait_for("looking for what the driver has decided")
             time.sleep(LOOK_SECONDS)
         still_open = sum(handle.is_open for handle in decision.handles)
-        self.story.say(
+        self.run_log.say(
             f"found in Kafka: micro-batch {decision.batch_id} is decided, {decision.rows:,} records; "
             f"{still_open} of its {len(decision.handles)} transactions are still open"
         )
@@ -199,7 +199,7 @@ class PipelineRun:
     def _failure(self, what: str) -> CommandError:
         """The error to raise, after the end of what Spark had to say was shown."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        self.story.show([line for line in lines if line.strip()][-_LOG_TAIL:])
+        self.run_log.show([line for line in lines if line.strip()][-_LOG_TAIL:])
         return CommandError(f"{what}; all that Spark said is in {self.log}")
 
 

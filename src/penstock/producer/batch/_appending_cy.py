@@ -35,17 +35,17 @@ if not cython.compiled:
     from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, Admission, PartitionQueue
     from penstock.records._batch_cy import BatchWriter
 else:
-    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
-    from cython.cimports.penstock.producer.batch._batch_cy import Batch
-    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
-    from cython.cimports.penstock.producer.batch._queue_cy import (
+    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._queue_cy import (  # type: ignore[no-redef]
         GROW,
         MOVED,
         NO_BATCH,
         Admission,
         PartitionQueue,
     )
-    from cython.cimports.penstock.records._batch_cy import BatchWriter
+    from cython.cimports.penstock.records._batch_cy import BatchWriter  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from penstock.producer.batch.buffer_pool import BufferPool

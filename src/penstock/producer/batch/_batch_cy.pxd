@@ -1,5 +1,5 @@
 # C layout of batches, so that what happens to every batch reads fields and not dictionaries.
-from penstock.producer.batch._delivery_cy cimport BatchResult
+from penstock.producer.batch._delivery_cy cimport BatchResult, Delivery
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 from penstock.records._batch_cy cimport BatchWriter
 
@@ -18,6 +18,7 @@ cdef class Batch:
     cdef public list buffers
     cdef public Py_ssize_t queued_as
     cdef public long long opening
+    cdef readonly Py_ssize_t appended
     cdef public Py_ssize_t counted
     cdef public BatchResult result
     cdef public object state
@@ -35,6 +36,11 @@ cdef class Batch:
     cdef public bint is_piece
     cdef public object wire
 
+    cpdef Delivery append(self, long long timestamp, bytes key, bytes value, headers, on_delivery)
+    cpdef Py_ssize_t append_rows(
+        self, window, Py_ssize_t first, Py_ssize_t last, Py_ssize_t budget, list spares
+    ) except -1
+    cpdef tell_of_rows(self, window, Py_ssize_t first, Py_ssize_t count, list accepted)
     cpdef move_to(self, state)
     cpdef bint backing_off(self, double now, int leader_epoch) noexcept
     cpdef Py_ssize_t wire_size(self) except -1

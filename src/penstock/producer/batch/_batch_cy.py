@@ -24,7 +24,7 @@ import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import IllegalStateError, KafkaError
 from penstock.types import TopicPartition
@@ -37,13 +37,22 @@ except ModuleNotFoundError:
 
 # In this order the type checker sees the Python classes.
 if not cython.compiled:
-    from penstock.producer.batch._delivery_cy import BatchResult
-    from penstock.producer.batch._queue_cy import PartitionQueue
-    from penstock.records._batch_cy import BatchWriter
+    from penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
+    from penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
+
+    if TYPE_CHECKING:  # a queue and its batches know each other
+        from penstock.producer.batch._queue_cy import PartitionQueue
 else:
-    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult
-    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
-    from cython.cimports.penstock.records._batch_cy import BatchWriter
+    from cython.cimports.penstock.producer.batch._delivery_cy import (  # type: ignore[no-redef]
+        BatchResult,
+        Delivery,
+        new_delivery,
+    )
+    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue  # type: ignore[no-redef]
+    from cython.cimports.penstock.records._batch_cy import (  # type: ignore[no-redef]
+        NEEDS_SEGMENT,
+        BatchWriter,
+    )
 
 log = logging.getLogger("penstock.producer")
 
@@ -196,6 +205,7 @@ class Batch:
         self.opening = (
             0  # number of its opening in its queue, which is the order of its records; pieces have it too
         )
+        self.appended = 0  # what the writer has said to the last record: its bytes, or why it was not taken
         self.counted = 0  # bytes charged to the pool beyond `buffers`
         self.result = BatchResult(queue.topic, queue.partition, queue.owner)
         self.state: BatchState = _QUEUED
@@ -235,6 +245,60 @@ class Batch:
     def done(self) -> bool:
         """Whether it has its outcome."""
         return not TRANSITIONS[self.state]
+
+    # ---- while it is open, under the lock of its queue
+
+    def append(
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """Append a record; its Delivery, or None: the batch has no room for it, as `appended` says."""
+        self.appended = self.writer.append(timestamp, key, value, headers)
+        if self.appended < 0:
+            return None
+        key_size: cython.Py_ssize_t = -1 if key is None else len(key)
+        value_size: cython.Py_ssize_t = -1 if value is None else len(value)
+        delivery = new_delivery(self.result, self.writer.count - 1, timestamp, key_size, value_size)
+        if on_delivery is not None:
+            self.result.callbacks.append((delivery, on_delivery))
+        return delivery
+
+    def append_rows(
+        self,
+        window: Any,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        budget: cython.Py_ssize_t,
+        spares: list | None,  # type: ignore[type-arg]
+    ) -> cython.Py_ssize_t:
+        """Append rows of a window, growing where there is no room for the first of them; how many.
+
+        The arguments are those of `PartitionQueue.append_rows`; `budget` is how many bytes the rows may have.
+        """
+        taken: cython.Py_ssize_t = window.append_to(self.writer, first, last, budget)
+        if taken == 0 and spares and window.refusal == NEEDS_SEGMENT:
+            self.writer.grow(spares.pop())
+            taken = window.append_to(self.writer, first, last, budget)
+        return taken
+
+    def tell_of_rows(
+        self,
+        window: Any,
+        first: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        accepted: list,  # type: ignore[type-arg]
+    ) -> None:
+        """Let the call that sent the rows appended last know where they are, once the batch is queued."""
+        index: cython.Py_ssize_t = self.writer.count - count
+        accepted.append((self.result, index, count, window.payload, window.span(first, count)))
+        if window.expendable:
+            self.result.add_expendable(index, count)
+
+    # ---- on its way
 
     def wire_size(self) -> cython.Py_ssize_t:
         """The same as `size`, for compiled code."""

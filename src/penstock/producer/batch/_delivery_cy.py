@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from penstock._arguments import check_callable, check_timeout
 from penstock._locks import Latch
-from penstock._locks import new_lock
+from penstock._ticket import Countdown
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch.unseen import UnseenRecords
 from penstock.producer.owner import Owner, check_may_wait, on_io_thread, process
@@ -333,25 +333,6 @@ def until_done(delivery: Any) -> Generator[Any, None, None]:
 
     delivery._follow(lambda _: loop.call_soon_threadsafe(finish))
     yield from done
-
-
-class Countdown:
-    """Calls back after `count` calls of `one_less`, which may come from several threads at once."""
-
-    __slots__ = ("_callback", "_left", "_lock")
-
-    def __init__(self, count: int, callback: Callable[[], object]) -> None:
-        self._callback = callback
-        self._lock: Any = new_lock()  # guards _left
-        self._left = count
-
-    def one_less(self) -> None:
-        """Count one; the last one calls back, outside the lock."""
-        with self._lock:
-            self._left -= 1
-            last = self._left == 0
-        if last:
-            self._callback()
 
 
 class _Follower:

@@ -39,3 +39,5 @@ cdef class BuiltInPartitioner:
     cdef readonly bint adaptive
     cdef readonly double availability_timeout
     cdef readonly bint plain
+
+    cpdef note_depths(self, TopicState topic, list queues, list depths)

@@ -252,6 +252,27 @@ class BuiltInPartitioner:
             in_rack = LoadTable.of(nearby) if nearby else None
         topic.load = TopicLoad(LoadTable.of(lengths), in_rack)
 
+    def note_depths(self, topic: TopicState, queues: list, depths: list) -> None:  # type: ignore[type-arg]
+        """The same where nothing but the lengths of all queues matters: where it is `plain`, and all have a leader.
+
+        Args:
+            topic: the topic; every partition of it has had a batch.
+            queues: its queues, the very list.
+            depths: batches waiting in each.
+        """
+        if depths.count(depths[0]) == len(depths):
+            topic.load = None
+            return
+        known: TopicLoad | None = topic.load
+        partitions: tuple
+        if known is not None and known.queues is queues:
+            if known.depths == depths:
+                return
+            partitions = known.everywhere.partitions
+        else:
+            partitions = tuple(range(len(queues)))
+        topic.load = TopicLoad(LoadTable(partitions, depths), None, queues, depths)
+
     def _in_rack(self, snapshot: ClusterSnapshot, topic: str, partitions: Sequence[int]) -> list[int]:
         chosen = []
         for partition in partitions:

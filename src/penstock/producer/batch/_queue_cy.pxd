@@ -1,8 +1,8 @@
 # C layout of queues, so that the fast path appends without the interpreter.
-from penstock.producer.batch._delivery_cy cimport BatchResult, Delivery
+from penstock.producer.batch._batch_cy cimport Batch
+from penstock.producer.batch._delivery_cy cimport Delivery
 from penstock.producer.batch._partitioner_cy cimport TopicState
 from penstock._short_lock_cy cimport ShortLock
-from penstock.records._batch_cy cimport BatchWriter
 
 # Why an append did not happen. In plain Python the module itself has them.
 cpdef enum:
@@ -26,10 +26,7 @@ cdef class PartitionQueue:
     cdef readonly bint closed
     cdef readonly object batches
     cdef long long _openings     # batches that were opened here, so far
-    cdef BatchWriter _writer     # of the open batch, None when there is none
-    cdef BatchResult _result
-    cdef Py_ssize_t _size        # of the record appended last
-    cdef Py_ssize_t _refusal     # the writer's answer, when it took no record
+    cdef Batch _open             # takes records; None when there is none
     cdef bint _news              # of the last `append_to_open`: the I/O thread is to hear of it
 
     cdef _append_or_say_locked(
@@ -41,7 +38,7 @@ cdef class PartitionQueue:
         on_delivery,
         TopicState sticky,
         list spares,
-        fresh,
+        Batch fresh,
     )
     cdef Delivery append_to_open(
         self,
@@ -62,22 +59,15 @@ cdef class PartitionQueue:
         on_delivery,
         TopicState sticky,
     )
-    cdef Delivery _append_locked(
-        self, BatchWriter writer, BatchResult result, long long timestamp, bytes key, bytes value, headers
-    )
-    cdef Py_ssize_t _append_more_rows_locked(
-        self, window, Py_ssize_t first, Py_ssize_t last, Py_ssize_t budget, list spares
-    ) except? -2
     cdef Py_ssize_t _end_chunk_locked(
-        self, Py_ssize_t refusal, Py_ssize_t taken, TopicState sticky, list spares
+        self, Batch batch, Py_ssize_t refusal, Py_ssize_t taken, TopicState sticky, list spares
     ) except? -2
     cdef _refuse_locked(self)
-    cdef _open_locked(self, fresh)
-    cdef _shut_locked(self)
+    cdef _open_locked(self, Batch fresh)
     cdef bint _maybe_shut_locked(self, TopicState sticky) except -1
-    cdef object _pop_locked(self)
+    cdef Batch _pop_locked(self)
     cpdef tuple head(self)
     cdef tuple _head_locked(self)
     cpdef bint is_empty(self) except -1
-    cpdef bint take(self, batch) except -1
-    cdef bint _take_locked(self, batch) except -1
+    cpdef bint take(self, Batch batch) except -1
+    cdef bint _take_locked(self, Batch batch) except -1

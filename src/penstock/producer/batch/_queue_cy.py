@@ -27,20 +27,21 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch
+    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
     from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
     from cython.cimports.penstock._short_lock_cy import ShortLock
-    from cython.cimports.penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
+    from cython.cimports.penstock.records._batch_cy import NEEDS_SEGMENT
     from cython.cimports.penstock.records._layout_cy import HEADER_SIZE
 else:
-    from penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
+    from penstock.producer.batch._batch_cy import Batch
+    from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._partitioner_cy import TopicState
     from penstock._short_lock_cy import ShortLock
-    from penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
+    from penstock.records._batch_cy import NEEDS_SEGMENT
     from penstock.records.format import HEADER_SIZE
 
 if TYPE_CHECKING:
-    from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.owner import Owner
 
 if not cython.compiled:
@@ -117,8 +118,7 @@ class PartitionQueue:
         self.incomplete = incomplete
         self.muted = False
         self.closed = False
-        self._writer: Any = None  # of the open batch
-        self._result: Any = None
+        self._open: Batch | None = None
         self._openings = 0
         self._news = False
         self.batches: deque[Batch] = deque()
@@ -169,37 +169,36 @@ class PartitionQueue:
         on_delivery: Any,
         sticky: TopicState | None,
         spares: list | None,  # type: ignore[type-arg]
-        fresh: Any,
+        fresh: Batch | None,
     ) -> Any:
+        batch: Batch | None = self._open
+        delivery: Delivery | None = None
         if self.closed:
             raise ProducerClosedError("the producer is closed")
         if not self._admission.open:
             self._refuse_locked()
         if sticky is not None and sticky.sticky_partition != self.partition:
             return MOVED
-        writer: BatchWriter | None = self._writer
-        delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
-        if delivery is None and writer is not None:
-            if self._refusal == NEEDS_SEGMENT:
+        if batch is not None:
+            delivery = batch.append(timestamp, key, value, headers, on_delivery)
+            if delivery is None and batch.appended == NEEDS_SEGMENT:
                 if spares is None:
                     return GROW
                 if spares:
-                    writer.grow(spares.pop())
-                    delivery = self._append_locked(writer, self._result, timestamp, key, value, headers)
+                    batch.writer.grow(spares.pop())
+                    delivery = batch.append(timestamp, key, value, headers, on_delivery)
             if delivery is None:
-                # No room, or nothing to grow by: what has been gathered goes out as it is.
-                self._shut_locked()
-        if delivery is None:
+                self._open = None  # no room, or nothing to grow by: what has been gathered goes out as it is
+        if batch is None or delivery is None:
             if sticky is not None and sticky.maybe_switch_locked():
                 return MOVED
             if fresh is None:
                 return NO_BATCH
-            delivery = self._append_locked(fresh.writer, fresh.result, timestamp, key, value, headers)
-            self._open_locked(fresh)
-        if on_delivery is not None:
-            self._result.callbacks.append((delivery, on_delivery))
+            batch = fresh
+            delivery = batch.append(timestamp, key, value, headers, on_delivery)
+            self._open_locked(batch)
         if sticky is not None:
-            sticky.count_locked(self._size, self._writer.is_full())
+            sticky.count_locked(batch.appended, batch.writer.is_full())
         return delivery
 
     def append_to_open(
@@ -251,40 +250,20 @@ class PartitionQueue:
         sticky: TopicState | None,
     ) -> Delivery | None:
         full: cython.bint = False
+        batch: Batch | None = self._open
         delivery: Delivery | None = None
         if self._admission.open and (sticky is None or sticky.sticky_partition == self.partition):
-            delivery = self._append_locked(self._writer, self._result, timestamp, key, value, headers)
-            if delivery is not None:
-                if on_delivery is not None:
-                    self._result.callbacks.append((delivery, on_delivery))
-                full = self._writer.is_full()
-                if sticky is not None:
-                    sticky.count_locked(self._size, full)
-            else:
+            if batch is not None:
+                delivery = batch.append(timestamp, key, value, headers, on_delivery)
+            if batch is None or delivery is None:
                 full = self._maybe_shut_locked(sticky)
+            else:
+                full = batch.writer.is_full()
+                if sticky is not None:
+                    sticky.count_locked(batch.appended, full)
         # Behind another batch it is no news: that one made the queue ready, and the I/O thread knows.
         self._news = full and len(self.batches) == 1
         return delivery
-
-    def _append_locked(
-        self,
-        writer: BatchWriter | None,
-        result: BatchResult | None,
-        timestamp: cython.longlong,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Any,
-    ) -> Delivery | None:
-        if writer is None:
-            return None
-        size: cython.Py_ssize_t = writer.append(timestamp, key, value, headers)
-        if size < 0:
-            self._refusal = size
-            return None
-        self._size = size
-        key_size: cython.Py_ssize_t = -1 if key is None else len(key)
-        value_size: cython.Py_ssize_t = -1 if value is None else len(value)
-        return new_delivery(result, writer.count - 1, timestamp, key_size, value_size)
 
     def append_rows(
         self,
@@ -314,6 +293,7 @@ class PartitionQueue:
         taken: cython.Py_ssize_t
         before: cython.Py_ssize_t = HEADER_SIZE  # a batch without records
         budget: cython.Py_ssize_t = _NO_BUDGET
+        batch: Batch | None
         with self._lock:
             if self.closed:
                 raise ProducerClosedError("the producer is closed")
@@ -326,42 +306,27 @@ class PartitionQueue:
                 if budget <= 0:  # Ctrl-C came between the count and the choice that is due since
                     sticky.switch()
                     return 0, MOVED
-            if self._writer is not None:
-                before = self._writer.raw_size
-                taken = self._append_more_rows_locked(window, first, last, budget, spares)
+            batch = self._open
+            if batch is not None:
+                before = batch.writer.raw_size
+                taken = batch.append_rows(window, first, last, budget, spares)
             elif sticky is not None and sticky.maybe_switch_locked():
                 return 0, MOVED
             elif fresh is None:
                 return 0, NO_BATCH
             else:
-                taken = window.append_to(fresh.writer, first, last, budget)
-                self._open_locked(fresh)
+                batch = fresh
+                taken = batch.append_rows(window, first, last, budget, None)
+                self._open_locked(batch)
             if taken:
-                index: cython.Py_ssize_t = self._writer.count - taken
-                accepted.append((self._result, index, taken, window.payload, window.span(first, taken)))
-                if window.expendable:
-                    self._result.add_expendable(index, taken)
+                batch.tell_of_rows(window, first, taken, accepted)
                 if sticky is not None:
-                    sticky.count_locked(self._writer.raw_size - before, self._writer.is_full())
-            return taken, self._end_chunk_locked(window.refusal, taken, sticky, spares)
-
-    def _append_more_rows_locked(
-        self,
-        window: Any,
-        first: cython.Py_ssize_t,
-        last: cython.Py_ssize_t,
-        budget: cython.Py_ssize_t,
-        spares: list | None,  # type: ignore[type-arg]
-    ) -> cython.Py_ssize_t:
-        """Append rows to the open batch, letting it grow when it has no room for the first of them; how many."""
-        taken: cython.Py_ssize_t = window.append_to(self._writer, first, last, budget)
-        if taken == 0 and spares and window.refusal == NEEDS_SEGMENT:
-            self._writer.grow(spares.pop())
-            taken = window.append_to(self._writer, first, last, budget)
-        return taken
+                    sticky.count_locked(batch.writer.raw_size - before, batch.writer.is_full())
+            return taken, self._end_chunk_locked(batch, window.refusal, taken, sticky, spares)
 
     def _end_chunk_locked(
         self,
+        batch: Batch,
         refusal: cython.Py_ssize_t,
         taken: cython.Py_ssize_t,
         sticky: TopicState | None,
@@ -377,8 +342,8 @@ class PartitionQueue:
         if refusal != NEEDS_SEGMENT:
             # What a full batch cannot use counts as used, so that each partition gets one batch at a time: a request
             # takes one of each.
-            unused = HEADER_SIZE + max(0, self._writer.limit - self._writer.estimated_size())
-        self._shut_locked()
+            unused = HEADER_SIZE + max(0, batch.writer.limit - batch.writer.estimated_size())
+        self._open = None
         if (
             sticky is not None
             and sticky.sticky_partition == self.partition
@@ -389,8 +354,7 @@ class PartitionQueue:
 
     def _open_locked(self, fresh: Batch) -> None:
         """Queue a new batch, once it has its first record: a failure before leaves no empty batch behind."""
-        writer: BatchWriter = fresh.writer
-        if writer.count == 0:
+        if fresh.writer.count == 0:
             raise ValueError(f"a new batch of {self.topic}-{self.partition} has no room for its first record")
         self.active.add(self)
         self.batches.append(fresh)
@@ -398,13 +362,7 @@ class PartitionQueue:
         self._openings += 1
         fresh.opening = self._openings
         self.incomplete.add(fresh)
-        self._writer = writer
-        self._result = fresh.result
-
-    def _shut_locked(self) -> None:
-        """Let the open batch take no more records."""
-        self._writer = None
-        self._result = None
+        self._open = fresh
 
     def _maybe_shut_locked(self, sticky: TopicState | None) -> cython.bint:
         """Close the open batch, which has just refused a record, unless it may grow.
@@ -416,18 +374,18 @@ class PartitionQueue:
             Whether the batch was closed and the record goes elsewhere now: no later one will tell that this one is
             ready.
         """
-        was_open: cython.bint = self._writer is not None
-        if was_open:
-            if self._refusal == NEEDS_SEGMENT:
+        batch: Batch | None = self._open
+        if batch is not None:
+            if batch.appended == NEEDS_SEGMENT:
                 return False
-            self._shut_locked()
+            self._open = None
         if sticky is None or not sticky.maybe_switch_locked():
             return False
-        return was_open and sticky.sticky_partition != self.partition
+        return batch is not None and sticky.sticky_partition != self.partition
 
     def needs_batch(self) -> bool:
         """Whether no batch is open for records."""
-        return self._writer is None
+        return self._open is None
 
     def head(self) -> tuple[Batch | None, bool]:
         """The oldest batch, and whether it is full or closed (later ones make it so)."""
@@ -443,8 +401,8 @@ class PartitionQueue:
     def _head_locked(self) -> tuple[Batch | None, bool]:
         if not self.batches:
             return None, False
-        open_writer: BatchWriter = self._writer
-        full: cython.bint = len(self.batches) > 1 or open_writer is None or open_writer.is_full()
+        batch: Batch | None = self._open
+        full: cython.bint = len(self.batches) > 1 or batch is None or batch.writer.is_full()
         return self.batches[0], full
 
     def depth(self) -> int:
@@ -466,7 +424,7 @@ class PartitionQueue:
         finally:
             self._lock.release()
 
-    def _take_locked(self, batch: Any) -> cython.bint:
+    def _take_locked(self, batch: Batch) -> cython.bint:
         if not self.batches or self.batches[0] is not batch:
             return False
         self._pop_locked()
@@ -484,7 +442,7 @@ class PartitionQueue:
         """Refuse records from now on; what waits stays."""
         with self._lock:
             self.closed = True
-            self._shut_locked()
+            self._open = None
 
     def _refuse_locked(self) -> None:
         if self._admission is _FORGOTTEN:
@@ -494,7 +452,7 @@ class PartitionQueue:
     def try_forget(self) -> bool:
         """Refuse records from now on, if none waits here: another queue may take this one's place."""
         with self._lock:
-            if self.batches or self._writer is not None:
+            if self.batches or self._open is not None:
                 return False
             self.active.discard(self)
             self._admission = _FORGOTTEN
@@ -567,9 +525,9 @@ class PartitionQueue:
                 self.active.discard(self)
 
     def _pop_locked(self) -> Batch:
-        batch: Any = self.batches.popleft()
-        if batch.writer is self._writer:
-            self._shut_locked()
+        batch: Batch = self.batches.popleft()
+        if batch is self._open:
+            self._open = None
         return batch
 
     def __repr__(self) -> str:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock._locks import new_lock
-from penstock._ticket import Ticket
+from penstock._ticket import Countdown, Ticket
 from penstock.errors import KafkaError
 from penstock.producer.batch._appending_cy import Appender, BulkWake
 from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before, take_memory
-from penstock.producer.batch._delivery_cy import BatchResult, Countdown
+from penstock.producer.batch._delivery_cy import BatchResult
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, TopicState
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, in_order
 from penstock.producer.batch._sealing_cy import Sealer

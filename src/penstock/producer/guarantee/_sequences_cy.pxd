@@ -30,7 +30,7 @@ cdef class Numbering:
     cdef readonly bint transactional
     cdef public SequenceBook book
     cdef object _identity
-    cdef bint _valid
+    cdef readonly bint has_identity
 
 cpdef int next_sequence(int base_sequence, Py_ssize_t count) noexcept
 cpdef int last_sequence_of(Batch batch) noexcept

@@ -328,7 +328,7 @@ class Numbering:
         self.transactional = transactional
         self.book = SequenceBook()
         self._identity: ProducerIdentity = NO_IDENTITY
-        self._valid = False
+        self.has_identity = False
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -338,13 +338,13 @@ class Numbering:
     @identity.setter
     def identity(self, identity: ProducerIdentity) -> None:
         self._identity = identity
-        self._valid = identity.valid
+        self.has_identity = identity.valid
 
     # ---- asked for every batch
 
     def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Whether a batch can have its number now, or has it and is the oldest of its partition in flight."""
-        if not self._valid:
+        if not self.has_identity:
             return False
         if self.book.broken and not self.book.may_resend_broken(queue, batch):
             return False

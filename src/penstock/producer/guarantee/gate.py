@@ -299,7 +299,7 @@ class IdempotentGate:
                 book.mark_broken(queue, book.of(queue).next)
         # In this order, because it is asked in every turn, and nearly always in vain.
         is_due = (book.broken or book.away) and (book.wants_new_epoch or book.restartable())
-        if is_due and self.numbering.identity.valid:
+        if is_due and self.numbering.has_identity:
             self._raise_epoch()
         if self._fatal is not None:
             return self._fatal
@@ -324,7 +324,7 @@ class IdempotentGate:
 
     def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
         """InitProducerId, when there is something to send and no id yet."""
-        if self.numbering.identity.valid or self._asking or not data_waits or now < self._ask_at:
+        if self.numbering.has_identity or self._asking or not data_waits or now < self._ask_at:
             return None
         self._asking = True
         body = {"transactional_id": None, "transaction_timeout_ms": _NO_TIMEOUT}
@@ -333,7 +333,7 @@ class IdempotentGate:
 
     def seconds_to_request(self, now: float) -> float:
         """When to ask again for a producer id."""
-        if self.numbering.identity.valid or self._asking:
+        if self.numbering.has_identity or self._asking:
             return float("inf")
         return max(0.0, self._ask_at - now)
 

@@ -27,11 +27,11 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._batch_cy import Batch
-    from cython.cimports.penstock.producer.batch._partitioner_cy import LoadTable, TopicLoad, TopicState
+    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
 else:
     from penstock.producer.batch._batch_cy import Batch
-    from penstock.producer.batch._partitioner_cy import LoadTable, TopicLoad, TopicState
+    from penstock.producer.batch._partitioner_cy import TopicState
     from penstock.producer.batch._queue_cy import PartitionQueue
 
 if TYPE_CHECKING:
@@ -280,17 +280,24 @@ class Drainer:
 
     def _update_load(self, topic: str, snapshot: Any) -> None:
         """Tell the partitioner how long the queues of a topic are, once every partition has had a batch."""
-        state = self._accumulator.topics.get(topic)
-        if state is None or state.sticky_partition < 0 or len(self._seen[topic]) < len(state.queues):
+        state: TopicState | None = self._accumulator.topics.get(topic)
+        if state is None or state.sticky_partition < 0:
+            return
+        queues: list = state.queues  # one look: it is replaced whole when the topic changes
+        queue: PartitionQueue
+        if len(self._seen[topic]) < len(queues):
             return
         partitioner = self._accumulator.partitioner
-        if partitioner.plain and len(snapshot.available_partitions(topic)) == len(state.queues):
-            note_depths(state)
+        if partitioner.plain and len(snapshot.available_partitions(topic)) == len(queues):
+            depths: list = []
+            for queue in queues:
+                depths.append(len(queue.batches))  # noqa: PERF401 - in a comprehension a queue has no C type
+            partitioner.note_depths(state, queues, depths)
             return
         timeout = partitioner.availability_timeout
         lengths = []
         excluded = False
-        for queue in state.queues:
+        for queue in queues:
             leader = snapshot.leader(topic, queue.partition)
             if leader is None or (timeout > 0 and self._stalled(leader.id, timeout)):
                 excluded = True
@@ -420,32 +427,3 @@ def _rotated(heads: list, last: Any) -> list:  # type: ignore[type-arg]
             if head.queue.place >= last:
                 return heads[at:] + heads[:at] if at else heads
     return heads
-
-
-def note_depths(topic: TopicState) -> None:
-    """Take note of the lengths of all queues of a topic, any of which may be chosen. I/O thread."""
-    queues: list = topic.queues
-    depths: list = []
-    queue: PartitionQueue
-    depth: cython.Py_ssize_t
-    first: cython.Py_ssize_t = -1
-    uneven: cython.bint = False
-    for queue in queues:
-        depth = len(queue.batches)
-        if first < 0:
-            first = depth
-        elif depth != first:
-            uneven = True
-        depths.append(depth)
-    if not uneven:
-        topic.load = None
-        return
-    known: TopicLoad | None = topic.load
-    partitions: tuple
-    if known is not None and known.queues is queues:
-        if known.depths == depths:
-            return
-        partitions = known.everywhere.partitions
-    else:
-        partitions = tuple(range(len(queues)))
-    topic.load = TopicLoad(LoadTable(partitions, depths), None, queues, depths)

@@ -206,7 +206,8 @@ class Sender:
                 such a turn only looks at the network: who takes turns by hand sees the request before time goes on.
         """
         self._metrics.on_turn(now)
-        delay = self._accumulator.deferred.run(now)
+        deferred = self._accumulator.deferred
+        delay = deferred.run(now) if deferred.waiting else FOREVER
         error = self._gate.before_turn(now)
         if error is not None:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):

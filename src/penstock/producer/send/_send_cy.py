@@ -29,12 +29,15 @@ if not cython.compiled:
     from penstock.producer.batch._queue_cy import PartitionQueue
     from penstock.records.format import HEADER_SIZE, MAX_RECORD_OVERHEAD
 else:
-    from cython.cimports.penstock._primitives_cy import partition_for_key
-    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery
-    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
-    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
+    from cython.cimports.penstock._primitives_cy import partition_for_key  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.send._send_cy import TIME_UTC, timespec, timespec_get
-    from cython.cimports.penstock.records._layout_cy import HEADER_SIZE, MAX_RECORD_OVERHEAD
+    from cython.cimports.penstock.records._layout_cy import (  # type: ignore[no-redef]
+        HEADER_SIZE,
+        MAX_RECORD_OVERHEAD,
+    )
 
 # By this name compiled code does not look at the type before the body does, which tells the transaction of a refusal.
 TopicName = str

@@ -21,10 +21,10 @@ from typing import Any
 
 from penstock._arguments import check_callable, check_timeout
 from penstock._locks import forbid_reentry, inside, new_lock
+from penstock._ticket import Countdown
 from penstock.errors import BrokerError, BulkDeliveryError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch._delivery_cy import (
     BatchResult,
-    Countdown,
     Delivery,
     payload_of,
     place_in_batch,

@@ -19,11 +19,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock._ticket import Ticket
+from penstock._ticket import Countdown, Ticket
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, ReentrantCallError
 from penstock.producer.batch._appending_cy import EncodedRecord
-from penstock.producer.batch._delivery_cy import BatchResult, Countdown, Delivery, place_in_batch
+from penstock.producer.batch._delivery_cy import BatchResult, Delivery, place_in_batch
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.producer.owner import Owner
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
@@ -85,6 +85,7 @@ class DeferredSends:
         unseen: tells of those that failed, and that nobody looked at.
 
     Attributes:
+        waiting: what waits, in order. The sender looks at it in every turn.
         on_waiting: told whether any record waits; the fast path looks at it.
         on_failed: told of a record that could not be appended; whether its sender hears of it thereby, as the calls of
             a transaction tell. Both are set when the producer is put together.
@@ -97,13 +98,13 @@ class DeferredSends:
         self._wake = wake
         self._now = now
         self._unseen = unseen
-        self._waiting: dict[_Deferred, None] = {}  # in order; any thread adds, the I/O thread removes
+        self.waiting: dict[_Deferred, None] = {}  # any thread adds, the I/O thread removes
         self._bytes = 0  # about: threads may add at once, and it starts anew whenever nothing waits
         self.on_waiting: Callable[[bool], None] = _nobody_asks
         self.on_failed: Callable[[KafkaError], bool] = _nobody_tells
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     # ------------------------------------------------------------------------------------------- any thread
 
@@ -121,7 +122,7 @@ class DeferredSends:
         encoded = record.encoded
         if self._bytes + encoded.size_bound > _MOST_BYTES:
             raise ReentrantCallError(
-                f"finalizers and signal handlers have sent {len(self._waiting)} records in the middle of other calls, "
+                f"finalizers and signal handlers have sent {len(self.waiting)} records in the middle of other calls, "
                 "and there is no room for more until the I/O thread has taken them over"
             )
         self._bytes += encoded.size_bound
@@ -129,19 +130,19 @@ class DeferredSends:
         result = BatchResult(record.topic, -1, self._owner)
         delivery = Delivery(result, 0, encoded.timestamp, key_size, value_size)
         deadline = self._now() + budget
-        self._waiting[_Deferred(delivery, result, record, on_delivery, deadline, budget)] = None
+        self.waiting[_Deferred(delivery, result, record, on_delivery, deadline, budget)] = None
         self.on_waiting(True)
         self._wake()
         return delivery
 
     def results(self) -> list[BatchResult]:
         """The results of all that wait, for a flush."""
-        return [deferred.result for deferred in list(self._waiting)]
+        return [deferred.result for deferred in list(self.waiting)]
 
     def all_appended(self) -> Ticket[None]:
         """A Ticket that is granted when all that wait now have been appended, or have failed."""
         ticket: Ticket[None] = Ticket("records that were put aside")
-        waiting = list(self._waiting)
+        waiting = list(self.waiting)
         countdown = Countdown(len(waiting) + 1, lambda: ticket.complete(None))
         for deferred in waiting:
             deferred.appended.on_done(lambda _: countdown.one_less())
@@ -152,26 +153,26 @@ class DeferredSends:
 
     def run(self, now: float) -> float:
         """Append what can be appended; seconds until the time of one of the others is over."""
-        if not self._waiting:
+        if not self.waiting:
             return FOREVER
         # So few at a time that a turn stays short, however many wait for memory.
         for deferred in self._first():
             self._go_on(deferred, now)
-        if not self._waiting:
+        if not self.waiting:
             self._bytes = 0
             self.on_waiting(False)
-            if self._waiting:  # one more came between the look and the word
+            if self.waiting:  # one more came between the look and the word
                 self.on_waiting(True)
         if any(one.waits_for is None for one in self._first()):
             return 0.0  # those before them are done
         return min((max(0.0, one.deadline - now) for one in self._first()), default=FOREVER)
 
     def _first(self) -> list[_Deferred]:
-        return list(self._waiting)[:_AT_A_TIME]
+        return list(self.waiting)[:_AT_A_TIME]
 
     def fail_all(self, error: KafkaError) -> None:
         """The producer has closed: nothing more is appended."""
-        for deferred in list(self._waiting):
+        for deferred in list(self.waiting):
             deferred.record.steps.close()
             self._fail(deferred, error)
 
@@ -191,7 +192,7 @@ class DeferredSends:
 
     def _appended(self, deferred: _Deferred, delivery: Delivery) -> None:
         result, index = place_in_batch(delivery)
-        del self._waiting[deferred]
+        del self.waiting[deferred]
         deferred.result.forward([(-index, result)])
         deferred.appended.complete(None)
 
@@ -201,7 +202,7 @@ class DeferredSends:
             # First, and while it still waits: nobody may commit without it.
             is_told = self.on_failed(error)
         finally:
-            del self._waiting[deferred]
+            del self.waiting[deferred]
             if deferred.on_delivery is not None:
                 deferred.result.callbacks.append((deferred.delivery, deferred.on_delivery))
             deferred.result.settle(error=error, count=1)

@@ -21,15 +21,12 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from penstock.control.log_write import KeyValue
+from penstock.control.partition_log import KeyValue
 from penstock.errors import ProtocolError, SinkError, SinkLogLostError
 from penstock.records.compression import GZIP, codec, decompress
-from penstock.sink.content import Content, added_up, content_from_json
-from penstock.sink.driver_identity import DriverIdentity, Jvm, jvm_from_json
-from penstock.sink.fields import Fields, as_list, as_number
-from penstock.sink.messages import TaskHandle
-from penstock.sink.names import parse_task_id
-from penstock.sink.plan import Execution
+from penstock.sink.identity import DriverIdentity, Jvm, jvm_from_json, parse_task_id
+from penstock.sink.json_fields import Fields, as_list, as_number
+from penstock.sink.messages import Content, Execution, TaskHandle, added_up, content_from_json
 
 FORMAT: Final = 1
 MAX_CHUNK_BYTES: Final = 512 * 1024
@@ -80,7 +77,7 @@ class Owner(NamedTuple):
         previous: JVMs that had the sink before and must not come back, latest first.
         producer_id: of the coordinator's id when the record was written. Executions of the generation are numbered by
             the epochs under it; -1 in records of releases whose planner processes counted for themselves.
-        place: where the JVM's process id means something; see `driver_identity`.
+        place: where the JVM's process id means something; see `identity`.
     """
 
     generation: int
@@ -398,8 +395,8 @@ def parse_chunk(raw: bytes) -> list[TaskHandle]:
 def check_belongs(handle: TaskHandle, sink_key: str) -> None:
     """Make sure that a handle is one of the sink's own tasks.
 
-    Whoever rolls a decision forward may have the right to end anybody's transactions: a decision is no order to end
-    those of others.
+    The client that finishes a decision may have the right to end all transactions of the cluster. A decision must not
+    make it end those of others.
 
     Raises:
         SinkLogLostError: it is the transaction of somebody else.

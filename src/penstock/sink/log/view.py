@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the log says: which records count, and what they add up to.
 
-Whoever may write to the topic may write anything, so a record counts only where the protocol has put it.
+Everyone with the permission to write to the topic may write anything, so a record counts only where the protocol has
+put it.
 
 Rules:
 1. A transactional record counts if the next control record of its producer id is a commit, and no record of a later
-   epoch stands between: one epoch carries one transaction. Until there is one it does
-   not count, and readers do not wait for it: whoever may decide has initialised the coordinator's id before it reads,
-   by which every earlier transaction of that id has its end.
+   epoch stands between: one epoch carries one transaction. Until there is such a control record it does not count, and
+   readers do not wait for it: a driver that may decide has initialised the coordinator's id before it reads, and by
+   that every earlier transaction of that id has ended.
 2. Owner, chunk and decision count from transactions only. A plain record counts where it is a fact: the name of a
    sink, and that a decision is done.
 3. A plain tombstone counts for the chunks of a decision that is done or was replaced; and for everything of a one-off
@@ -28,14 +29,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from penstock._bounds import most_decoded_bytes
 from penstock.control.markers import read_marker
 from penstock.errors import ProtocolError, SinkLogLostError
+from penstock.records.format import most_decoded_bytes
 from penstock.records.reader import RecordBatch
 from penstock.sink.log import records as log_records
 from penstock.sink.log.records import Claim, Decision, Key, Owner, sink_key_in
-from penstock.sink.messages import TaskHandle
-from penstock.sink.plan import Execution
+from penstock.sink.messages import Execution, TaskHandle
 from penstock.sink.settings import sink_key as key_of
 
 T = TypeVar("T")
@@ -210,8 +210,8 @@ class LogContents:
     def _awaits(self, key: Key) -> bool:
         """Whether a record waits for the end of its transaction.
 
-        A coordinator says that it has committed before it writes so into the log: what follows on a decision may be
-        there before the decision counts.
+        A coordinator answers EndTxn before its marker is in the log. So the records that follow a decision may be there
+        before the decision counts.
         """
         wanted = key.encode()
         return any(record.key == wanted for some in self._waiting.values() for record in some)
@@ -219,8 +219,8 @@ class LogContents:
     def unfinished_runs(self, sink_id: str) -> list[SinkView]:
         """Sinks with that name that have decided nothing, or not finished it, or should be forgotten.
 
-        Those that cannot be read are left out: whoever uses them is told. A log holds every run that had a name, so
-        most are passed over without a look into their records.
+        Those that cannot be read are left out: the driver that uses them is told. A log holds every named run:
+        most are passed over, and their records are not read.
         """
         quoted = json.dumps(sink_id).encode()
         found = []

@@ -55,7 +55,7 @@ def _stop(session: SparkSession) -> None:
 
 
 def silence_query_errors() -> None:
-    """Leave the telling of errors in queries to whoever catches them. Holds for the whole process."""
+    """Keep PySpark from logging errors of queries: the code that catches them reports them. For the whole process."""
     from pyspark.logger import PySparkLogger
 
     for name in _QUERY_ERROR_LOGGERS:

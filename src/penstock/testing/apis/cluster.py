@@ -101,7 +101,7 @@ def handle_metadata(request: ApiRequest) -> Body:
     - A partition without a leader is LEADER_NOT_AVAILABLE, its replicas that are down are listed as offline.
     - An illegal name is INVALID_TOPIC_EXCEPTION, a denied topic TOPIC_AUTHORIZATION_FAILED, an id that is not there
       UNKNOWN_TOPIC_ID.
-    - Whoever asks what it may do may do everything.
+    - A client that asks which operations it may do is told that it may do all.
 
     Version notes:
     - 4: a flag for the making of topics. 5: offline replicas. 7: leader epochs. 8: what the client may do. 9:

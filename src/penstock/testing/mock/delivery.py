@@ -199,7 +199,7 @@ class MockOutbox:
         place = pending.delivery._topic_partition
         offset = next(
             self._next_offsets.setdefault(place, itertools.count())
-        )  # in one step, whoever else does
+        )  # in one step: other threads may acknowledge, too
         metadata = RecordMetadata(*place, offset, pending.timestamp, pending.key_size, pending.value_size)
         self._settle(pending, metadata, None)
 

@@ -46,8 +46,13 @@ from penstock.testing.mock.delivery import (
     Prepared,
     prepare_rows,
 )
-from penstock.testing.mock.options import InjectedErrors, MockOptions
-from penstock.testing.mock.placement import MockPartitionInfo, MockPlacement, MockTopics
+from penstock.testing.mock.settings import (
+    InjectedErrors,
+    MockOptions,
+    MockPartitionInfo,
+    MockPlacement,
+    MockTopics,
+)
 from penstock.testing.mock.transactions import GroupOffsets, MockTransactions
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import (

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from producer.fakes_answers import FAIL, RETRY, RETRY_AND_REFRESH, cases
 from producer.fakes_core import encoded
+from producer.fakes_sender import SHORT
 from producer.fakes_txn import (
     NO_BUMP,
     PRODUCER_ID,
-    SHORT,
     V1,
     V2,
     GateRig,

@@ -74,7 +74,7 @@ def test_a_cluster_that_changes_the_protocol_loses_nothing(before, after):
         if number == 2:
             rig.kafka.set_feature("transaction.version", after)
             rig.kafka.drop_connections()
-            rig.pump()
+            rig.served.pump()
         rig.commit()
     assert rig.values() == [b"%d" % number for number in range(6)]
 
@@ -170,7 +170,7 @@ def test_answers_of_a_former_leader_that_never_come(unheard, protocol):
     deliveries = [rig.send("t", b"0", partition=0), rig.send("t", b"", partition=1)]
     rig.deliver(*deliveries)  # both brokers are connected now
     leader = rig.kafka.partition("t", 0).leader
-    rig.lose_answers(leader)
+    rig.served.lose_answers(leader)
     for number in range(1, 40):
         if number == unheard + 1:
             rig.kafka.move_leader("t", 0, 1 - leader)

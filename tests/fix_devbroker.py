@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine that has neither Java nor Kafka, and clusters on it all the same."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.devbroker import fetch
+from penstock.devbroker.settings import jar_folder
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a stand-in for Java and Kafka in place; returns the folder whose files tell it what to do."""
+    folder = tmp_path / "java" / "bin"
+    folder.mkdir(parents=True)
+    source = (Path(__file__).parent / "devbroker" / "fake_java.py").read_text(encoding="utf-8")
+    (folder / "java").write_text(f"#!{sys.executable} -IS\n{source}", encoding="utf-8")
+    (folder / "java").chmod(0o755)
+    jars = jar_folder(tmp_path / "home")
+    jars.mkdir(parents=True)
+    names = [f"{wanted.name}-{wanted.version}.jar" for wanted in fetch.DEPENDENCIES]
+    for name in names:
+        (jars / name).touch()
+    empty = dict.fromkeys(names, hashlib.sha256(b"").hexdigest())
+    monkeypatch.setattr(fetch, "KAFKA", replace(fetch.KAFKA, sha256=empty))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    return folder
