@@ -25,26 +25,21 @@ _NAME: Final = "GSSAPI"
 _NO_LAYER: Final = 1
 _MOST_BYTES: Final = 524_288
 
-# What a library says, in small letters, and what to do about it; the first that is found.
+# What MIT's library says, in small letters, and what to do about it. The first that is found counts: the general words
+# come last, because they stand beside the particular ones.
 _ADVICE: Final = (
-    ("expired", "run kinit again, or use a keytab"),
-    ("no kerberos credentials", "run kinit, or set useKeyTab=true and keyTab in sasl.jaas.config"),
-    ("no credentials", "run kinit, or set useKeyTab=true and keyTab in sasl.jaas.config"),
-    ("no key table entry", "check principal and keyTab: `klist -k` shows what the file has keys for"),
-    ("keytab", "check that the file of keyTab is there, can be read, and has a key for the principal"),
-    (
-        "server not found",
-        "check sasl.kerberos.service.name, and that brokers are addressed by the names in their principals",
-    ),
-    ("client not found", "check the principal"),
     ("cannot contact any kdc", "check the network to the KDC, and krb5.conf"),
     ("cannot find kdc", "check the realm, and krb5.conf"),
     ("clock skew", "set this machine's clock"),
-    (
-        "preauthentication failed",
-        "check the password or the keytab of the principal: the key may have been changed",
-    ),
+    ("expired", "run kinit again, or use a keytab"),
+    ("server ", "check sasl.kerberos.service.name, and address the brokers by the names in their principals"),
+    ("client ", "check the principal"),
+    ("preauthentication failed", "check the keytab: the key of the principal may have been changed"),
+    ("no credentials", ""),
+    ("no kerberos credentials", ""),
 )
+_KEYTAB_ADVICE: Final = "check principal and keyTab: `klist -k FILE` shows what a keytab has keys for"
+_CACHE_ADVICE: Final = "run kinit, or set useKeyTab=true, keyTab and principal in sasl.jaas.config"
 
 
 class GssapiCredentials:
@@ -187,6 +182,8 @@ class GssapiMechanism:
         except self._library.exceptions.GSSError as error:
             said = quoted(str(error))
         advice = next((advice for words, advice in _ADVICE if words in said.lower()), self.advice)
+        if not advice:
+            advice = _CACHE_ADVICE if self._kerberos.keytab is None else _KEYTAB_ADVICE
         raise self._error(f"Kerberos, for the service {self._service}: {said}; {advice}")
 
     def _error(self, text: str) -> AuthenticationError:
