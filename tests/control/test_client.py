@@ -194,7 +194,7 @@ def test_without_a_backoff_a_broker_that_is_refused_at_once_is_tried_until_the_t
 
 
 def test_a_refused_identity_is_told_at_once_by_each_call_until_it_is_put_right() -> None:
-    cluster = FakeCluster()
+    cluster = ScriptedCluster()
     cluster.network.refusal = RefusedError("the certificate has expired", "Renew it.")
     with cluster.client() as client:
         for _ in range(3):

@@ -244,4 +244,4 @@ class TokenKeeper:
 
 
 def _error(text: str) -> AuthenticationError:
-    return AuthenticationError(f"there is no token for {_MECHANISM}: {text}", mechanism=_MECHANISM)
+    return AuthenticationError(f"there is no token: {text}", mechanism=_MECHANISM)

@@ -16,7 +16,6 @@ and what they give:
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import inspect
 import json
@@ -137,7 +136,7 @@ class ProviderSource:
 
     def leave(self) -> None:
         """Close the event loop of the thread."""
-        runner: asyncio.Runner | None = getattr(self._local, "runner", None)
+        runner = getattr(self._local, "runner", None)
         if runner is not None:
             runner.close()
             del self._local.runner
@@ -146,6 +145,8 @@ class ProviderSource:
         if not inspect.isawaitable(given):
             return given
         if not hasattr(self._local, "runner"):
+            import asyncio
+
             self._local.runner = asyncio.Runner()
         return self._local.runner.run(_awaited(given))
 
