@@ -20,6 +20,7 @@ from security.tls.certificates import (
     Made,
     broker,
     client,
+    client_context,
     make,
     other_ca,
     revocation_list,
@@ -377,7 +378,7 @@ def test_pkcs12_without_its_package(stores: Stores, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_context_of_the_users():
-    mine = ssl.create_default_context(cadata=the_ca().pem)
+    mine = client_context()
     context = TlsContext(TlsSettings(ready_context=mine))
     assert context.current() is mine
     connect(context)

@@ -275,7 +275,8 @@ class TlsTransport:
 
     def has_pending(self) -> bool:
         """Whether bytes, or the end of them, wait here, where the selector cannot see them."""
-        return bool(self._held or self._early or self._ended or self._incoming.pending)
+        held = self._held or self._early or self._ended or self._incoming.pending
+        return bool(held) or self._inner.has_pending()
 
     # ---- the rest
 
