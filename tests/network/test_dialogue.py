@@ -6,15 +6,17 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import random
 import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from network.fakes import Peer, Received, response_frame, take_requests
-from network.harness import ANSWER, Harness, question
+from network.fakes import FakeNetwork, FakeUpdater, Peer, Received, response_frame, take_requests
+from network.harness import ANSWER, Harness, network_settings, question
 
 from penstock.errors import AuthenticationError, KafkaTimeoutError, NetworkError
+from penstock.network import NetworkClient
 from penstock.network.handshake import Aside, HandshakeStep
 from penstock.network.states import (
     AUTHENTICATING,
@@ -523,6 +525,21 @@ def test_a_refused_identity_in_the_transport_is_told_at_once_with_its_advice():
     assert h.client.connection_error(0) is None
 
 
+def test_a_transport_that_cannot_even_be_made_for_that_name_is_a_refusal(monkeypatch):
+    h = Harness()
+
+    def connect(address: Any, endpoint: Any) -> Any:
+        raise RefusedError(f"no certificate can be for {endpoint.host}")
+
+    pool = h.client._pool
+    monkeypatch.setattr(pool, "_backend", pool._backend._replace(connect=connect))
+    h.client.ready(h.nodes[0], h.now)
+    h.poll()
+    assert "no certificate can be for b0" in str(h.updater.fatal[0])
+    assert doors_state(h) is AUTHENTICATION_FAILED
+    assert h.client.metrics.authentications_failed == 1
+
+
 @pytest.mark.parametrize("where", ["reading", "writing"])
 def test_a_refusal_that_comes_after_the_handshake_of_the_transport_is_one_too(where):
     h = Harness()
@@ -614,3 +631,24 @@ def test_a_broker_that_goes_down_while_it_is_asked_is_not_taken_for_one_that_ref
     assert not h.updater.fatal
     assert take_requests(h.brokers[0].peers[-1]) == []
     assert response_frame(h.brokers[0].seen[-1], ANSWER)
+
+
+# ---- the end
+
+
+def test_what_authentication_has_in_the_background_ends_with_the_client(caplog):
+    ended: list[str] = []
+
+    def end() -> None:
+        ended.append("ended")
+        raise ValueError(SECRET)
+
+    network = FakeNetwork()
+    backend = network.backend()._replace(close_security=end)
+    client = NetworkClient(network_settings(), backend, FakeUpdater([]), network.clock, random.Random(1))
+    client.close()
+    client.close()
+    assert ended == ["ended"]
+    assert network.closed
+    assert "ValueError" in caplog.text
+    assert SECRET not in caplog.text

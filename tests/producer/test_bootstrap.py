@@ -215,7 +215,7 @@ def test_neither_making_nor_closing_a_producer_waits_for_the_dns(monkeypatch: py
         producer.close()
         assert not producer._thread.is_alive()
         assert not names.release.is_set()
-        assert names.threads == {"penstock-bootstrap"}
+        assert names.threads == {"penstock-aside"}
     finally:
         names.release.set()
 

@@ -159,7 +159,7 @@ class ControlClient:
                 settings.bootstrap, settings.network.client_dns_lookup, backend.resolve, rng
             )
         except BaseException:
-            backend.selector.close()  # nobody else would
+            backend.close()  # nobody else would
             raise
         self._metadata = ControlMetadata(nodes, settings.backoff, rng)
         self._network = NetworkClient(settings.network, backend, self._metadata, clock, rng)

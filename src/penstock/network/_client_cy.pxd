@@ -10,6 +10,7 @@ cdef class NetworkClient:
     cdef object _reporter
     cdef object _rng
     cdef object _clock
+    cdef object _backend
     cdef object _selector
     cdef object _bootstrap
     cdef bint _closed

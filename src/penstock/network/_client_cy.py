@@ -92,6 +92,7 @@ class NetworkClient:
         self._updater = updater
         self._rng = rng
         self._clock = clock
+        self._backend = backend
         self._selector = backend.selector
         self._reporter = FailureReporter(updater.on_connection_failed)
         states = ConnectionStates(settings, rng)
@@ -236,7 +237,7 @@ class NetworkClient:
         if self._bootstrap is not None:
             self._bootstrap.close()
         self._pool.close_all(self._clock.now(), "the client is being closed")
-        self._selector.close()
+        self._backend.close()
         self._deliver()
 
     # ---- inside

@@ -26,7 +26,7 @@ from penstock.network.dialogue import Dialogues
 from penstock.network.failures import FailureReporter, describe
 from penstock.network.handshake import HandshakeFactory
 from penstock.network.settings import NetworkSettings
-from penstock.network.states import CONNECTING, MADE, READY, REAUTHENTICATING, ConnectionStates
+from penstock.network.states import CONNECTING, MADE, READY, REAUTHENTICATING, ConnectionStates, NodeState
 from penstock.network.transport import NOTHING, READ, WRITE, Endpoint
 from penstock.protocol.schema import ApiSchema
 from penstock.types import Node
@@ -166,8 +166,11 @@ class ConnectionPool:
         """There is not even a connection that could fail."""
         known = self.states.get(node.id)
         if known is not None:
-            self.states.disconnected(known, now)
             self._metrics.connections_failed += 1
+            if isinstance(error, AuthenticationError):
+                self._refused(known, error, now)
+            else:
+                self.states.disconnected(known, now)
             self._reporter.attempt_failed(node, error, now, ever_ready=known.ever_ready)
 
     def _finish_connecting(self, connection: Connection, now: float) -> None:
@@ -433,7 +436,8 @@ class ConnectionPool:
         if connection is None:
             return
         error = NetworkError(f"the connection to {describe(connection.known.node)} was closed: {reason}")
-        pending = self._tear_down(connection, now)
+        pending = self._tear_down(connection)
+        self.states.disconnected(connection.known, now)
         self._fail_requests(pending, error, now)
 
     def close_all(self, now: float, reason: str) -> None:
@@ -455,19 +459,23 @@ class ConnectionPool:
         refused = isinstance(error, AuthenticationError)
         if not connection.established:
             self._metrics.connections_failed += 1
-        pending = self._tear_down(connection, now, refused=refused)
+        pending = self._tear_down(connection)
         if refused:
-            self._metrics.authentications_failed += 1
-            self.fatal_error = error
+            self._refused(known, error, now)
+        else:
+            self.states.disconnected(known, now)
         if was_made and not known.unanswered:
             self._reporter.connection_lost(known.node, error, now)
         else:
             self._reporter.attempt_failed(known.node, error, now, ever_ready=known.ever_ready)
         self._fail_requests(pending, error, now)
 
-    def _tear_down(
-        self, connection: Connection, now: float, *, refused: bool = False
-    ) -> list[InFlightRequest]:
+    def _refused(self, known: NodeState, error: KafkaError, now: float) -> None:
+        self.states.authentication_failed(known, now)
+        self._metrics.authentications_failed += 1
+        self.fatal_error = error
+
+    def _tear_down(self, connection: Connection) -> list[InFlightRequest]:
         known = connection.known
         del self._connections[known.node.id]
         try:
@@ -477,10 +485,6 @@ class ConnectionPool:
         pending = connection.close()
         if connection.established:
             self._metrics.connections_closed += 1
-        if refused:
-            self.states.authentication_failed(known, now)
-        else:
-            self.states.disconnected(known, now)
         return pending
 
     def _fail_requests(self, pending: list[InFlightRequest], error: KafkaError, now: float) -> None:

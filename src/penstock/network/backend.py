@@ -8,6 +8,7 @@ that is above it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +20,8 @@ from penstock.network.settings import NetworkSettings
 from penstock.network.transport import Address, Endpoint, TcpTransport, TransportFactory
 from penstock.protocol.requests import NodeApiVersions, Request
 from penstock.types import Node
+
+logger = logging.getLogger("penstock.network")
 
 Authenticate = Callable[[Node, NodeApiVersions], Handshake]
 
@@ -32,6 +35,7 @@ class NetworkBackend(NamedTuple):
         resolve: finds the addresses of a host.
         authenticate: makes the handshake that follows ApiVersions (SASL); None where there is none.
         run_aside: runs a function that may block, away from the I/O thread.
+        close_security: ends what `authenticate` has in the background; None where there is nothing.
     """
 
     selector: Selector
@@ -39,6 +43,7 @@ class NetworkBackend(NamedTuple):
     resolve: Resolve
     authenticate: Authenticate | None = None
     run_aside: RunAside = run_on_daemon_thread
+    close_security: Callable[[], None] | None = None
 
     @classmethod
     def tcp(cls, settings: NetworkSettings, resolve: Resolve = system_resolve) -> NetworkBackend:
@@ -49,6 +54,16 @@ class NetworkBackend(NamedTuple):
             return TcpTransport.connect(address, settings)
 
         return cls(SocketSelector(), connect, resolve)
+
+    def close(self) -> None:
+        """Release what is held; connections are closed before, by whoever has them."""
+        self.selector.close()
+        if self.close_security is not None:
+            try:
+                self.close_security()
+            except Exception as error:  # noqa: BLE001 - the client is closed all the same
+                # Without its text, which may hold a secret.
+                logger.error("Authentication could not be ended: %s", type(error).__name__)  # noqa: TRY400
 
 
 class MetadataUpdater(Protocol):

@@ -204,7 +204,7 @@ RunAside = Callable[[Callable[[], None]], None]
 
 def run_on_daemon_thread(work: Callable[[], None]) -> None:
     """Run the function on a thread that does not keep the process alive."""
-    threading.Thread(target=work, name="penstock-bootstrap", daemon=True).start()
+    threading.Thread(target=work, name="penstock-aside", daemon=True).start()
 
 
 class BootstrapSettings(NamedTuple):

@@ -93,7 +93,7 @@ def assemble(
     try:
         return _assemble(config, clock, backend, rng or random.Random())
     except BaseException:
-        backend.selector.close()  # nobody else would: there is no producer to close
+        backend.close()  # nobody else would: there is no producer to close
         raise
 
 
