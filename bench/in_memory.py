@@ -24,7 +24,7 @@ from unittest import mock
 
 from penstock import Producer
 from penstock.network.backend import NetworkBackend
-from penstock.network.transport import NOTHING, READ, WRITE, Address
+from penstock.network.transport import NOTHING, READ, WRITE, Address, Endpoint
 from penstock.producer import assembly
 from penstock.producer import producer as producer_module
 from penstock.testing.cluster import FakeCluster
@@ -75,8 +75,8 @@ class InMemoryBroker:
         """What a client needs."""
         return NetworkBackend(self, self._connect, _resolve, run_aside=lambda work: work())
 
-    def _connect(self, address: Address) -> _Link:
-        del address  # there is one
+    def _connect(self, address: Address, endpoint: Endpoint) -> _Link:
+        del address, endpoint  # there is one
         return _Link(self, next(self._numbers))
 
     # ---- as a Selector

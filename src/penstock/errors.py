@@ -331,7 +331,13 @@ class ProtocolError(KafkaError):
 
 
 class NotKafkaError(ProtocolError):
-    """Whatever listens at the address does not speak Kafka."""
+    """Whatever listens at the address does not speak Kafka.
+
+    Attributes:
+        wants_tls: it answered as a server of TLS does that is not spoken to in TLS.
+    """
+
+    wants_tls: bool = False
 
 
 class BrokerError(KafkaError):

@@ -22,6 +22,7 @@ from penstock.control.steps import (
     ask_until_answered,
 )
 from penstock.errors import (
+    AuthenticationError,
     BootstrapError,
     ConfigError,
     IllegalStateError,
@@ -32,7 +33,7 @@ from penstock.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedVersionError,
 )
-from penstock.network.transport import Address
+from penstock.network.transport import Address, Endpoint, RefusedError
 from penstock.protocol.messages import (
     END_TXN,
     FIND_COORDINATOR,
@@ -177,9 +178,9 @@ def test_without_a_backoff_a_broker_that_is_refused_at_once_is_tried_until_the_t
     connect = cluster.network.connect
     tried_at: list[float] = []
 
-    def refuse(address: Address) -> FakeTransport:
+    def refuse(address: Address, endpoint: Endpoint) -> FakeTransport:
         if address.ip != unreachable:
-            return connect(address)
+            return connect(address, endpoint)
         tried_at.append(cluster.clock.now())
         raise OSError(errno.ENETUNREACH, "network is unreachable")
 
@@ -190,6 +191,19 @@ def test_without_a_backoff_a_broker_that_is_refused_at_once_is_tried_until_the_t
             client.run(ask_until_answered(OnNode(cluster.nodes[1]), end_txn()), 5)
     assert cluster.clock.now() - began == pytest.approx(5)
     assert len(tried_at) > 2
+
+
+def test_a_refused_identity_is_told_at_once_by_each_call_until_it_is_put_right() -> None:
+    cluster = FakeCluster()
+    cluster.network.refusal = RefusedError("the certificate has expired", "Renew it.")
+    with cluster.client() as client:
+        for _ in range(3):
+            began = cluster.clock.now()
+            with pytest.raises(AuthenticationError, match=r"the certificate has expired\. Renew it\."):
+                client.brokers()
+            assert cluster.clock.now() - began <= 1.3
+        cluster.network.refusal = None
+        assert client.brokers() == cluster.nodes
 
 
 def test_a_single_request_is_not_repeated() -> None:

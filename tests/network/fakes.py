@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import BootstrapError, KafkaError
 from penstock.network.backend import NetworkBackend
-from penstock.network.transport import NOTHING, READ, WRITE, Address
+from penstock.network.transport import NOTHING, READ, WRITE, Address, Endpoint
 from penstock.protocol.codec import decode_request_body, encode_response_body
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, METADATA
 from penstock.protocol.requests import Request, SchemaRequest
@@ -150,7 +150,9 @@ class FakeNetwork:
         self.listeners: dict[tuple[str, int], Callable[[Peer], None]] = {}
         self.silent: set[tuple[str, int]] = set()  # where attempts to connect get no answer
         self.attempts: list[str] = []  # ip:port of each
+        self.endpoints: list[str] = []  # host:port of each
         self.lookups: list[str] = []
+        self.refusal: OSError | None = None  # with which every attempt to connect ends
         self.aside_delay = 0.0  # how long what runs aside takes, in virtual time; infinity is for ever
         self.transports: list[FakeTransport] = []
         self.woken = False
@@ -181,12 +183,15 @@ class FakeNetwork:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [Address(_family(ip), (ip, port)) for ip in self.names[host]]
 
-    def connect(self, address: Address) -> FakeTransport:
+    def connect(self, address: Address, endpoint: Endpoint) -> FakeTransport:
         self.attempts.append(str(address))
+        self.endpoints.append(str(endpoint))
         transport = FakeTransport(address, next(self._numbers))
         self.transports.append(transport)
         where = (address.ip, address.sockaddr[1])
-        if where in self.silent:
+        if self.refusal is not None:
+            transport.broken = self.refusal
+        elif where in self.silent:
             transport.silent = True
         elif where in self.listeners:
             self.listeners[where](transport.peer)

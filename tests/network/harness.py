@@ -12,6 +12,7 @@ from network.fakes import FakeBroker, FakeNetwork, FakeUpdater
 
 from penstock.config.keys import KEYS
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient, NetworkSettings
+from penstock.network.backend import Authenticate
 from penstock.network.resolver import DeferredBootstrap
 from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest
 from penstock.protocol.messages import FIND_COORDINATOR
@@ -31,7 +32,13 @@ def network_settings(**changes: Any) -> NetworkSettings:
 class Harness:
     """Brokers 0..n-1 at names b0:9092, b1:9092, ..., and a client that knows them."""
 
-    def __init__(self, brokers: int = 1, bootstrap: DeferredBootstrap | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        brokers: int = 1,
+        bootstrap: DeferredBootstrap | None = None,
+        authenticate: Authenticate | None = None,
+        **settings: Any,
+    ) -> None:
         self.network = FakeNetwork()
         self.clock = self.network.clock
         self.nodes = [Node(index, f"b{index}", 9092) for index in range(brokers)]
@@ -39,7 +46,7 @@ class Harness:
         self.updater = FakeUpdater(list(self.nodes))
         self.client = NetworkClient(
             network_settings(**settings),
-            self.network.backend(),
+            self.network.backend()._replace(authenticate=authenticate),
             self.updater,
             self.clock,
             random.Random(7),

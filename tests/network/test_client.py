@@ -12,6 +12,7 @@ from network.fakes import api_versions_body, metadata_body, response_frame
 from network.harness import ANSWER, Harness, batch, produce, question, with_bootstrap
 
 from penstock.errors import (
+    AuthenticationError,
     IllegalStateError,
     NetworkError,
     NotKafkaError,
@@ -614,22 +615,35 @@ def test_an_unknown_name_names_host_port_and_cause(caplog):
     assert isinstance(h.client.connection_error(3), NetworkError)
 
 
-@pytest.mark.parametrize(
-    ("first_bytes", "hint"),
-    [(b"HTTP/1.1 400 Bad Request\r\n", "HTTP"), (b"\x15\x03\x03\x00\x02\x02\x46", "TLS")],
-    ids=["HTTP", "TLS alert"],
-)
-def test_a_peer_that_does_not_speak_kafka_is_named(first_bytes, hint, caplog):
+def test_a_peer_that_does_not_speak_kafka_is_named(caplog):
     h = Harness()
-    h.network.listen("web", 80, lambda peer: peer.send(first_bytes))
+    h.network.listen("web", 80, lambda peer: peer.send(b"HTTP/1.1 400 Bad Request\r\n"))
     node = Node(-1, "web", 80)
     h.client.ready(node, h.now)
     h.poll_until(lambda: h.updater.connection_failures)
     error = h.client.connection_error(-1)
     assert isinstance(error, NotKafkaError)
     assert "web:80" in str(error)
-    assert hint in str(error)
+    assert "HTTP" in str(error)
     assert caplog.text.count("WARNING") == 1
+    assert not h.updater.fatal
+
+
+def test_a_listener_that_wants_tls_is_told_at_once_with_what_to_set(caplog):
+    h = Harness()
+    h.network.listen("web", 80, lambda peer: peer.send(b"\x15\x03\x03\x00\x02\x02\x50"))
+    node = Node(-1, "web", 80)
+    for _ in range(3):
+        h.client.ready(node, h.now)
+        h.poll_until(lambda: not h.client._pool.states.is_preparing(-1))
+        h.clock.advance(10)
+    (error, *_) = h.updater.fatal
+    assert isinstance(error, AuthenticationError)
+    assert isinstance(error.__cause__, NotKafkaError)
+    assert "web:80 expects TLS" in str(error)
+    assert "security.protocol to SSL" in str(error)
+    assert len(h.updater.fatal) == 3, "each time, for whoever waits then"
+    assert caplog.text.count("ERROR") == 1, "but it is logged once"
 
 
 def test_each_cause_at_a_bootstrap_server_is_a_warning_once(caplog):

@@ -10,7 +10,6 @@ import pytest
 from network.harness import ANSWER, Harness
 
 from penstock.errors import AuthenticationError, NetworkError
-from penstock.network.backend import NetworkBackend
 from penstock.network.handshake import HandshakeStep
 from penstock.network.states import AUTHENTICATING, READY, ConnectionState
 from penstock.protocol.messages import SASL_HANDSHAKE
@@ -283,10 +282,7 @@ class Knock:
 
 @pytest.mark.parametrize("refuse", [False, True])
 def test_a_handshake_can_follow_api_versions(refuse):
-    h = Harness()
-    plain = h.network.backend()
-    backend = NetworkBackend(plain.selector, plain.connect, plain.resolve, lambda node, versions: Knock())
-    h.client._pool._backend = backend
+    h = Harness(authenticate=lambda node, versions: Knock())
     node = h.nodes[0]
     h.client.ready(node, h.now)
     h.poll_until(lambda: h.brokers[0].waiting)
@@ -302,6 +298,13 @@ def test_a_handshake_can_follow_api_versions(refuse):
     else:
         assert h.client._pool.states.state_of(0) is READY
         assert h.client.is_ready(node, h.now)
+
+
+def test_a_transport_is_made_for_the_name_of_the_node():
+    h = Harness()
+    h.connect()
+    assert h.network.endpoints == ["b0:9092"]
+    assert h.network.attempts == ["10.0.0.1:9092"]
 
 
 def test_without_connection_nothing_can_be_sent():

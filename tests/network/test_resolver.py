@@ -18,14 +18,13 @@ from penstock.network.resolver import (
     USE_ALL_DNS_IPS,
     BootstrapSettings,
     DeferredBootstrap,
-    Endpoint,
     HostAddresses,
     bootstrap_nodes,
     run_on_daemon_thread,
     system_resolve,
     system_reverse_resolve,
 )
-from penstock.network.transport import Address
+from penstock.network.transport import Address, Endpoint
 
 
 def resolve(host, port):

@@ -97,8 +97,8 @@ def test_a_node_is_tried_again_whatever_an_attempt_came_to(monkeypatch, step, er
     else:
         make = h.network.connect
 
-        def connect(address: Any) -> Any:
-            transport = make(address)
+        def connect(address: Any, endpoint: Any) -> Any:
+            transport = make(address, endpoint)
             if len(h.network.transports) == 1:
                 monkeypatch.setattr(transport, step, Once(getattr(transport, step), error=error))
             return transport

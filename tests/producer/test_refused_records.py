@@ -134,9 +134,9 @@ def test_a_row_for_a_topic_that_is_forbidden_is_bad(kafka: FakeKafka) -> None:
     with make(kafka, max_block_ms=3000) as producer:
         bulk = producer.send_arrow(None, rows, on_error="skip")
         assert bulk.result(10).records == 2
-        assert {str(entry.error) for entry in bulk.errors} == {
-            "not authorized to use topic 'secret' [TOPIC_AUTHORIZATION_FAILED (29)]"
-        }
+        (text,) = {str(entry.error) for entry in bulk.errors}
+        assert text.startswith("not authorized to use topic 'secret'")
+        assert text.endswith("[TOPIC_AUTHORIZATION_FAILED (29)]")
         with pytest.raises(
             KafkaError, match=r"120 of 122 rows cannot be sent, and none was sent\. row 1: not authorized"
         ):

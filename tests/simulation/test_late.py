@@ -10,7 +10,7 @@ import pytest
 from testing.wire import Producer, Wire, batch, make_cluster
 
 from penstock._identity import ProducerIdentity
-from penstock.network.transport import Address
+from penstock.network.transport import Address, Endpoint
 from penstock.producer.batch._batch_cy import Batch, BatchIdentity
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.guarantee._sequences_cy import Numbering
@@ -60,7 +60,7 @@ def after_a_cut(seed):
     """What is written of three batches that were on their way when their connection was cut."""
     cluster, clock = make_cluster(), SimClock()
     world = World(cluster, clock, random.Random(seed), LateRequests(cluster))
-    link = world.connect(Address(2, ("10.0.0.0", 9092)))
+    link = world.connect(Address(2, ("10.0.0.0", 9092)), Endpoint("b0", 9092))
     world._establish(link)
     link.send_some([produce(P, sequence) for sequence in range(3)])
     world.cut(link)

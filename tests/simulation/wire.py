@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.network.backend import NetworkBackend
 from penstock.network.selector import Wakeup
-from penstock.network.transport import NOTHING, READ, WRITE, Address
+from penstock.network.transport import NOTHING, READ, WRITE, Address, Endpoint
 from penstock.protocol.messages import PRODUCE
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
@@ -414,7 +414,8 @@ class World:
     def resolve(self, host: str, port: int) -> list[Address]:
         return [Address(socket.AF_INET, (f"10.0.0.{host.removeprefix('broker-')}", port))]
 
-    def connect(self, address: Address) -> Link:
+    def connect(self, address: Address, endpoint: Endpoint) -> Link:
+        del endpoint  # the address names the broker
         link = self.link_type(self, int(address.ip.rpartition(".")[2]), next(self._numbers))
         self.note("%s is opened", link)
         if link.broker_id not in self.silent:

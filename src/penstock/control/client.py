@@ -37,8 +37,8 @@ from penstock.control.steps import (
 )
 from penstock.errors import ConfigError, IllegalStateError, KafkaError, broker_error
 from penstock.network import NetworkBackend, NetworkClient, bootstrap_nodes
-from penstock.network.resolver import Endpoint
 from penstock.network.settings import CONNECTION_OPTIONS, NetworkSettings
+from penstock.network.transport import Endpoint
 from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, METADATA
 from penstock.protocol.requests import CoordinatorKind, NodeApiVersions, Request, SchemaRequest
 from penstock.types import Node

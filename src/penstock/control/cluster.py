@@ -176,7 +176,7 @@ class ControlMetadata:
             if topic is not None:
                 topic.on_answer(row, self.answers)
         self._failures = 0
-        self.last_trouble = None
+        self.last_trouble = self.fatal_error = None
         self._rest_until = now + self._backoff.seconds(0, self._rng)
         self._due_at = min(self._due_at, now + MAX_AGE_SECONDS)
 

@@ -83,6 +83,7 @@ class Runner:
         backlog = deque(_Job(steps, began_at) for steps in work)
         tickets = [job.ticket for job in backlog]
         mine: list[_Job] = []
+        self._metadata.fatal_error = None  # of an earlier call: what was refused then may have been put right
         # Nobody looked since the last call: a connection that was closed meanwhile must not be written to.
         self._client.poll(0.0, began_at)
         try:

@@ -126,6 +126,11 @@ class NetworkClient:
         """Why there is no connection to the node; None when there is one, or when none was tried."""
         return self._reporter.last_error(node_id)
 
+    def refusal(self) -> KafkaError | None:
+        """The latest refusal of who we are, by any node; None when there was none since a connection was made."""
+        refused: KafkaError | None = self._reporter.refusal
+        return refused
+
     def was_ready(self, node_id: int) -> bool:
         """Whether there ever was a connection to the node at its present address."""
         known = self._pool.states.get(node_id)
@@ -182,6 +187,8 @@ class NetworkClient:
         pool.handle_failed_writes(now)
         wait = min(wait, pool.next_sweep_at - now)
         now = self._move_bytes(0.0 if pool.ended or wait < 0 else wait, now)
+        if pool.finished:
+            pool.take_finished(now)
         if now >= pool.next_sweep_at:
             pool.sweep(now)
         if self._bootstrap is None:

@@ -19,7 +19,10 @@ cdef class NetworkMetrics:
     cdef public long long connections_created
     cdef public long long connections_closed
     cdef public long long connections_failed
+    cdef public long long authentications
     cdef public long long authentications_failed
+    cdef public long long reauthentications
+    cdef public long long reauthentications_failed
     cdef public long long select_count
     cdef public long long io_wait_ns
     cdef public long long io_ns
@@ -59,7 +62,11 @@ cdef class Connection:
     cdef readonly object transport
     cdef readonly object address
     cdef readonly InFlightRequests in_flight
-    cdef readonly double last_used_at
+    cdef public double last_used_at
+    cdef public double setup_deadline
+    cdef public double renew_at
+    cdef public double used_before_renewal
+    cdef long long _responses_before
     cdef readonly bint peer_closed
     cdef readonly object read_error
     cdef readonly bint closed

@@ -90,7 +90,10 @@ class NetworkMetrics:
         self.connections_created = 0
         self.connections_closed = 0
         self.connections_failed = 0  # attempts that did not get as far as a connection
+        self.authentications = 0  # connections on which a broker was told who we are, and took it
         self.authentications_failed = 0
+        self.reauthentications = 0  # sessions that were renewed
+        self.reauthentications_failed = 0
         self.select_count = 0
         self.io_wait_ns = 0
         self.io_ns = 0
@@ -159,7 +162,7 @@ class InFlightRequest:
         received_at: when it ended.
         body: the decoded answer; None on failure, and for a request that has no answer.
         error: NetworkError (disconnected), RequestTimedOutError, UnsupportedVersionError (nothing was sent),
-            AuthenticationError, ProtocolError; None on success.
+            ProtocolError; None on success.
     """
 
     def __init__(
@@ -303,6 +306,9 @@ class Connection:
         read_error: why nothing more can be read: KafkaError when the peer breaks the protocol, else mostly OSError.
         closed: this end is closed.
         write_watched: the selector waits for room to write.
+        setup_deadline: when a handshake has taken too long; infinity when there is none, or its requests tell.
+        renew_at: from then on nothing is sent but a handshake that authenticates anew; infinity without such an end.
+        used_before_renewal: `last_used_at` without such handshakes.
     """
 
     def __init__(
@@ -325,6 +331,10 @@ class Connection:
         self.read_error: Exception | None = None
         self.closed = False
         self.write_watched = False
+        self.setup_deadline = math.inf
+        self.renew_at = math.inf
+        self.used_before_renewal = self.last_used_at
+        self._responses_before = -1
         self._picked = -1
         self._picked_from: NodeApiVersions | None = None
         self._picked_api: Any = None
@@ -342,15 +352,22 @@ class Connection:
     def allow_full_answers(self) -> None:
         """The handshake is over: take answers of any size that the settings allow."""
         self._reader.allow(self._max_response_bytes)
+        self._responses_before = self._node_metrics.responses
+
+    @property
+    def answered(self) -> bool:
+        """Whether the broker has answered anything since the handshake was over."""
+        return self._node_metrics.responses > self._responses_before >= 0
 
     def can_send(self, now: cython.double, max_in_flight: cython.Py_ssize_t) -> cython.bint:
-        """Whether another request can be sent now: ready, not throttled, and not too busy."""
+        """Whether another request can be sent now: ready, not throttled, not too busy, and in a session that lasts."""
         known: Any = self.known
         return (
             self.unsent_bytes == 0
             and known.state is READY
             and known.throttled_until <= now
             and len(self.in_flight) < max_in_flight
+            and now < self.renew_at
         )
 
     def pick_version(self, request: Any) -> cython.int:
@@ -436,9 +453,12 @@ class Connection:
                 expected = self.in_flight.oldest()
                 if expected is None:
                     raise ProtocolError("an answer came although no request waits for one")
-                api: Any = expected.request.api
-                split: Any = parse_response_header(api, expected.version, frame)
-                answers.append((self.in_flight.take_answered(split[0]), split[1]))
+                if expected.version >= 0:
+                    api: Any = expected.request.api
+                    split: Any = parse_response_header(api, expected.version, frame)
+                    answers.append((self.in_flight.take_answered(split[0]), split[1]))
+                else:  # a token without header
+                    answers.append((self.in_flight.take_answered(expected.correlation_id), frame))
                 latency = now - expected.sent_at
                 self._node_metrics.latency_sum += latency
                 self._node_metrics.latency_max = max(self._node_metrics.latency_max, latency)

@@ -6,6 +6,7 @@ cdef class ConnectionPool:
     cdef readonly double next_sweep_at
     cdef public object fatal_error
     cdef readonly list ended
+    cdef readonly list finished
     cdef dict _connections
     cdef list _failed_writes
     cdef public int _correlation_id
@@ -14,7 +15,7 @@ cdef class ConnectionPool:
     cdef Py_ssize_t _max_in_flight
     cdef public object _backend
     cdef object _reporter
-    cdef object _handshakes
+    cdef object _dialogues
     cdef NetworkMetrics _metrics
 
     cpdef Connection sendable(self, node_id, double now)

@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import logging
 import math
-from functools import partial
 from typing import Any
 
 from penstock.errors import (
     AuthenticationError,
-    IllegalStateError,
     KafkaError,
     NetworkError,
     RequestTimedOutError,
 )
 from penstock.network import failures
 from penstock.network.backend import NetworkBackend
+from penstock.network.dialogue import Dialogues
 from penstock.network.failures import FailureReporter, describe
-from penstock.network.handshake import ApiVersionsHandshake, HandshakeFactory, HandshakeStep
+from penstock.network.handshake import HandshakeFactory
 from penstock.network.settings import NetworkSettings
-from penstock.network.states import AUTHENTICATING, CONNECTING, READY, ConnectionStates
-from penstock.network.transport import NOTHING, READ, WRITE
+from penstock.network.states import CONNECTING, MADE, READY, REAUTHENTICATING, ConnectionStates
+from penstock.network.transport import NOTHING, READ, WRITE, Endpoint
 from penstock.protocol.schema import ApiSchema
 from penstock.types import Node
 
@@ -83,6 +82,7 @@ class ConnectionPool:
         next_sweep_at: nothing can be due before that time; `sweep` finds out what is.
         fatal_error: set when a broker refuses this client's identity; whoever tells the senders clears it.
         ended: requests that have ended, and whose `on_response` has not been called yet.
+        finished: work aside that has ended, and that `take_finished` goes on with; others append to it.
     """
 
     def __init__(
@@ -107,7 +107,8 @@ class ConnectionPool:
         self._backend = backend
         self._reporter = reporter
         self._metrics = metrics
-        self._handshakes = handshakes
+        self._dialogues = Dialogues(settings, backend, handshakes, self)
+        self.finished = self._dialogues.finished
 
     # ---- questions
 
@@ -123,9 +124,9 @@ class ConnectionPool:
         return connection
 
     def is_connected(self, node_id: int) -> bool:
-        """Whether the connection is READY, however busy or throttled."""
+        """Whether the connection was made, however busy or throttled it is."""
         connection = self._connections.get(node_id)
-        return connection is not None and connection.known.state is READY
+        return connection is not None and connection.known.state in MADE
 
     def in_flight_count(self, node_id: int | None = None) -> int:
         """Requests without an answer, of one node or of all."""
@@ -148,7 +149,7 @@ class ConnectionPool:
         logger.debug("Connecting to %s, address %s", describe(node), address)
         transport = None
         try:
-            transport = self._backend.connect(address)
+            transport = self._backend.connect(address, Endpoint(node.host, node.port))
             connection = Connection(
                 known, transport, address, self._settings.max_response_bytes, self._metrics
             )
@@ -159,7 +160,7 @@ class ConnectionPool:
             self._connect_failed(node, failures.connect_error(node, address, error), now)
             return
         self._connections[node.id] = connection
-        self._note_deadline(known.setup_deadline)
+        self.watch_setup(connection, known.setup_deadline)
 
     def _connect_failed(self, node: Node, error: KafkaError, now: float) -> None:
         """There is not even a connection that could fail."""
@@ -177,61 +178,52 @@ class ConnectionPool:
                 connection.transport, connection, READ if interest == NOTHING else interest
             )
         except Exception as error:  # noqa: BLE001 - likewise
-            self._fail(connection, failures.connect_error(node, connection.address, error), now)
+            self.fail(connection, failures.connect_error(node, connection.address, error), now)
             return
         if interest != NOTHING:
             return
         self._metrics.connections_created += 1
         connection.established = True
         self.states.connected(connection.known)
-        try:
-            connection.handshake = self._handshakes.make(node)
-            self._send_handshake(connection, connection.handshake.start(), now)
-        except Exception as error:
-            # Nothing would be waited for, so that this connection would neither be used nor closed.
-            logger.exception("The first request to %s could not be made", describe(node))
-            self._fail(connection, failures.unexpected_error(node, error), now)
+        self._dialogues.begin(connection, now)
 
-    def _send_handshake(self, connection: Connection, step: HandshakeStep, now: float) -> None:
-        on_response = partial(self._on_handshake_response, connection)
-        timeout = self._settings.request_timeout_ms / 1000
-        asked = ClientRequest(connection.known.node, step.request, timeout, on_response)
-        self.start_request(connection, asked, step.version, now, True)
+    # ---- handshakes: what `Dialogues` asks for
 
-    def _on_handshake_response(self, connection: Connection, response: InFlightRequest) -> None:
-        if response.error is not None:
-            return  # the connection has failed, and everyone was told
-        node, handshake, now = connection.known.node, connection.handshake, response.received_at
-        if handshake is None:
-            raise IllegalStateError(f"an answer to a handshake that nobody began: {connection!r}")
-        try:
-            step = handshake.on_answer(response.version, response.body)
-            if step is None and isinstance(handshake, ApiVersionsHandshake):
-                connection.api_versions = handshake.result
-                step = self._start_authentication(connection)
-            if step is not None:
-                self._send_handshake(connection, step, now)
-                return
-        except KafkaError as error:
-            self._fail(connection, failures.refused_error(node, error), now)
-        except Exception as error:
-            logger.exception("The handshake with %s could not go on", describe(node))
-            self._fail(connection, failures.unexpected_error(node, error), now)
+    def agreed(self, connection: Connection, now: float) -> None:
+        """A handshake is over: the connection can be used, or used again."""
+        known, handshake = connection.known, connection.handshake
+        renewed = known.state is REAUTHENTICATING
+        connection.handshake = None
+        connection.setup_deadline = math.inf
+        connection.renew_at = now + self.states.renewal_delay(getattr(handshake, "session_lifetime_ms", 0))
+        self._note_deadline(connection.renew_at)
+        if renewed:
+            self._metrics.reauthentications += 1
+            connection.last_used_at = connection.used_before_renewal
+            logger.debug("Authenticated anew with %s", describe(known.node))
         else:
-            connection.handshake = None
+            self._metrics.authentications += self._dialogues.authenticates
             connection.allow_full_answers()
-            self.states.ready(connection.known)
-            self._reporter.connected(node.id)
-            self._note_idle_deadline(connection)
-            logger.debug("Connected to %s", describe(node))
+            self._reporter.connected(known.node.id, lasting=not known.unanswered)
+            logger.debug("Connected to %s", describe(known.node))
+        self.states.ready(known)
+        self._note_idle_deadline(connection)
 
-    def _start_authentication(self, connection: Connection) -> HandshakeStep | None:
-        if self._backend.authenticate is None or connection.api_versions is None:
-            return None
-        connection.known.move_to(AUTHENTICATING)
-        handshake = self._backend.authenticate(connection.known.node, connection.api_versions)
-        connection.handshake = handshake
-        return handshake.start()
+    def watch_setup(self, connection: Connection, deadline: float) -> None:
+        """Fail the connection when it is not ready by then."""
+        connection.setup_deadline = deadline
+        self._note_deadline(deadline)
+
+    def take_finished(self, now: cython.double) -> Any:
+        """Go on with handshakes whose work aside has ended."""
+        self._dialogues.take_finished(now)
+
+    def _renew(self, connection: Connection, now: float) -> None:
+        """Authenticate anew: behind what is in flight, and before anything else."""
+        connection.known.move_to(REAUTHENTICATING)
+        # An idle connection stays idle: else one that is never used would never be closed.
+        connection.used_before_renewal = connection.last_used_at
+        self._dialogues.renew(connection, now)
 
     # ---- requests
 
@@ -251,7 +243,7 @@ class ConnectionPool:
         Args:
             connection: where to write it; it is `sendable`.
             asked: the request.
-            version: as picked for this connection.
+            version: as picked for this connection; -1 for a request without header, which gives its whole frame.
             now: the time.
             internal: whether the network layer asks for itself, see InFlightRequest.
 
@@ -260,9 +252,14 @@ class ConnectionPool:
         """
         request: Any = asked.request
         body: Any = request.encode(version)
-        correlation_id: cython.int = next_correlation_id(self._correlation_id)
-        buffers: list = frame_request(request.api, version, correlation_id, self._client_id, body)
-        self._correlation_id = correlation_id
+        correlation_id: cython.int = -1
+        buffers: list
+        if version >= 0:
+            correlation_id = next_correlation_id(self._correlation_id)
+            buffers = frame_request(request.api, version, correlation_id, self._client_id, body)
+            self._correlation_id = correlation_id
+        else:
+            buffers = body  # a frame of its own kind
         started: InFlightRequest = InFlightRequest(asked, version, correlation_id, now, internal)
         connection.start_request(started, buffers, now)
         # From here on the request belongs to the connection, and ends with it: whatever goes wrong must not be raised,
@@ -323,7 +320,21 @@ class ConnectionPool:
         for request, raw in connection.read(now):
             self._on_answer(connection, request, raw, now)
         if not connection.closed and (connection.read_error is not None or connection.peer_closed):
-            self._fail(connection, _why_unreadable(connection), now)
+            self.fail(connection, self._why_unreadable(connection), now)
+
+    def _why_unreadable(self, connection: Connection) -> KafkaError:
+        """Why nothing more can be read from the connection."""
+        known, error = connection.known, connection.read_error
+        if isinstance(error, KafkaError):
+            return failures.malformed_error(known.node, error)
+        if error is not None:
+            return failures.broken_error(known.node, error, known.state)
+        if known.state is not READY:
+            return failures.closed_in_handshake_error(known.node, known.state, connection.handshake)
+        if connection.in_flight and not connection.answered and not self._dialogues.authenticates:
+            known.unanswered += 1
+            return failures.unanswered_error(known.node, known.unanswered)
+        return failures.closed_by_peer_error(known.node)
 
     def _on_answer(
         self, connection: Connection, answered: InFlightRequest, raw: Any, now: cython.double
@@ -335,7 +346,7 @@ class ConnectionPool:
             malformed = failures.malformed_error(connection.known.node, error)
             self.end_request(answered, None, malformed, now)
             if not connection.closed:
-                self._fail(connection, malformed, now)
+                self.fail(connection, malformed, now)
             return
         seconds: cython.double = throttle_seconds(request.api, answered.version, body)
         if seconds > 0:
@@ -351,6 +362,8 @@ class ConnectionPool:
         except Exception as error:  # noqa: BLE001 - how much was written is not known any more
             self._write_failed(connection, error, now)
             return
+        if now >= connection.renew_at and not connection.unsent_bytes:
+            self.next_sweep_at = now  # which could not be done while a request was partly written
         if ended is not None:
             self.end_request(ended, None, None, now)
 
@@ -367,7 +380,8 @@ class ConnectionPool:
         # Answers to earlier requests may lie in the receive buffer; taken for lost, they would be sent again.
         self._read(connection, now)
         if not connection.closed:
-            self._fail(connection, failures.broken_error(connection.known.node, error), now)
+            known = connection.known
+            self.fail(connection, failures.broken_error(known.node, error, known.state), now)
 
     # ---- watching the time
 
@@ -376,21 +390,28 @@ class ConnectionPool:
         self.next_sweep_at = math.inf
         for connection in list(self._connections.values()):
             known = connection.known
-            if known.state is CONNECTING:
-                if now >= known.setup_deadline:
-                    self._fail(connection, failures.setup_timeout_error(known.node, known.setup_timeout), now)
-                else:
-                    self._note_deadline(known.setup_deadline)
-                continue
             late = connection.in_flight.first_expired(now)
             if late is not None:
-                self._fail(connection, _timed_out(known.node, late, now), now)
+                self.fail(connection, _timed_out(known.node, late, now), now)
+            elif now >= connection.setup_deadline:
+                self.fail(connection, failures.setup_timeout_error(known, now), now)
+            elif now >= connection.renew_at and known.state is READY and not connection.unsent_bytes:
+                self._renew(connection, now)
+                self._note_deadlines(connection, now)
             elif not connection.in_flight and known.state is READY and now >= self._idle_deadline(connection):
                 logger.debug("Closing the unused connection to %s", describe(known.node))
                 self.close_connection(known.node.id, now, "it was not used")
             else:
-                self._note_deadline(connection.in_flight.next_deadline())
-                self._note_idle_deadline(connection)
+                self._note_deadlines(connection, now)
+
+    def _note_deadlines(self, connection: Connection, now: float) -> None:
+        if connection.closed:
+            return
+        self._note_deadline(connection.in_flight.next_deadline())
+        self._note_deadline(connection.setup_deadline)
+        if connection.known.state is READY and (connection.renew_at > now or not connection.unsent_bytes):
+            self._note_deadline(connection.renew_at)
+        self._note_idle_deadline(connection)
 
     def _idle_deadline(self, connection: Connection) -> float:
         idle_ms = self._settings.connections_max_idle_ms
@@ -420,10 +441,17 @@ class ConnectionPool:
         for node_id in list(self._connections):
             self.close_connection(node_id, now, reason)
 
-    def _fail(self, connection: Connection, error: KafkaError, now: float) -> None:
+    def fail(self, connection: Connection, error: KafkaError, now: float) -> None:
         """Tear down a connection that is broken, and tell everyone concerned."""
         known = connection.known
-        was_ready = known.state is READY
+        was_made = known.state in MADE
+        if connection.answered:
+            known.unanswered = 0
+        if known.state is REAUTHENTICATING:
+            self._metrics.reauthentications_failed += 1
+            if isinstance(error, AuthenticationError):
+                # Perhaps only this session cannot go on, as with another principal: a new connection will tell.
+                error = failures.renewal_error(known.node, error)
         refused = isinstance(error, AuthenticationError)
         if not connection.established:
             self._metrics.connections_failed += 1
@@ -431,7 +459,7 @@ class ConnectionPool:
         if refused:
             self._metrics.authentications_failed += 1
             self.fatal_error = error
-        if was_ready:
+        if was_made and not known.unanswered:
             self._reporter.connection_lost(known.node, error, now)
         else:
             self._reporter.attempt_failed(known.node, error, now, ever_ready=known.ever_ready)
@@ -459,11 +487,11 @@ class ConnectionPool:
         """End the requests of a connection, oldest first, each with the error that fits it.
 
         The connection's own error is that of a request only where it says what became of the request: it was lost with
-        the connection, or refused, or is itself the one that took too long. To all others the connection was merely
-        lost.
+        the connection, or is itself the one that took too long. To all others the connection was merely lost, also when
+        a broker refused who we are: that may be put right, and the request sent again.
         """
         lost: KafkaError = error
-        if not isinstance(error, NetworkError | AuthenticationError):
+        if not isinstance(error, NetworkError):
             lost = NetworkError(f"the connection was closed before the answer came: {error}")
             lost.__cause__ = error
         for request in pending:
@@ -484,13 +512,3 @@ def _timed_out(node: Node, late: InFlightRequest, now: float) -> KafkaError:
         f"no answer from {describe(node)} to a {late.request.api.name} request within {waited_ms:.0f} ms; "
         "the connection was closed"
     )
-
-
-def _why_unreadable(connection: Connection) -> KafkaError:
-    """Why nothing more can be read from the connection."""
-    node, error = connection.known.node, connection.read_error
-    if isinstance(error, KafkaError):
-        return failures.malformed_error(node, error)
-    if error is not None:
-        return failures.broken_error(node, error)
-    return failures.closed_by_peer_error(node, connection.handshake is not None)

@@ -9,7 +9,6 @@ that is above it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import BootstrapError, KafkaError
@@ -17,7 +16,7 @@ from penstock.network.handshake import Handshake
 from penstock.network.resolver import Resolve, RunAside, run_on_daemon_thread, system_resolve
 from penstock.network.selector import Selector, SocketSelector
 from penstock.network.settings import NetworkSettings
-from penstock.network.transport import TcpTransport, TransportFactory
+from penstock.network.transport import Address, Endpoint, TcpTransport, TransportFactory
 from penstock.protocol.requests import NodeApiVersions, Request
 from penstock.types import Node
 
@@ -29,7 +28,7 @@ class NetworkBackend(NamedTuple):
 
     Attributes:
         selector: waits, and is woken.
-        connect: starts a connection to an address.
+        connect: starts a connection to an address of an endpoint.
         resolve: finds the addresses of a host.
         authenticate: makes the handshake that follows ApiVersions (SASL); None where there is none.
         run_aside: runs a function that may block, away from the I/O thread.
@@ -44,7 +43,12 @@ class NetworkBackend(NamedTuple):
     @classmethod
     def tcp(cls, settings: NetworkSettings, resolve: Resolve = system_resolve) -> NetworkBackend:
         """Plain TCP on this machine."""
-        return cls(SocketSelector(), partial(TcpTransport.connect, settings=settings), resolve)
+
+        def connect(address: Address, endpoint: Endpoint) -> TcpTransport:
+            del endpoint  # the address is enough
+            return TcpTransport.connect(address, settings)
+
+        return cls(SocketSelector(), connect, resolve)
 
 
 class MetadataUpdater(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from penstock.errors import (
     AuthenticationError,
@@ -21,11 +22,14 @@ from penstock.errors import (
     ProtocolError,
     broker_error,
 )
-from penstock.network.resolver import Endpoint
-from penstock.network.transport import Address
+from penstock.network.states import AUTHENTICATING, MADE, REAUTHENTICATING, ConnectionState, NodeState
+from penstock.network.transport import Address, Endpoint, RefusedError
 from penstock.types import Node
 
 logger = logging.getLogger("penstock.network")
+
+# As often a broker must have closed a connection after the first request, until that is taken for a refusal.
+_TIMES_TO_BELIEVE = 3
 
 TellUpdater = Callable[[Node, KafkaError, float], None]
 
@@ -53,20 +57,54 @@ def resolve_error(node: Node, cause: Exception) -> KafkaError:
 
 def connect_error(node: Node, address: Address, cause: Exception) -> KafkaError:
     """No connection can be made."""
+    if isinstance(cause, RefusedError):
+        return _identity_error(node, cause)
     via = "" if address.ip == node.host else f" (address {address})"
-    error = NetworkError(f"cannot connect to {describe(node)}{via}: {cause_of(cause)}")
+    error = NetworkError(f"cannot connect to {describe(node)}{via}: {_with_advice(cause)}")
     error.__cause__ = cause
     return error
 
 
-def setup_timeout_error(node: Node, seconds: float) -> KafkaError:
-    """The attempt to connect took too long."""
-    return NetworkError(f"cannot connect to {describe(node)}: no answer within {seconds * 1000:.0f} ms")
+def _identity_error(node: Node, cause: RefusedError) -> KafkaError:
+    error = AuthenticationError(
+        f"no connection to {describe(node)}: {_with_advice(cause)}", broker=describe(node)
+    )
+    error.__cause__ = cause
+    return error
 
 
-def broken_error(node: Node, cause: Exception) -> KafkaError:
+def _with_advice(cause: Exception) -> str:
+    advice = getattr(cause, "advice", "")
+    return f"{cause_of(cause)}. {advice}" if advice else cause_of(cause)
+
+
+def setup_timeout_error(known: NodeState, now: float) -> KafkaError:
+    """What it takes to be ready took too long."""
+    node = describe(known.node)
+    if known.state is REAUTHENTICATING:
+        return NetworkError(
+            f"{node} could not be told anew in time who this client is; a new connection is made"
+        )
+    waited = f"within {(now - known.last_attempt_at) * 1000:.0f} ms"
+    if known.state is AUTHENTICATING:
+        return NetworkError(f"cannot connect to {node}: authentication did not come to its end {waited}")
+    return NetworkError(f"cannot connect to {node}: no answer {waited}")
+
+
+def broken_error(node: Node, cause: Exception, state: ConnectionState) -> KafkaError:
     """An existing connection broke."""
-    error = NetworkError(f"the connection to {describe(node)} broke: {cause_of(cause)}")
+    if isinstance(cause, RefusedError) and state not in MADE:
+        return _identity_error(node, cause)
+    error = NetworkError(f"the connection to {describe(node)} broke: {_with_advice(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def renewal_error(node: Node, cause: KafkaError) -> KafkaError:
+    """The broker did not take a second authentication on the same connection."""
+    error = NetworkError(
+        f"the session with {describe(node)} could not be renewed, so a new connection is made: {cause}"
+    )
     error.__cause__ = cause
     return error
 
@@ -78,14 +116,41 @@ def unexpected_error(node: Node, cause: Exception) -> KafkaError:
     return error
 
 
-def closed_by_peer_error(node: Node, during_handshake: bool) -> KafkaError:
+def closed_by_peer_error(node: Node) -> KafkaError:
     """The peer closed the connection."""
-    if during_handshake:
-        return NetworkError(
-            f"{describe(node)} closed the connection during the first exchange: "
-            "is it a Kafka broker, and does the listener speak this security.protocol?"
-        )
     return NetworkError(f"{describe(node)} closed the connection")
+
+
+def closed_in_handshake_error(node: Node, state: ConnectionState, handshake: Any) -> KafkaError:
+    """The peer closed the connection in the middle of a handshake, which may know what that means."""
+    explain = getattr(handshake, "closed_error", None)
+    meaning = None if explain is None else explain()
+    if meaning is not None:
+        return refused_error(node, meaning)
+    if state is AUTHENTICATING:
+        return NetworkError(f"{describe(node)} closed the connection during authentication")
+    if state is REAUTHENTICATING:
+        return NetworkError(f"{describe(node)} closed the connection when its session was to be renewed")
+    return NetworkError(
+        f"{describe(node)} closed the connection during the first exchange: "
+        "is it a Kafka broker, and does the listener speak this security.protocol?"
+    )
+
+
+def unanswered_error(node: Node, times: int) -> KafkaError:
+    """The peer said what it can do, and closed the connection when it was asked for something.
+
+    A listener with SASL does so when the client does not authenticate; so does a broker that is just going down, but
+    not again and again.
+    """
+    text = f"{describe(node)} closed the connection instead of answering the first request"
+    if times < _TIMES_TO_BELIEVE:
+        return NetworkError(f"{text}. A listener that wants SASL does that: check security.protocol")
+    return AuthenticationError(
+        f"{text}, {times} times. A listener that wants SASL does that: set security.protocol to SASL_SSL or "
+        "SASL_PLAINTEXT, with sasl.mechanism and credentials, or check the port in bootstrap.servers",
+        broker=describe(node),
+    )
 
 
 def refused_error(node: Node, cause: KafkaError) -> KafkaError:
@@ -95,7 +160,9 @@ def refused_error(node: Node, cause: KafkaError) -> KafkaError:
     if isinstance(cause, BrokerError):
         error = broker_error(cause.code, text)
     elif isinstance(cause, AuthenticationError):
-        error = AuthenticationError(text)
+        error = AuthenticationError(text, mechanism=cause.mechanism, user=cause.user, broker=describe(node))
+    elif cause.retriable:
+        error = NetworkError(f"the connection to {describe(node)} could not be set up: {cause}")
     else:
         return malformed_error(node, cause)
     error.__cause__ = cause
@@ -104,8 +171,15 @@ def refused_error(node: Node, cause: KafkaError) -> KafkaError:
 
 def malformed_error(node: Node, cause: Exception) -> KafkaError:
     """The peer sent what a broker would not send, or what cannot be read."""
-    if isinstance(cause, NotKafkaError):
-        error: KafkaError = NotKafkaError(f"what listens at {describe(node)} does not speak Kafka: {cause}")
+    error: KafkaError
+    if isinstance(cause, NotKafkaError) and cause.wants_tls:
+        error = AuthenticationError(
+            f"{describe(node)} expects TLS at this port: set security.protocol to SSL, or to SASL_SSL where it wants "
+            "SASL as well, or check the port",
+            broker=describe(node),
+        )
+    elif isinstance(cause, NotKafkaError):
+        error = NotKafkaError(f"what listens at {describe(node)} does not speak Kafka: {cause}")
     else:
         error = ProtocolError(f"{describe(node)} sent something unintelligible: {cause_of(cause)}")
     error.__cause__ = cause
@@ -113,9 +187,14 @@ def malformed_error(node: Node, cause: Exception) -> KafkaError:
 
 
 class FailureReporter:
-    """Remembers, tells the metadata keeper, and logs. Owned by the I/O thread."""
+    """Remembers, tells the metadata keeper, and logs. Owned by the I/O thread.
+
+    Attributes:
+        refusal: the latest refusal of who we are, by any node; None since a connection was made.
+    """
 
     def __init__(self, tell_updater: TellUpdater) -> None:
+        self.refusal: KafkaError | None = None
         self._tell_updater = tell_updater
         self._last: dict[int, KafkaError] = {}
         self._warned: set[tuple[int, str]] = set()
@@ -124,19 +203,24 @@ class FailureReporter:
         """Why there is no connection to the node; None when there is one, or when none was tried."""
         return self._last.get(node_id)
 
-    def connected(self, node_id: int) -> None:
-        """All is well with that node."""
+    def connected(self, node_id: int, *, lasting: bool = True) -> None:
+        """All is well with that node; unless connections to it do not last: then what was told is not told again."""
         self._last.pop(node_id, None)
+        if not lasting:
+            return
+        self.refusal = None
         self._warned = {entry for entry in self._warned if entry[0] != node_id}
 
     def attempt_failed(self, node: Node, error: KafkaError, now: float, *, ever_ready: bool) -> None:
         """A connection could not be made."""
         # Of a bootstrap server each cause is news; of a broker the first failure is, whatever it was.
-        kind = (node.id, _kind(error) if node.id < 0 else "")
+        kind = (node.id, _kind(error) if node.id < 0 or isinstance(error, AuthenticationError) else "")
         repeated = kind in self._warned
         self._warned.add(kind)
         if repeated:
             logger.debug("Still no connection: %s", error)
+        elif isinstance(error, AuthenticationError):
+            logger.error("%s. It is tried again, and goes on when that is put right.", str(error).rstrip("."))
         elif node.id < 0:
             logger.warning("No connection to a bootstrap server: %s. %s", error, _bootstrap_advice(error))
         elif ever_ready:
@@ -158,6 +242,8 @@ class FailureReporter:
 
     def _remember(self, node: Node, error: KafkaError, now: float) -> None:
         self._last[node.id] = error
+        if isinstance(error, AuthenticationError):
+            self.refusal = error
         self._tell_updater(node, error, now)
 
 

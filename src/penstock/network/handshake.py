@@ -2,7 +2,11 @@
 """What is agreed with a broker before the first request of the layers above.
 
 A handshake is a dialogue: a request, its answer, perhaps another request, until it is satisfied or raises. Every
-connection starts with ApiVersions; SASL is a second one that follows where it is configured.
+connection starts with ApiVersions; SASL is a second one that follows where it is configured, and comes again on the
+same connection before the session that it began is over.
+
+What may block (asking somebody for a token, deriving a key) is a step of its own, an `Aside`: it runs on another
+thread, and the dialogue goes on with what it gives.
 
 ApiVersions is peculiar: a broker that does not know the version asked answers nevertheless, in version 0, with
 UNSUPPORTED_VERSION; brokers since 2.4 add which versions of ApiVersions they know. So a new version is tried first,
@@ -22,8 +26,9 @@ from penstock.error_codes import ErrorCode
 from penstock.errors import broker_error
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import CHECKING_API_VERSIONS, ConnectionState
-from penstock.protocol.messages import API_VERSIONS
+from penstock.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE
 from penstock.protocol.requests import NodeApiVersions, Request, SchemaRequest
+from penstock.protocol.schema import Buffer
 from penstock.types import Node
 
 # From here on ApiVersions says which cluster and node is meant.
@@ -31,42 +36,73 @@ CLUSTER_CHECK_VERSION = 5
 
 
 class HandshakeStep(NamedTuple):
-    """The next thing that a handshake says.
+    """The next request of a handshake, and its version.
 
     Attributes:
-        request: what is sent; None where `raw` is.
-        version: of the request; -1 with `raw`.
-        raw: a token that is sent as its length and its bytes, without a header; the answer has the same form, and is
-            handed to `on_answer` as (-1, bytes).
+        request: what to ask; None with `raw`.
+        version: its version; -1 with `raw`.
+        raw: a token to be sent bare, with its length and nothing else; the answer is bare, too, and `on_answer` gets
+            its bytes with the version -1.
     """
 
     request: Request | None
     version: int
     raw: bytes | None = None
 
+    def __repr__(self) -> str:
+        what = "a bare token" if self.request is None else f"{self.request.api.name} v{self.version}"
+        return f"<HandshakeStep {what}>"  # a token is a secret
+
 
 class Aside(NamedTuple):
-    """In place of a step: one that is not known yet, because finding it may block.
+    """Work that may block, in place of a step. It runs away from the I/O thread.
 
     Attributes:
-        work: run away from the I/O thread; gives the next step, or None when all is agreed, or raises KafkaError.
+        work: gives the next step, or None when all is agreed. Raises KafkaError to give up.
     """
 
     work: Callable[[], HandshakeStep | None]
 
 
 class Handshake(Protocol):
-    """A dialogue with the broker."""
+    """A dialogue with the broker.
+
+    One that authenticates may have the attribute `session_lifetime_ms`: when it is done, how long the broker will take
+    requests before it wants to be convinced again; 0 or none is for ever.
+    """
 
     state: ConnectionState
 
-    def start(self) -> HandshakeStep:
+    def start(self) -> HandshakeStep | Aside:
         """The first request."""
         ...
 
-    def on_answer(self, version: int, body: Any) -> HandshakeStep | None:
+    def on_answer(self, version: int, body: Any) -> HandshakeStep | Aside | None:
         """Take an answer; the next request, or None when all is agreed. Raises KafkaError to give up."""
         ...
+
+
+class BareToken:
+    """A token as brokers want it after version 0 of SaslHandshake: without header, number or version, both ways."""
+
+    __slots__ = ("_token",)
+
+    api = SASL_AUTHENTICATE  # what it stands for; tells in errors what was waited for
+    min_version = max_version = -1
+    expects_response = True
+
+    def __init__(self, token: bytes) -> None:
+        self._token = token
+
+    def encode(self, version: int) -> list[Buffer]:
+        """The whole frame."""
+        del version
+        return [len(self._token).to_bytes(4, "big"), self._token]
+
+    def decode_response(self, version: int, body: memoryview) -> bytes:
+        """The broker's token."""
+        del version
+        return bytes(body)
 
 
 class ApiVersionsHandshake:

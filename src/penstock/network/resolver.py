@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from penstock.errors import BootstrapError
-from penstock.network.transport import Address
+from penstock.network.transport import Address, Endpoint
 from penstock.types import Node
 
 logger = logging.getLogger("penstock.network")
@@ -126,16 +126,6 @@ def _of_first_family(addresses: Sequence[Address]) -> list[Address]:
     family = addresses[0].family
     # A name service may list an address twice; trying it twice would only lose time.
     return list(dict.fromkeys(address for address in addresses if address.family == family))
-
-
-class Endpoint(NamedTuple):
-    """Host and port as configured."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class BootstrapFailure(NamedTuple):

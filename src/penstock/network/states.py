@@ -5,10 +5,12 @@ Rules:
 1. A state changes only along `TRANSITIONS`; anything else is a bug of this package and raises.
 2. Each failure lengthens the wait before the next attempt; only READY sets it back. A peer that accepts connections and
    drops them again is therefore not hammered.
-3. Each attempt that fails while CONNECTING lengthens the time that the next one may take; getting past CONNECTING sets
-   it back.
+3. The time for an attempt covers all that it takes to be READY: TCP, TLS, versions and SASL. Each attempt that is not
+   made in time, or breaks before, lengthens the time that the next one may take; READY sets it back.
 4. After a connection that had been made is lost, the name is resolved again: the node may have moved.
 5. A node that changes its host or port begins anew.
+6. A connection that must authenticate anew is not READY meanwhile, but counts as one that was made: when it is lost,
+   that is no failed attempt.
 
 No I/O and no clock here: `now` is a parameter. Owned by the I/O thread.
 """
@@ -34,6 +36,7 @@ class ConnectionState(enum.Enum):
     CHECKING_API_VERSIONS = "checking api versions"
     AUTHENTICATING = "authenticating"  # SASL, where it is used
     READY = "ready"
+    REAUTHENTICATING = "authenticating anew"  # before a session is over
     AUTHENTICATION_FAILED = "authentication failed"
 
 
@@ -42,6 +45,7 @@ CONNECTING = ConnectionState.CONNECTING
 CHECKING_API_VERSIONS = ConnectionState.CHECKING_API_VERSIONS
 AUTHENTICATING = ConnectionState.AUTHENTICATING
 READY = ConnectionState.READY
+REAUTHENTICATING = ConnectionState.REAUTHENTICATING
 AUTHENTICATION_FAILED = ConnectionState.AUTHENTICATION_FAILED
 
 TRANSITIONS: dict[ConnectionState, frozenset[ConnectionState]] = {
@@ -49,14 +53,21 @@ TRANSITIONS: dict[ConnectionState, frozenset[ConnectionState]] = {
     CONNECTING: frozenset({CHECKING_API_VERSIONS, DISCONNECTED, AUTHENTICATION_FAILED}),
     CHECKING_API_VERSIONS: frozenset({AUTHENTICATING, READY, DISCONNECTED, AUTHENTICATION_FAILED}),
     AUTHENTICATING: frozenset({READY, DISCONNECTED, AUTHENTICATION_FAILED}),
-    READY: frozenset({DISCONNECTED}),
+    READY: frozenset({REAUTHENTICATING, DISCONNECTED, AUTHENTICATION_FAILED}),
+    REAUTHENTICATING: frozenset({READY, DISCONNECTED}),
     AUTHENTICATION_FAILED: frozenset({CONNECTING}),
 }
 
 # Without a connection: a new one may be tried when the backoff has passed.
 UNCONNECTED = frozenset({DISCONNECTED, AUTHENTICATION_FAILED})
-# On the way to READY.
-PREPARING = frozenset({CONNECTING, CHECKING_API_VERSIONS, AUTHENTICATING})
+# On the way to READY, for the first time or again.
+PREPARING = frozenset({CONNECTING, CHECKING_API_VERSIONS, AUTHENTICATING, REAUTHENTICATING})
+# The broker has taken requests on this connection.
+MADE = frozenset({READY, REAUTHENTICATING})
+
+# A session is renewed when this part of it is over: somewhere between the two, so that clients do not all come at once.
+_EARLIEST_RENEWAL = 0.85
+_LATEST_RENEWAL = 0.95
 
 
 class NodeState:
@@ -73,6 +84,7 @@ class NodeState:
         "setup_timeout",
         "state",
         "throttled_until",
+        "unanswered",
     )
 
     def __init__(self, node: Node, setup_timeout: float) -> None:
@@ -81,11 +93,14 @@ class NodeState:
         self.addresses = HostAddresses(node.host, node.port)
         self.last_attempt_at = -math.inf
         self.failed_attempts = 0  # since READY
-        self.failed_setups = 0  # since it last got past CONNECTING
+        self.failed_setups = 0  # since READY
         self.reconnect_backoff = 0.0  # seconds
         self.setup_timeout = setup_timeout  # seconds
         self.throttled_until = -math.inf
         self.ever_ready = False
+        self.unanswered = (
+            0  # connections in a row that were READY, and closed by the broker instead of an answer
+        )
 
     def move_to(self, new: ConnectionState) -> None:
         """Change the state.
@@ -165,7 +180,6 @@ class ConnectionStates:
     def connected(self, known: NodeState) -> None:
         """Bytes can be exchanged; Kafka's part begins."""
         known.move_to(CHECKING_API_VERSIONS)
-        self._reset_setup_timeout(known)
 
     def ready(self, known: NodeState) -> None:
         """Requests can be sent."""
@@ -173,14 +187,22 @@ class ConnectionStates:
         known.ever_ready = True
         known.failed_attempts = 0
         known.reconnect_backoff = 0.0
+        self._reset_setup_timeout(known)
+
+    def renewal_delay(self, lifetime_ms: float) -> float:
+        """Seconds after which a session of that length is renewed; infinity when it has no end."""
+        if lifetime_ms <= 0:
+            return math.inf
+        return lifetime_ms / 1000 * self._rng.uniform(_EARLIEST_RENEWAL, _LATEST_RENEWAL)
 
     def disconnected(self, known: NodeState, now: float) -> None:
         """The attempt failed, or the connection is gone."""
-        if known.state is CONNECTING:
+        if known.state not in MADE:
             known.failed_setups += 1
             known.setup_timeout = self._setup.seconds(known.failed_setups, self._rng)
         else:
             self._reset_setup_timeout(known)
+        if known.state is not CONNECTING:
             known.addresses.forget()
         known.move_to(DISCONNECTED)
         self._lengthen_backoff(known, now)

@@ -5,7 +5,8 @@ A Transport moves bytes and knows nothing of Kafka. TCP is here; TLS fits behind
 part of `finish_connect`, which says what it waits for until it is done, and what TLS holds back in its own buffers is
 told by `has_pending`. The simulator has transports in memory.
 
-Errors leave a transport as OSError (ssl.SSLError is one); the layer above turns them into errors of this package.
+Errors leave a transport as OSError; the layer above turns them into errors of this package. A RefusedError becomes an
+AuthenticationError there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,16 @@ READ = 1
 WRITE = 2
 
 
+class Endpoint(NamedTuple):
+    """Host and port by name, as configured or as a broker told them."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 class Address(NamedTuple):
     """A resolved address: the family, and what socket.connect takes for it."""
 
@@ -39,6 +50,19 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         host, port = self.sockaddr[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class RefusedError(OSError):
+    """The peer, or a proxy on the way to it, refuses who we are, or is not who it must be: trying again will not help.
+
+    Args:
+        message: what was refused, by whom.
+        advice: what the user can do about it; empty when there is nothing to say.
+    """
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.advice = advice
 
 
 class Transport(Protocol):
@@ -73,8 +97,9 @@ class Transport(Protocol):
         ...
 
 
-# Starts a connection and returns at once; raises OSError.
-TransportFactory = Callable[[Address], Transport]
+# Starts a connection to an address and returns at once; raises OSError. The endpoint is what the node is called: TLS
+# checks its name, and a proxy is told of it.
+TransportFactory = Callable[[Address, Endpoint], Transport]
 
 
 def _iov_limit() -> int:

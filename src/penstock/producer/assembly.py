@@ -17,11 +17,11 @@ from penstock.network.backend import NetworkBackend
 from penstock.network.resolver import (
     BootstrapSettings,
     DeferredBootstrap,
-    Endpoint,
     bootstrap_nodes,
     resolve_bootstrap,
 )
 from penstock.network.settings import NetworkSettings
+from penstock.network.transport import Endpoint
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator

@@ -43,6 +43,7 @@ _FIXED_HEADER = struct.Struct(">ihhih")  # size, api key, version, correlation i
 
 _TLS_ALERT = 21
 _TLS_HANDSHAKE = 22
+_TLS_MAJOR = 3
 
 
 def is_compiled() -> bool:
@@ -273,7 +274,9 @@ class FrameReader:
         if not self._saw_frame:
             guess = _other_protocol(prefix)
             if guess is not None:
-                raise NotKafkaError(guess)
+                error = NotKafkaError(guess)
+                error.wants_tls = prefix[0] == _TLS_ALERT and prefix[1] == _TLS_MAJOR
+                raise error
         if _ID_SIZE <= size <= self._max_frame_bytes:
             return size
         reason = f"a response of {size} bytes announced, {_ID_SIZE} to {self._max_frame_bytes} are possible"
@@ -284,7 +287,7 @@ class FrameReader:
 
 def _other_protocol(prefix: bytearray) -> str | None:
     """What the first four bytes look like when they are not a length; None when they may be one."""
-    if prefix[0] in (_TLS_ALERT, _TLS_HANDSHAKE) and prefix[1] == 3 and prefix[2] <= 4:
+    if prefix[0] in (_TLS_ALERT, _TLS_HANDSHAKE) and prefix[1] == _TLS_MAJOR and prefix[2] <= 4:
         return "the listener expects TLS: check security.protocol and the port"
     if prefix == b"HTTP":
         return "an HTTP server answered: check the host and the port"

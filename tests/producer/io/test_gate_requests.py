@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from penstock.errors import KafkaError, NetworkError
+from penstock.errors import AuthenticationError, KafkaError, NetworkError
 from penstock.network import ClientRequest
 from penstock.producer.guarantee.gate import GateRequest
 from penstock.producer.io._sender_cy import GateRequests
@@ -52,6 +52,7 @@ class FakeClient:
         self.least_loaded: Node | None = OTHER
         self.delay = 3.0
         self.errors: dict[int, KafkaError] = {}
+        self.refused: KafkaError | None = None
         self.sent: list[ClientRequest] = []
 
     def ready(self, node: Node, now: float) -> bool:
@@ -62,6 +63,9 @@ class FakeClient:
 
     def connection_error(self, node_id: int) -> KafkaError | None:
         return self.errors.get(node_id)
+
+    def refusal(self) -> KafkaError | None:
+        return self.refused
 
     def connection_delay(self, node: Node, now: float) -> float:
         return self.delay
@@ -211,3 +215,17 @@ def test_what_the_gate_needs_for_data_alone_is_sent_when_data_waits():
     assert client.sent == []
     assert requests.maybe_send(0.0, lambda: True) == math.inf
     assert [sent.node for sent in client.sent] == [NODE]
+
+
+@pytest.mark.parametrize("node", [NODE, None])
+def test_a_refusal_of_who_we_are_is_reported_at_once_but_an_old_one_is_not(node):
+    gate, client = FakeGate(node), FakeClient()
+    client.refused = old = AuthenticationError("once upon a time")
+    requests = both(gate, client)
+    requests.maybe_send(0.0, data_waits=True)
+    requests.maybe_send(1.0, data_waits=True)
+    assert not gate.unreachable
+    client.refused = AuthenticationError("again")
+    assert requests.maybe_send(2.0, data_waits=True) == 0
+    assert gate.unreachable == [(client.refused, 2.0)]
+    assert old is not client.refused

@@ -200,3 +200,16 @@ def test_a_mechanism_that_needs_requests_is_refused_with_an_old_broker():
     with pytest.raises(AuthenticationError, match=r"older than 1\.0"):
         SaslHandshake(NODE, OLD, mechanism).start()
     SaslHandshake(NODE, MODERN, mechanism).start()
+
+
+class Unbelieving(Ping):
+    def next(self, challenge: bytes) -> bytes | None:
+        raise AuthenticationError("the broker lies", mechanism="X-PING", user="ann")
+
+
+def test_what_a_mechanism_refuses_names_mechanism_and_user():
+    handshake, _ = begin(Unbelieving())
+    with pytest.raises(AuthenticationError) as caught:
+        settle(handshake.on_answer(2, authenticated()))
+    assert str(caught.value) == "authentication by X-PING as ann failed: the broker lies"
+    assert (caught.value.mechanism, caught.value.user) == ("X-PING", "ann")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.network.backend import NetworkBackend
-from penstock.network.transport import Address
+from penstock.network.transport import Address, Endpoint
 from simulation.sink.world import SinkWorld, Sockets
 from simulation.wire import Link
 
@@ -71,8 +71,8 @@ class Process:
         """The network, as a client in this process sees it."""
         sockets = Sockets(self.stage.world, self.stage.wait_for)
 
-        def connect(address: Address) -> Link:
-            link = self.stage.world.connect(address)
+        def connect(address: Address, endpoint: Endpoint) -> Link:
+            link = self.stage.world.connect(address, endpoint)
             self.links = [known for known in self.links if not known.closed]
             self.links.append(link)
             return link

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock._time import ExponentialBackoff
+from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, ProducerFailedError, broker_error
 from penstock.network import InFlightRequest
 from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, BatchIdentity
@@ -37,6 +38,11 @@ from penstock.types import Node, TopicPartition
 log = logging.getLogger("penstock.producer")
 
 LAST_EPOCH = 32767
+# What InitProducerId without a transactional id takes.
+NEEDED_FOR_PRODUCER_ID = (
+    "the right IDEMPOTENT_WRITE on the cluster is needed or, since Kafka 2.8, WRITE on any topic; without them, set "
+    "enable.idempotence=false"
+)
 _NO_TIMEOUT = 2**31 - 1
 NOTHING_REFUSED: Final[Mapping[TopicPartition, KafkaError]] = MappingProxyType({})
 
@@ -333,8 +339,10 @@ class IdempotentGate:
 
     def _on_response(self, response: InFlightRequest, now: float) -> None:
         error = response.error
-        if error is None and response.body["error_code"] != 0:
-            error = broker_error(response.body["error_code"])
+        if error is None and (code := response.body["error_code"]) != 0:
+            refused = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            text = f"not authorized to get a producer id: {NEEDED_FOR_PRODUCER_ID}" if refused else None
+            error = broker_error(code, text)
         if error is not None:
             self._on_error(error, now)
             return

@@ -57,6 +57,12 @@ _IN_DOUBT = frozenset(
 )
 # A batch is refused because of some of its records.
 _REFUSED_RECORD = frozenset({ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD})
+# What a broker that refuses a batch for lack of a right wants to see.
+_NEEDED_RIGHTS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "WRITE on the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE on the cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE on the transactional id",
+}
 # The answer may name the new leader.
 _LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _UNEXPECTED = Decision(Action.FAIL, bump_epoch=True)
@@ -233,7 +239,7 @@ class Outcomes:
                 len(refused), batch.record_count, batch.topic_partition, count, next(iter(refused.values())),
             )  # fmt: skip
         elif not batch.done:
-            failure = error or _error(batch, answer)
+            failure = error or _error(batch, answer, self._gate.transactional_id)
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not (batch.in_doubt or expired):
                 may_lose = batch.result.may_lose_all(batch.record_count)
                 decision = decision._replace(expendable=may_lose and batch.attempts < self._retries.limit)
@@ -278,7 +284,7 @@ class Outcomes:
 
     def _retry(self, batch: Batch, answer: PartitionResponse, now: float) -> None:
         self._retries.schedule(batch, now)
-        batch.last_error = _error(batch, answer)
+        batch.last_error = _error(batch, answer, self._gate.transactional_id)
         batch.move_to(BatchState.QUEUED)
         self._accumulator.requeue([batch])
         self._metrics.on_retry(batch, now)
@@ -443,7 +449,7 @@ def _silence(node: Node, batch: Batch) -> PartitionResponse:
     return PartitionResponse(*batch.topic_partition, ErrorCode.NETWORK_EXCEPTION, error_message=message)
 
 
-def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
+def _error(batch: Batch, answer: PartitionResponse, transactional_id: str | None) -> KafkaError:
     if answer.record_errors:
         return InvalidRecordError(
             f"the record was not written because another record of its batch for {batch.topic_partition} was "
@@ -452,6 +458,10 @@ def _error(batch: Batch, answer: PartitionResponse) -> KafkaError:
         )
     described = broker_error(answer.error_code, answer.error_message)
     text = f"{batch.topic_partition}: {described.message}"
+    if answer.error_code in _NEEDED_RIGHTS:
+        text += f": the right {_NEEDED_RIGHTS[answer.error_code]} is needed"
+    if answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        text += f" ({transactional_id!r})"
     if answer.error_code in _REFUSED_RECORD and batch.record_count > 1:
         text += (
             f". The broker does not say which of the {batch.record_count} records of the batch it refused (Kafka does "

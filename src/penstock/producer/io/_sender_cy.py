@@ -471,6 +471,7 @@ class GateRequests:
         self._waiting: GateRequest | None = None  # until its node can take it
         self._give_up_at = FOREVER
         self._old_error: KafkaError | None = None  # why the node could not be reached before this request
+        self._old_refusal: KafkaError | None = None  # why brokers did not let this client in before it
 
     def maybe_send(self, now: float, data_waits: bool | Callable[[], bool]) -> float:
         """Send what the gate needs, if it can be sent now; seconds until it is worth looking again.
@@ -493,6 +494,7 @@ class GateRequests:
             self._give_up_at = now + self._timeout
             node = self._waiting.node
             self._old_error = None if node is None else self._client.connection_error(node.id)
+            self._old_refusal = self._client.refusal()
         waiting = self._waiting
         node = waiting.node or self._client.least_loaded_node(now)
         if node is None:
@@ -516,9 +518,15 @@ class GateRequests:
         return FOREVER
 
     def _maybe_give_up(self, waiting: GateRequest, node: Node | None, now: float) -> float:
-        """A node that cannot be reached is reported, once it is known: the coordinator may be elsewhere by now."""
+        """A node that cannot be reached is reported, once it is known: the coordinator may be elsewhere by now.
+
+        So is a refusal of who we are, by whichever broker: somebody may wait for an answer that cannot come.
+        """
         error = None if node is None else self._client.connection_error(node.id)
         failed = waiting.node is not None and error is not None and error is not self._old_error
+        refusal = self._client.refusal()
+        if refusal is not None and refusal is not self._old_refusal:
+            error, failed = refusal, True
         if failed or now >= self._give_up_at:
             self._waiting = None
             waiting.on_unreachable(error or NetworkError("no broker could be reached"), now)

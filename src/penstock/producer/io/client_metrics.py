@@ -86,10 +86,9 @@ class ClientMetrics:
         network = self._network
         self._count(names.CONNECTION_CREATION, lambda: network.connections_created)
         self._count(names.CONNECTION_CLOSE, lambda: network.connections_closed)
-        # Plain TCP has no authentication that could succeed, and none that could be repeated.
-        self._count(names.SUCCESSFUL_AUTHENTICATION, lambda: 0)
-        self._count(names.SUCCESSFUL_REAUTHENTICATION, lambda: 0)
-        self._count(names.FAILED_REAUTHENTICATION, lambda: 0)
+        self._count(names.SUCCESSFUL_AUTHENTICATION, lambda: network.authentications)
+        self._count(names.SUCCESSFUL_REAUTHENTICATION, lambda: network.reauthentications)
+        self._count(names.FAILED_REAUTHENTICATION, lambda: network.reauthentications_failed)
         self._count(names.FAILED_AUTHENTICATION, lambda: network.authentications_failed)
         self._count(names.OUTGOING_BYTE, lambda: network.bytes_out)
         self._count(names.INCOMING_BYTE, lambda: network.bytes_in)

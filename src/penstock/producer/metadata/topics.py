@@ -131,5 +131,7 @@ def refusal(topic: str, error: BrokerError | None) -> BrokerError | None:
     if isinstance(error, InvalidTopicError):
         return InvalidTopicError(f"the cluster does not allow the topic name '{topic}'")
     if isinstance(error, TopicAuthorizationError):
-        return TopicAuthorizationError(f"not authorized to use topic '{topic}'")
+        return TopicAuthorizationError(
+            f"not authorized to use topic '{topic}': the rights DESCRIBE and WRITE on it are needed"
+        )
     return None

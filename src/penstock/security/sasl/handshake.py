@@ -127,6 +127,8 @@ class SaslHandshake:
     def _token(self, find: Callable[[], bytes | None]) -> bytes | None:
         try:
             token: object = find()
+        except AuthenticationError as error:
+            text = str(error)
         except KafkaError:
             raise
         except Exception as error:  # noqa: BLE001  # a mechanism of the user's own: whatever it raises is a refusal

@@ -65,8 +65,8 @@ class ScramCredentials:
     """User, password and the keys derived from it."""
 
     def __init__(self, settings: SaslSettings) -> None:
-        self._name = settings.mechanism
-        self._hash_name = _HASHES[settings.mechanism]
+        self._name = settings.mechanism.upper()
+        self._hash_name = _HASHES[self._name]
         self._user, password = user_and_password(settings)
         if not self._user.isascii():
             raise ConfigError(

@@ -22,6 +22,7 @@ from penstock._identity import ProducerIdentity
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import (
+    AuthenticationError,
     BrokerError,
     IllegalStateError,
     KafkaError,
@@ -56,6 +57,7 @@ from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartit
 log = logging.getLogger("penstock.producer")
 
 SEND_OFFSETS = "send_offsets_to_transaction"  # the call
+INITIALIZE = "init_transactions"  # likewise
 
 _FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
 # Of EndTxn in protocol v1; 4 differs from it in one more error only, which nobody needs who ends a transaction later.
@@ -295,8 +297,19 @@ class Coordinator:
         with self._lock:
             self.queue.ended()
             self.queue.lose(request)
-            self._retry(request, now)
+            if isinstance(error, AuthenticationError) and self._is_being_initialized():
+                # Told at once, and no more than that: the call can be made again when the credentials are right.
+                self.queue.clear()
+                self._state.move_to(TxnState.UNINITIALIZED)
+                self._operation.fail(error)
+            else:
+                self._retry(request, now)
         self._operation.complete_tickets()
+
+    def _is_being_initialized(self) -> bool:
+        """Whether init_transactions() waits, and nothing else is at stake."""
+        initializing = self._state.current is TxnState.INITIALIZING and self._operation.name == INITIALIZE
+        return initializing and self._operation.pending
 
     def _retry(self, request: TxnRequest, now: float, wait_ms: float | None = None) -> None:
         if self._state.aborting and request.for_a_group:

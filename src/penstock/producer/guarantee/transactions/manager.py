@@ -40,6 +40,7 @@ from penstock.producer.guarantee._sequences_cy import Numbering
 from penstock.producer.guarantee.gate import GateRequest
 from penstock.producer.guarantee.response_policy import BatchSituation, Decision
 from penstock.producer.guarantee.transactions.coordinator import (
+    INITIALIZE,
     SEND_OFFSETS,
     Coordinator,
     TransactionHooks,
@@ -95,10 +96,10 @@ class TransactionManager:
         """Take over the transactional id; another one than before, if given."""
         with self._lock:
             wanted = transactional_id or self._coordinator.transactional_id
-            again = self._operation.same("init_transactions", wanted)
+            again = self._operation.same(INITIALIZE, wanted)
             if again is not None:
                 return again
-            self._check_usable("init_transactions")
+            self._check_usable(INITIALIZE)
             if self._state.current is not TxnState.UNINITIALIZED:
                 raise IllegalStateError(
                     f"init_transactions() was called already, and the producer is {self._state.current.value}: it is "
@@ -108,7 +109,7 @@ class TransactionManager:
             self._coordinator.queue.use_key(CoordinatorKind.TRANSACTION, wanted)
             self._coordinator.start_anew(NO_IDENTITY)
             self._coordinator.queue.push(InitProducerIdRequest(self._coordinator, bump=False))
-            return self._start("init_transactions", wanted)
+            return self._start(INITIALIZE, wanted)
 
     def begin(self) -> None:
         """Begin a transaction; nothing is sent."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, broker_error
+from penstock.producer.guarantee.gate import NEEDED_FOR_PRODUCER_ID
 from penstock.producer.guarantee.transactions.cluster_facts import FIRST_OFFSETS_BY_TOPIC_ID
 from penstock.producer.guarantee.transactions.policy import Verdict, judge
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
@@ -68,7 +69,20 @@ class TxnRequest:
 
     def on_error(self, code: int, now: float, message: str | None = None) -> None:
         """The answer was an error: do what the table says."""
-        self.coordinator.on_verdict(self, self._judge(code), broker_error(code, message), now)
+        error = broker_error(code, self._what_is_missing(code) or message)
+        self.coordinator.on_verdict(self, self._judge(code), error, now)
+
+    def _what_is_missing(self, code: int) -> str | None:
+        """The text for an answer that says that this client may not do it, with the right that it needs."""
+        ours = f"transactional id {self.coordinator.transactional_id!r}"
+        if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return f"not authorized to use {ours}: the rights DESCRIBE and WRITE on it are needed"
+        if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return f"not authorized to get a producer id for {ours}: {NEEDED_FOR_PRODUCER_ID}"
+        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            group = self.coordinator.queue.key(CoordinatorKind.GROUP)
+            return f"not authorized to commit offsets of group {group!r}: the right READ on it is needed"
+        return None
 
     def on_errors(self, codes: Iterable[int], now: float) -> None:
         """The answer has several errors: the worst one decides."""
@@ -372,7 +386,7 @@ class EndTxnRequest(TxnRequest):
 def _not_authorized(partition: TopicPartition) -> BrokerError:
     error = broker_error(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        f"{partition}: not authorized to write to topic {partition.topic!r}",
+        f"{partition}: not authorized to write to topic {partition.topic!r}: the right WRITE on it is needed",
     )
     error.names_record = True
     return error

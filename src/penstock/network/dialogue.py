@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conducts the handshakes of all connections: step by step, aside where a step may block, anew before a session ends.
+
+Rules:
+1. On a new connection ApiVersions comes first, then who we are, where the backend authenticates.
+2. Nothing but the handshake is written on a connection while it goes on. One that renews a session is sent behind the
+   requests in flight: brokers answer in order, so that these are answered first.
+3. What runs aside only leaves its result, and wakes the I/O thread, which goes on. The result for a connection that has
+   been closed meanwhile is dropped.
+4. An error that is no KafkaError may hold a secret in its text, once it is about who we are: only its type and place
+   are told.
+
+Owned by the I/O thread, but for `finished`, to which others append.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from penstock.errors import IllegalStateError, KafkaError
+from penstock.network import failures
+from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
+from penstock.network.backend import NetworkBackend
+from penstock.network.failures import describe
+from penstock.network.handshake import (
+    Aside,
+    BareToken,
+    Handshake,
+    HandshakeFactory,
+    HandshakeStep,
+)
+from penstock.network.settings import NetworkSettings
+from penstock.network.states import AUTHENTICATING, CHECKING_API_VERSIONS, REAUTHENTICATING
+
+logger = logging.getLogger("penstock.network")
+
+# The version of a request that has none.
+BARE = -1
+
+
+class Keeper(Protocol):
+    """Whoever keeps the connections."""
+
+    def start_request(
+        self, connection: Connection, asked: ClientRequest, version: int, now: float, internal: bool
+    ) -> Any:
+        """Write a request on a connection."""
+        ...
+
+    def agreed(self, connection: Connection, now: float) -> None:
+        """A handshake is over, and the broker is satisfied."""
+        ...
+
+    def fail(self, connection: Connection, error: KafkaError, now: float) -> None:
+        """A handshake has failed: close the connection, and tell everyone concerned."""
+        ...
+
+    def watch_setup(self, connection: Connection, deadline: float) -> None:
+        """Fail the connection when the handshake has not gone on by then."""
+        ...
+
+
+class Result(NamedTuple):
+    """What work aside has come to, for the handshake that it belongs to."""
+
+    connection: Connection
+    handshake: Handshake
+    take: Callable[[], HandshakeStep | None]
+
+
+class Dialogues:
+    """The handshakes of one client's connections.
+
+    Args:
+        settings: time-outs.
+        backend: authenticates, and runs work aside.
+        handshakes: makes the first handshake of each connection.
+        keeper: keeps the connections.
+
+    Attributes:
+        finished: results of work aside that nobody has taken yet; `take_finished` does.
+    """
+
+    def __init__(
+        self, settings: NetworkSettings, backend: NetworkBackend, handshakes: HandshakeFactory, keeper: Keeper
+    ) -> None:
+        self.finished: list[Result] = []
+        self._timeout = settings.request_timeout_ms / 1000
+        self._backend = backend
+        self._handshakes = handshakes
+        self._keeper = keeper
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether brokers are told who we are."""
+        return self._backend.authenticate is not None
+
+    def begin(self, connection: Connection, now: float) -> None:
+        """Start the dialogue on a new connection, which is CHECKING_API_VERSIONS."""
+        self._go_on(connection, lambda: self._ask_versions(connection), now)
+
+    def renew(self, connection: Connection, now: float) -> None:
+        """Authenticate anew on a connection that is REAUTHENTICATING, with nothing partly written."""
+        self._go_on(connection, lambda: self._authenticate(connection), now)
+
+    def take_finished(self, now: float) -> None:
+        """Go on where work aside has come to its end."""
+        while self.finished:
+            result = self.finished.pop(0)
+            if not result.connection.closed and result.connection.handshake is result.handshake:
+                self._go_on(result.connection, result.take, now)
+
+    # ---- inside
+
+    def _ask_versions(self, connection: Connection) -> HandshakeStep | Aside | None:
+        connection.handshake = self._handshakes.make(connection.known.node)
+        return connection.handshake.start()  # type: ignore[no-any-return]
+
+    def _authenticate(self, connection: Connection) -> HandshakeStep | Aside | None:
+        if self._backend.authenticate is None or connection.api_versions is None:
+            return None
+        handshake = self._backend.authenticate(connection.known.node, connection.api_versions)
+        connection.handshake = handshake
+        return handshake.start()
+
+    def _go_on(
+        self, connection: Connection, ask: Callable[[], HandshakeStep | Aside | None], now: float
+    ) -> None:
+        """Take the next step, whatever it is: a request, work aside, the end, or a failure."""
+        known = connection.known
+        try:
+            step = ask()
+            if step is None and known.state is CHECKING_API_VERSIONS:
+                connection.api_versions = connection.handshake.result
+                if self.authenticates:
+                    known.move_to(AUTHENTICATING)
+                    step = self._authenticate(connection)
+            if step is not None:
+                self._take(connection, step, now)
+                return
+        except KafkaError as error:
+            self._keeper.fail(connection, failures.refused_error(known.node, error), now)
+        except Exception as error:
+            # Nothing would be waited for, so that this connection would neither be used nor closed.
+            if known.state is CHECKING_API_VERSIONS:
+                logger.exception("The first exchange with %s could not go on", describe(known.node))
+                failure = failures.unexpected_error(known.node, error)
+            else:
+                place = _type_and_place(error)
+                logger.error("Authentication with %s could not go on: %s", describe(known.node), place)  # noqa: TRY400
+                failure = failures.unexpected_error(known.node, KafkaError(place))
+            self._keeper.fail(connection, failure, now)
+        else:
+            self._keeper.agreed(connection, now)
+
+    def _take(self, connection: Connection, step: HandshakeStep | Aside, now: float) -> None:
+        if isinstance(step, Aside):
+            if connection.known.state is REAUTHENTICATING:
+                # No request is on its way whose time-out would end this.
+                self._keeper.watch_setup(connection, now + self._timeout)
+            handshake = connection.handshake
+            self._backend.run_aside(partial(self._work, connection, handshake, step.work))
+            return
+        request = BareToken(step.raw) if step.raw is not None else step.request
+        if request is None:
+            raise IllegalStateError(f"a step of a handshake with nothing to send: {step!r}")
+        version = BARE if step.raw is not None else step.version
+        on_response = partial(self._on_response, connection)
+        asked = ClientRequest(connection.known.node, request, self._timeout, on_response)
+        self._keeper.start_request(connection, asked, version, now, True)
+
+    def _on_response(self, connection: Connection, response: InFlightRequest) -> None:
+        if response.error is not None:
+            return  # the connection has failed, and everyone was told
+        handshake = connection.handshake
+        if handshake is None:
+            raise IllegalStateError(f"an answer to a handshake that nobody began: {connection!r}")
+        self._go_on(
+            connection, lambda: handshake.on_answer(response.version, response.body), response.received_at
+        )
+
+    def _work(
+        self, connection: Connection, handshake: Handshake, work: Callable[[], HandshakeStep | None]
+    ) -> None:
+        """The body of the thread aside."""
+        try:
+            step = work()
+        except Exception as error:  # noqa: BLE001 - the I/O thread tells it
+            result = Result(connection, handshake, partial(_raise, error))
+        else:
+            result = Result(connection, handshake, lambda: step)
+        self.finished.append(result)
+        self._backend.selector.wakeup()
+
+    def __repr__(self) -> str:
+        return f"<Dialogues: {len(self.finished)} results to be taken>"
+
+
+def _raise(error: Exception) -> HandshakeStep | None:
+    raise error
+
+
+def _type_and_place(error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)
+    place = f" in {where[-1].name}, {where[-1].filename}:{where[-1].lineno}" if where else ""
+    return f"{type(error).__name__}{place}"

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks an OIDC provider for a token: by the client-credentials grant, or by the jwt-bearer grant (RFC 7523).
+
+Rules:
+1. What the provider answers is bounded, and never shown where it is a success. Of a refusal the fields that RFC 6749
+   names are shown.
+2. A redirect is not followed: the secret would go to a place that nobody has named.
+3. What may pass is tried again after waits that double, as long as sasl.login.retry.backoff.max.ms allows in all.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+from penstock.errors import ConfigError
+from penstock.security.oauth.assertion import AssertionMaker
+from penstock.security.oauth.settings import OAuthSettings
+from penstock.security.oauth.token import BadTokenError, NoTokenError, Token, token_from
+from penstock.security.quoting import quoted
+
+_URL_OPTION: Final = "sasl.oauthbearer.token.endpoint.url"
+_MOST_BYTES: Final = 1_000_000
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_CLIENT_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+# Trying again does not help: the request is wrong, not the moment.
+_FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
+
+
+class _Passing(Exception):
+    """What may be gone at the next attempt."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Follow none: what would be followed comes up as an HTTPError."""
+        return
+
+
+class OidcSource:
+    """The provider that `sasl.oauthbearer.token.endpoint.url` names.
+
+    Args:
+        settings: what is asked, and how often.
+        wall: seconds since the epoch.
+
+    Raises:
+        ConfigError: something is missing, or the certificates cannot be read.
+    """
+
+    def __init__(self, settings: OAuthSettings, wall: Callable[[], float] = time.time) -> None:
+        url = settings.token_endpoint_url
+        assert url is not None
+        parts = urlsplit(url)
+        if not parts.hostname or parts.username is not None or parts.password is not None:
+            # The URL is not shown: it may have a password in it.
+            raise ConfigError(
+                f"{_URL_OPTION} must be a URL with a host, and without user and password", _URL_OPTION
+            )
+        self._url = url
+        self._settings = settings
+        self._wall = wall
+        self._assertions = AssertionMaker.from_settings(settings, wall)
+        self._check_credentials()
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if parts.scheme.lower() == "https":
+            handlers.append(urllib.request.HTTPSHandler(context=_tls_context(settings)))
+        self._opener = urllib.request.build_opener(*handlers)
+        self._stopped = threading.Event()
+        self.name = f"the OIDC provider at {parts.scheme}://{parts.netloc}"
+        self.trouble = ""
+
+    def fetch(self) -> Token:
+        """Ask, and ask again where that may help.
+
+        Raises:
+            NoTokenError: the provider refuses, cannot be reached or gives no token.
+        """
+        deadline = time.monotonic() + self._settings.retry_backoff_max_ms / 1000
+        wait = self._settings.retry_backoff_ms / 1000
+        self.trouble = ""
+        while True:
+            try:
+                return self._ask()
+            except _Passing as error:
+                self.trouble = str(error)
+            left = deadline - time.monotonic()
+            if left <= wait or self._stopped.wait(wait):
+                raise NoTokenError(f"{self.name}: {self.trouble}")
+            wait *= 2
+
+    def stop(self) -> None:
+        """End a wait between two attempts."""
+        self._stopped.set()
+
+    def leave(self) -> None:
+        """Nothing to close: each request has a connection of its own."""
+
+    def _check_credentials(self) -> None:
+        settings = self._settings
+        if self._assertions is not None:
+            return
+        if settings.grant == "jwt_bearer":
+            raise ConfigError(
+                "the jwt-bearer grant needs an assertion: set sasl.oauthbearer.assertion.file or "
+                "sasl.oauthbearer.assertion.private.key.file",
+                "sasl.oauthbearer.assertion.private.key.file",
+            )
+        for value, name in ((settings.client_id, "client.id"), (settings.client_secret, "client.secret")):
+            if value is None:
+                option = f"sasl.oauthbearer.client.credentials.{name}"
+                raise ConfigError(
+                    f"the client-credentials grant needs {option} (or clientId and clientSecret in sasl.jaas.config)",
+                    option,
+                )
+
+    def _request(self) -> urllib.request.Request:
+        settings = self._settings
+        fields: dict[str, str] = {}
+        headers = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+            "Cache-Control": "no-cache",
+        }
+        if settings.grant == "jwt_bearer":
+            assert self._assertions is not None
+            fields = {"grant_type": _JWT_BEARER, "assertion": self._assertions.make()}
+        elif self._assertions is not None:
+            fields = {
+                "grant_type": "client_credentials",
+                "client_assertion_type": _CLIENT_ASSERTION,
+                "client_assertion": self._assertions.make(),
+            }
+            if settings.client_id:
+                fields["client_id"] = settings.client_id
+        else:
+            fields = {"grant_type": "client_credentials"}
+            headers["Authorization"] = self._basic()
+        if settings.scope:
+            fields["scope"] = settings.scope
+        return urllib.request.Request(self._url, urlencode(fields).encode("ascii"), headers, method="POST")  # noqa: S310  # the scheme was checked
+
+    def _basic(self) -> str:
+        settings = self._settings
+        assert settings.client_id is not None
+        assert settings.client_secret is not None
+        pair = [settings.client_id, settings.client_secret.value]
+        if settings.header_urlencode:
+            pair = [quote_plus(part) for part in pair]
+        return "Basic " + base64.b64encode(":".join(pair).encode()).decode("ascii")
+
+    def _ask(self) -> Token:
+        request = self._request()
+        try:
+            with self._opener.open(request, timeout=self._settings.http_timeout) as answer:
+                status, body = answer.status, answer.read(_MOST_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            text = f"it answered {error.code}{self._refusal(error)}"
+            final = error.code in _FINAL
+            error.close()
+        except (OSError, http.client.HTTPException) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            text = f"it cannot be asked: {self._shown(str(reason) or type(reason).__name__)}"
+            final = isinstance(reason, ssl.SSLCertVerificationError)
+            if final:
+                text += (
+                    "; its certificate is checked with those of the system, or of ssl.truststore.location inside "
+                    "sasl.jaas.config (librdkafka: https.ca.location)"
+                )
+        else:
+            return self._read(status, body)
+        if final:
+            raise NoTokenError(f"{self.name}: {text}")
+        raise _Passing(text)
+
+    def _read(self, status: int, body: bytes) -> Token:
+        if status not in (200, 201):
+            raise NoTokenError(f"{self.name}: it answered {status} where 200 is expected")
+        if len(body) > _MOST_BYTES:
+            raise NoTokenError(f"{self.name}: its answer has more than {_MOST_BYTES} bytes")
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise NoTokenError(f"{self.name}: its answer is not a JSON object")
+        value = answer.get("access_token") or answer.get("id_token")
+        if value is None:
+            raise NoTokenError(f"{self.name}: its answer has neither access_token nor id_token")
+        try:
+            token = token_from(value, sub_claim=self._settings.sub_claim_name)
+        except BadTokenError as error:
+            raise NoTokenError(f"{self.name}: {error}") from None
+        if token.expires_at is None:
+            token = Token(token.value, self._expiry(answer.get("expires_in")), None, token.principal)
+        return token
+
+    def _expiry(self, lifetime: object) -> float | None:
+        if isinstance(lifetime, str) and lifetime.isdigit():  # some providers quote it
+            lifetime = int(lifetime[:12])
+        if isinstance(lifetime, bool) or not isinstance(lifetime, int | float) or not 0 < lifetime < 1e10:
+            return None
+        return self._wall() + lifetime
+
+    def _refusal(self, error: urllib.error.HTTPError) -> str:
+        """What a provider says about its refusal."""
+        try:
+            said = json.loads(error.read(_MOST_BYTES))
+        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            return ""
+        for code, text in (("error", "error_description"), ("errorCode", "errorSummary")):
+            if said.get(code):
+                more = f" ({self._shown(str(said[text]))})" if said.get(text) else ""
+                return f": {self._shown(str(said[code]))}{more}"
+        return ""
+
+    def _shown(self, text: str) -> str:
+        secret = self._settings.client_secret
+        return quoted(text, () if secret is None else (secret.value, self._basic()[6:]))
+
+
+def _tls_context(settings: OAuthSettings) -> ssl.SSLContext:
+    text = None if settings.ca_pem is None else settings.ca_pem.value
+    try:
+        return ssl.create_default_context(cafile=settings.ca_location, cadata=text)
+    except (OSError, ValueError) as error:
+        what = settings.ca_location or "their text"
+        raise ConfigError(
+            f"the certificates for the OIDC provider cannot be read from {what}: {quoted(str(error))}",
+            "sasl.jaas.config",
+        ) from None

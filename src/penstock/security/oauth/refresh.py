@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps a token that is good: fetches the first one when it is needed, and the next ones before the old one expires.
+
+Rules:
+1. Tokens are fetched on a thread of its own, which starts with the first authentication: never on the I/O thread.
+2. Who needs a token gets the one at hand while it is good. Otherwise all wait for one fetch, each as long as it may.
+3. When the next one is fetched follows Java (sasl.login.refresh.*). One that fails is tried again after ten seconds,
+   for ever, and sooner where an authentication needs it. The old token stays in use while it is good.
+4. A token of which nobody knows when it expires is fetched anew for each authentication.
+5. A provider that does not come back is given up after a while, and asked again on another thread, a few times.
+6. A token that a broker has refused is fetched anew before the next authentication, unless it is quite new: it may have
+   been revoked, and the provider must not be asked in haste.
+7. A failure is told once, not every ten seconds; that it is over is told as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from penstock.errors import AuthenticationError
+from penstock.security.oauth.settings import OAuthSettings
+from penstock.security.oauth.source import TokenSource
+from penstock.security.oauth.token import BadTokenError, NoTokenError, Token
+from penstock.security.quoting import told
+
+logger = logging.getLogger("penstock.security")
+
+RETRY_SECONDS: Final = 10.0
+# After so long a fetch is given up, and so many may be.
+STUCK_SECONDS: Final = 60.0
+MOST_STUCK: Final = 5
+# A provider of tokens that hardly live is not asked more often.
+SHORTEST_WAIT: Final = 0.5
+# A token that is refused is fetched anew when it is older.
+QUITE_NEW_SECONDS: Final = 5.0
+
+_MECHANISM: Final = "OAUTHBEARER"
+
+
+def seconds_to_refresh(token: Token, settings: OAuthSettings, wall: float, chance: float) -> float | None:
+    """How long to wait before the next token is fetched; None where nobody knows when this one expires.
+
+    Args:
+        token: the one that was just fetched.
+        settings: sasl.login.refresh.*.
+        wall: now, in seconds since the epoch.
+        chance: between 0 and 1; spreads the clients of a cluster.
+    """
+    expires_at = token.expires_at
+    if expires_at is None:
+        return None
+    if expires_at <= wall:
+        return RETRY_SECONDS
+    share = settings.refresh_window_factor + settings.refresh_window_jitter * chance
+    period, buffer = settings.refresh_min_period_seconds, settings.refresh_buffer_seconds
+    if wall + period + buffer > expires_at:
+        # Too short-lived for both: take a share of what is left.
+        return max((expires_at - wall) * share, SHORTEST_WAIT)
+    started_at = min(wall, token.issued_at or wall)
+    preferred = started_at + (expires_at - started_at) * share
+    return max(min(preferred, expires_at - buffer) - wall, period, SHORTEST_WAIT)
+
+
+class TokenKeeper:
+    """The token of one client. Methods are called on any thread but the I/O thread, `close` on any.
+
+    Args:
+        source: where tokens come from.
+        settings: when they are refreshed.
+        patience: seconds that `token` waits at most.
+        wall: the clock that expiries are compared with.
+        chance: a number between 0 and 1 at each call.
+        plan: when the next token is fetched.
+        stuck_seconds: rule 5.
+        quite_new_seconds: rule 6.
+    """
+
+    def __init__(
+        self,
+        source: TokenSource,
+        settings: OAuthSettings,
+        patience: float,
+        *,
+        wall: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+        plan: Callable[[Token, OAuthSettings, float, float], float | None] = seconds_to_refresh,
+        stuck_seconds: float = STUCK_SECONDS,
+        quite_new_seconds: float = QUITE_NEW_SECONDS,
+    ) -> None:
+        self._source = source
+        self._settings = settings
+        self._patience = patience
+        self._wall = wall
+        self._chance = chance
+        self._plan = plan
+        self._stuck_seconds = stuck_seconds
+        self._quite_new_seconds = quite_new_seconds
+        self._changed = threading.Condition()
+        # All below is guarded by the condition's lock.
+        self._token: Token | None = None
+        self._fetched_at = 0.0  # monotonic
+        self._refused = False  # a broker did not accept the token
+        self._failure = ""  # of the last fetch; "" where it succeeded
+        self._fetches = 0  # that have ended
+        self._wanted = False  # a fetch, now
+        self._fetching_since: float | None = None  # monotonic
+        self._generation = 0  # of the thread; a stuck one has an older number
+        self._running = False
+        self._closed = False
+
+    def token(self) -> Token:
+        """One that is good, by what is known. Blocks.
+
+        Raises:
+            AuthenticationError: there is none, and none came in time.
+        """
+        deadline = time.monotonic() + self._patience
+        with self._changed:
+            known = self._token
+            if known is not None and self._is_good_locked(known):
+                return known
+            # A fetch that is under way serves as well.
+            seen = self._fetches
+            self._want_locked()
+            while self._fetches == seen and not self._closed:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise _error(self._late_locked())
+                self._changed.wait(left)
+            if self._closed:
+                raise _error("the client is closed")
+            if self._failure or self._token is None:
+                raise _error(self._failure)
+            return self._token
+
+    def refused(self, token: Token) -> None:
+        """A broker did not accept it."""
+        with self._changed:
+            if token is self._token:
+                self._refused = True
+
+    def close(self) -> None:
+        """Stop. Does not wait for the provider."""
+        with self._changed:
+            self._closed = True
+            self._token = None
+            self._changed.notify_all()
+        self._source.stop()
+
+    def _is_good_locked(self, token: Token) -> bool:
+        if token.expires_at is None or token.has_expired(self._wall()):
+            return False
+        return not self._refused or time.monotonic() - self._fetched_at < self._quite_new_seconds
+
+    def _want_locked(self) -> None:
+        self._wanted = True
+        now = time.monotonic()
+        stuck = self._fetching_since is not None and now - self._fetching_since > self._stuck_seconds
+        if stuck and self._generation <= MOST_STUCK:
+            self._running = False
+        if not self._running and not self._closed:
+            self._running = True
+            self._fetching_since = None
+            self._generation += 1
+            name = f"penstock-token-{self._generation}"
+            threading.Thread(target=self._run, args=(self._generation,), name=name, daemon=True).start()
+        self._changed.notify_all()
+
+    def _late_locked(self) -> str:
+        trouble = self._source.trouble
+        since = self._fetching_since
+        waited = self._patience if since is None else max(self._patience, time.monotonic() - since)
+        text = f"{self._source.name} has not given a token within {waited:.1f} s"
+        return f"{text}: {trouble}" if trouble else f"{text}, and goes on; it must not wait for long"
+
+    def _run(self, generation: int) -> None:
+        try:
+            wait: float | None = 0.0
+            while self._wait_for_turn(generation, wait):
+                wait = self._fetch_once(generation)
+        finally:
+            self._source.leave()
+
+    def _wait_for_turn(self, generation: int, seconds: float | None) -> bool:
+        """Until a fetch is due; False when this thread has to end."""
+        due = None if seconds is None else time.monotonic() + seconds
+        with self._changed:
+            while not self._closed and generation == self._generation:
+                left = None if due is None else due - time.monotonic()
+                if self._wanted or (left is not None and left <= 0):
+                    self._wanted = False
+                    self._fetching_since = time.monotonic()
+                    return True
+                # At most an hour: expiries are of the wall clock, which may jump, and waits have a limit.
+                self._changed.wait(3600.0 if left is None else min(left, 3600.0))
+            return False
+
+    def _fetch_once(self, generation: int) -> float | None:
+        token: Token | None = None
+        failure = ""
+        try:
+            token = self._source.fetch()
+        except BadTokenError as error:
+            failure = f"{self._source.name} gave no token that can be used: {error}"
+        except NoTokenError as error:
+            failure = str(error)
+        except BaseException as error:  # noqa: BLE001  # code of the user's: this thread outlives whatever it raises
+            failure = f"{self._source.name} failed: {told(error)}"
+        with self._changed:
+            if generation != self._generation or self._closed:
+                return None
+            before, self._failure = self._failure, failure
+            if token is not None:
+                self._token = token
+                self._fetched_at = time.monotonic()
+                self._refused = False
+            kept = self._token
+            self._fetching_since = None
+            self._wanted = False
+            self._fetches += 1
+            self._changed.notify_all()
+        self._tell(before, failure, kept)
+        if token is None:
+            return RETRY_SECONDS
+        return self._plan(token, self._settings, self._wall(), self._chance())
+
+    def _tell(self, before: str, failure: str, kept: Token | None) -> None:
+        if not failure:
+            if before:
+                logger.info("There is a token for %s again", _MECHANISM)
+            return
+        if before:
+            logger.debug("Still no new token for %s: %s", _MECHANISM, failure)
+        elif kept is not None and not kept.has_expired(self._wall()):
+            left = "" if kept.expires_at is None else f" for {kept.expires_at - self._wall():.0f} s"
+            logger.warning("No new token for %s; the old one is good%s: %s", _MECHANISM, left, failure)
+        else:
+            logger.warning("No token for %s: %s", _MECHANISM, failure)
+
+
+def _error(text: str) -> AuthenticationError:
+    return AuthenticationError(f"there is no token: {text}", mechanism=_MECHANISM)

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who the client is at AWS: access key, secret key, and the session token of temporary ones.
+
+In this order: what the user's provider gives; botocore, where it is installed, with all that it knows (roles, single
+sign-on, web identities); else the environment, the file of shared credentials, the endpoint of a container (ECS, EKS)
+and that of the machine (EC2). Everything here may block.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from penstock.errors import AuthenticationError, ConfigError
+from penstock.security.quoting import quoted, told
+from penstock.security.sasl.settings import AwsSettings
+
+_MECHANISM: Final = "AWS_MSK_IAM"
+_MOST_BYTES: Final = 100_000
+_CONTAINER_HOST: Final = "http://169.254.170.2"
+_MACHINE_HOST: Final = "http://169.254.169.254"
+_HTTP_TIMEOUT: Final = 2.0
+# Temporary keys are replaced so long before they expire.
+_SPARE_SECONDS: Final = 300.0
+
+# Method, URL, headers -> the body; raises OSError.
+Fetch = Callable[[str, str, Mapping[str, str]], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class AwsIdentity:
+    """Keys that requests are signed with.
+
+    Attributes:
+        access_key: names the keys; no secret.
+        secret_key: the secret.
+        session_token: of temporary keys; as secret.
+        expires_at: of temporary keys, in seconds since the epoch; None where nobody knows.
+    """
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+
+
+class AwsIdentities:
+    """Finds the identity of one client, and keeps it while it is good. Methods are called on any thread."""
+
+    def __init__(
+        self,
+        settings: AwsSettings,
+        provider: object | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        fetch: Fetch | None = None,
+    ) -> None:
+        self._settings = settings
+        self._environment = os.environ if environment is None else environment
+        self._fetch = _fetch if fetch is None else fetch
+        self._provider = _provider_of(provider) if provider is not None else None
+        self._session: Any = None if provider is not None else self._botocore_session()
+        if self._session is None and provider is None and settings.role_arn:
+            raise ConfigError(
+                "awsRoleArn of AWS_MSK_IAM needs the package botocore: pip install botocore",
+                "sasl.jaas.config",
+            )
+        self._lock = threading.Lock()
+        self._known: AwsIdentity | None = None  # under the lock
+
+    def find(self) -> AwsIdentity:
+        """The keys to sign with.
+
+        Raises:
+            AuthenticationError: there are none.
+        """
+        with self._lock:
+            known = self._known
+        left = -1.0 if known is None or known.expires_at is None else known.expires_at - time.time()
+        if known is not None and left > _SPARE_SECONDS:
+            return known
+        try:
+            found = self._look_up()
+        except AuthenticationError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001  # of botocore, or of the user's provider
+            failure = _error(f"the AWS credentials cannot be found: {told(error)}")
+        else:
+            with self._lock:
+                self._known = found
+            return found
+        if known is not None and left > 0:
+            return known
+        raise failure
+
+    def _look_up(self) -> AwsIdentity:
+        if self._provider is not None:
+            return _identity_from(self._provider())
+        if self._session is not None:
+            return self._from_botocore()
+        for source in (self._from_environment, self._from_file, self._from_container, self._from_machine):
+            found = source()
+            if found is not None:
+                return found
+        raise _error(
+            "no AWS credentials were found in the environment (AWS_ACCESS_KEY_ID), in the file of shared credentials, "
+            "or at the endpoints of a container or an EC2 machine. Other sources (roles, single sign-on) need the "
+            "package botocore: pip install botocore"
+        )
+
+    # ---- botocore
+
+    def _botocore_session(self) -> Any:
+        try:
+            import botocore.session
+        except ImportError:
+            return None
+        return botocore.session.Session(profile=self._settings.profile)
+
+    def _from_botocore(self) -> AwsIdentity:
+        settings = self._settings
+        if settings.role_arn is None:
+            credentials = self._session.get_credentials()
+            if credentials is None:
+                raise _error("botocore finds no AWS credentials: set AWS_PROFILE, or run `aws configure`")
+            return _identity_from(credentials)
+        client = self._session.create_client("sts", region_name=settings.sts_region)
+        answer = client.assume_role(
+            RoleArn=settings.role_arn, RoleSessionName=settings.role_session_name or "penstock"
+        )
+        return _identity_from_json(answer["Credentials"], "STS")
+
+    # ---- the standard library alone
+
+    def _from_environment(self) -> AwsIdentity | None:
+        access = self._environment.get("AWS_ACCESS_KEY_ID")
+        secret = self._environment.get("AWS_SECRET_ACCESS_KEY")
+        if not access or not secret or self._settings.profile is not None:
+            return None
+        return AwsIdentity(access, secret, self._environment.get("AWS_SESSION_TOKEN") or None)
+
+    def _from_file(self) -> AwsIdentity | None:
+        path = self._environment.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.expanduser(
+            "~/.aws/credentials"
+        )
+        profile = self._settings.profile or self._environment.get("AWS_PROFILE") or "default"
+        parser = configparser.RawConfigParser()
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(_MOST_BYTES + 1)
+            if len(text) > _MOST_BYTES:
+                raise _error(f"the file {path} has more than {_MOST_BYTES} characters")
+            parser.read_string(text)
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError, configparser.Error) as error:
+            # The text of the error may hold the line that cannot be read, and so a key.
+            place = (
+                f" (line {error.lineno})" if isinstance(error, configparser.MissingSectionHeaderError) else ""
+            )
+            raise _error(f"the file {path} cannot be read{place}: {type(error).__name__}") from None
+        if not parser.has_section(profile):
+            if self._settings.profile is not None:
+                raise _error(f"the file {path} has no profile {quoted(profile)}")
+            return None
+        section = parser[profile]
+        access, secret = section.get("aws_access_key_id"), section.get("aws_secret_access_key")
+        if not access or not secret:
+            return None
+        return AwsIdentity(access, secret, section.get("aws_session_token") or None)
+
+    def _from_container(self) -> AwsIdentity | None:
+        relative = self._environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+        url = f"{_CONTAINER_HOST}{relative}" if relative else None
+        url = url or self._environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+        if not url:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme != "https" and not _is_local(parts.hostname or ""):
+            raise _error("AWS_CONTAINER_CREDENTIALS_FULL_URI names another machine without https")
+        headers = {}
+        token_file = self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+        token = self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+        try:
+            if token_file:
+                with open(token_file, encoding="ascii") as file:
+                    token = file.read(_MOST_BYTES).strip()
+            if token:
+                headers["Authorization"] = token
+            return _identity_from_json(_parsed(self._fetch("GET", url, headers)), "the container's endpoint")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _error(f"the container's endpoint for credentials cannot be asked: {told(error)}") from None
+
+    def _from_machine(self) -> AwsIdentity | None:
+        if self._environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+            return None
+        base = f"{_MACHINE_HOST}/latest"
+        try:
+            limit = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+            token = self._fetch("PUT", f"{base}/api/token", limit).decode("ascii")
+            headers = {"X-aws-ec2-metadata-token": token}
+            where = f"{base}/meta-data/iam/security-credentials/"
+            role = self._fetch("GET", where, headers).decode("ascii").split("\n")[0].strip()
+            if not role:
+                return None
+            return _identity_from_json(
+                _parsed(self._fetch("GET", where + role, headers)), "the machine's endpoint"
+            )
+        except (OSError, UnicodeDecodeError):
+            return None  # not on a machine of EC2, which is usual
+
+
+def _provider_of(provider: object) -> Callable[[], Any]:
+    get = getattr(provider, "get_credentials", None)  # a session of boto3 or botocore
+    if callable(get):
+        found: Callable[[], Any] = get
+        return found
+    if callable(provider):
+        return provider
+    return lambda: provider  # the credentials themselves
+
+
+def _identity_from(given: Any) -> AwsIdentity:
+    """From botocore's credentials, or (access key, secret key[, session token])."""
+    frozen = getattr(given, "get_frozen_credentials", None)
+    if callable(frozen):
+        given = frozen()
+    if isinstance(given, tuple | list) and not hasattr(given, "access_key"):
+        values = (*given, None)[:3]
+    else:
+        values = tuple(getattr(given, name, None) for name in ("access_key", "secret_key", "token"))
+    if len(values) == 3:
+        access, secret, token = values
+        if isinstance(access, str) and isinstance(secret, str) and isinstance(token, str | None) and access:
+            return AwsIdentity(access, secret, token or None)
+    raise _error(
+        f"the provider of AWS credentials gave {type(given).__name__}, where botocore's credentials, or a tuple of "
+        "access key, secret key and perhaps session token are expected"
+    )
+
+
+def _identity_from_json(answer: Mapping[str, Any], whose: str) -> AwsIdentity:
+    access, secret = answer.get("AccessKeyId"), answer.get("SecretAccessKey")
+    token = answer.get("Token") or answer.get("SessionToken")
+    if not isinstance(access, str) or not isinstance(secret, str) or not isinstance(token, str | None):
+        raise _error(f"the answer of {whose} has no AccessKeyId and SecretAccessKey")
+    expires = answer.get("Expiration")
+    try:
+        moment = datetime.fromisoformat(expires) if isinstance(expires, str) else expires
+    except ValueError:
+        moment = None
+    expires_at = moment.timestamp() if isinstance(moment, datetime) else None
+    return AwsIdentity(access, secret, token, expires_at)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise _error("the answer of an endpoint for AWS credentials is not a JSON object")
+    return answer
+
+
+def _is_local(host: str) -> bool:
+    return host in ("localhost", "::1", "169.254.170.2", "169.254.170.23", "fd00:ec2::23") or host.startswith(
+        "127."
+    )
+
+
+def _fetch(method: str, url: str, headers: Mapping[str, str]) -> bytes:
+    import urllib.request
+
+    request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310  # http(s), see above
+    # No proxy: these addresses are of this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=_HTTP_TIMEOUT) as answer:
+        body: bytes = answer.read(_MOST_BYTES)
+    return body
+
+
+def _error(text: str) -> AuthenticationError:
+    return AuthenticationError(text, mechanism=_MECHANISM)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GSSAPI (RFC 4752): Kerberos. Needs the package `gssapi`, which the extra of that name brings.
+
+The dialogue: tokens of Kerberos until both sides know each other; then the broker says which layers of protection it
+offers, and the client chooses none, which is all that Kafka knows: TLS protects instead. Each step may talk to the key
+distribution centre, so none is done on the I/O thread.
+
+After its last token a broker before 1.0 says nothing, so that one cannot be served.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from penstock.errors import AuthenticationError, ConfigError
+from penstock.security.quoting import quoted
+from penstock.security.sasl.settings import KerberosSettings, SaslSettings
+
+T = TypeVar("T")
+
+_NAME: Final = "GSSAPI"
+_NO_LAYER: Final = 1
+_MOST_BYTES: Final = 524_288
+
+# What MIT's library says, in small letters, and what to do about it. The first that is found counts: the general words
+# come last, because they stand beside the particular ones.
+_ADVICE: Final = (
+    ("cannot contact any kdc", "check the network to the KDC, and krb5.conf"),
+    ("cannot find kdc", "check the realm, and krb5.conf"),
+    ("clock skew", "set this machine's clock"),
+    ("expired", "run kinit again, or use a keytab"),
+    ("server ", "check sasl.kerberos.service.name, and address the brokers by the names in their principals"),
+    ("client ", "check the principal"),
+    ("preauthentication failed", "check the keytab: the key of the principal may have been changed"),
+    ("no credentials", ""),
+    ("no kerberos credentials", ""),
+)
+_KEYTAB_ADVICE: Final = "check principal and keyTab: `klist -k FILE` shows what a keytab has keys for"
+_CACHE_ADVICE: Final = "run kinit, or set useKeyTab=true, keyTab and principal in sasl.jaas.config"
+
+
+class GssapiCredentials:
+    """The Kerberos identity of a client.
+
+    Raises:
+        ConfigError: the package is missing, or the keytab cannot be read.
+    """
+
+    def __init__(self, settings: SaslSettings) -> None:
+        self._library = _import_gssapi()
+        self._kerberos = settings.kerberos or KerberosSettings()
+        if not self._kerberos.service_name:
+            raise ConfigError(
+                "GSSAPI needs the first part of the brokers' principals: set sasl.kerberos.service.name, usually kafka",
+                "sasl.kerberos.service.name",
+            )
+        keytab = self._kerberos.keytab
+        if keytab is not None and not os.access(keytab, os.R_OK):
+            raise ConfigError(f"the keytab {keytab} is not there, or cannot be read", "sasl.jaas.config")
+        if keytab is not None and self._kerberos.principal is None:
+            raise ConfigError(f"the keytab {keytab} needs a principal beside it", "sasl.jaas.config")
+        # Tickets that a keytab gives are kept here, in memory, and renewed by the library.
+        self._cache = f"MEMORY:penstock-{uuid.uuid4().hex}"
+
+    def mechanism(self, host: str) -> GssapiMechanism:
+        """A new authentication."""
+        return GssapiMechanism(self._library, self._kerberos, host, self._cache)
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+    def __repr__(self) -> str:
+        return f"<GssapiCredentials of {self._kerberos.principal or 'the ticket cache'}>"
+
+
+class GssapiMechanism:
+    """One dialogue.
+
+    Args:
+        library: the package gssapi.
+        kerberos: whose tickets, for which service.
+        host: the broker's name.
+        cache: where tickets that a keytab gives are kept.
+    """
+
+    name = _NAME
+    needs_sasl_authenticate = True
+
+    def __init__(self, library: Any, kerberos: KerberosSettings, host: str, cache: str) -> None:
+        self._library = library
+        self._kerberos = kerberos
+        self._service = f"{kerberos.service_name}/{(kerberos.host or host).rstrip('.')}"
+        self._cache = cache
+        self._context: Any = None
+        self._step: Callable[[bytes], bytes | None] = self._continue_context
+        self.user = kerberos.principal or ""
+
+    @property
+    def advice(self) -> str:
+        """What to check when the broker refuses."""
+        return f"check that the broker's own principal is {self._service}, and that its keytab is up to date"
+
+    def first(self) -> bytes:
+        """The first token of Kerberos.
+
+        Raises:
+            AuthenticationError: there is no ticket.
+        """
+        return self._guarded(self._begin)
+
+    def next(self, challenge: bytes) -> bytes | None:
+        """The next token, the choice of the layer, or the end.
+
+        Raises:
+            AuthenticationError: the broker is not believed, or offers nothing that Kafka knows.
+        """
+        if len(challenge) > _MOST_BYTES:
+            raise self._error(f"the broker sent {len(challenge)} bytes")
+        return self._guarded(lambda: self._step(challenge))
+
+    def _begin(self) -> bytes:
+        library = self._library
+        service, _, host = self._service.partition("/")
+        target = library.Name(f"{service}@{host}", name_type=library.NameType.hostbased_service)
+        self._context = library.SecurityContext(
+            name=target, usage="initiate", creds=self._acquire(), mech=library.MechType.kerberos
+        )
+        token: bytes | None = self._context.step()
+        if self._context.complete:
+            self._step = self._choose_layer
+        return token or b""
+
+    def _acquire(self) -> Any:
+        library, kerberos = self._library, self._kerberos
+        store = {}
+        if kerberos.keytab is not None:
+            store = {"client_keytab": kerberos.keytab, "ccache": self._cache}
+        elif kerberos.ticket_cache is not None:
+            store = {"ccache": kerberos.ticket_cache}
+        name = None
+        if kerberos.principal is not None:
+            name = library.Name(kerberos.principal, name_type=library.NameType.kerberos_principal)
+        if not store and name is None:
+            return None  # the default cache
+        return library.Credentials(usage="initiate", name=name, store=store or None)
+
+    def _continue_context(self, challenge: bytes) -> bytes:
+        if not challenge:
+            raise self._error("the broker said nothing, where a token of Kerberos is expected")
+        token: bytes | None = self._context.step(challenge)
+        if self._context.complete:
+            self._step = self._choose_layer
+        elif not token:
+            raise self._error("the exchange of Kerberos has come to a stop")
+        return token or b""
+
+    def _choose_layer(self, challenge: bytes) -> bytes:
+        offered: bytes = self._context.unwrap(challenge).message
+        if len(offered) != 4:
+            raise self._error(f"the broker's offer of layers has {len(offered)} bytes, not 4")
+        if not offered[0] & _NO_LAYER:
+            raise self._error(
+                "the broker insists on a layer of protection by Kerberos, which Kafka does not know"
+            )
+        if not self.user:
+            self.user = str(self._context.initiator_name)
+        chosen = bytes((_NO_LAYER, 0, 0, 0)) + self.user.encode()
+        self._step = self._end
+        answer: bytes = self._context.wrap(chosen, False).message
+        return answer
+
+    def _end(self, challenge: bytes) -> None:
+        if challenge:
+            raise self._error(f"the broker sent {len(challenge)} bytes after the exchange had ended")
+
+    def _guarded(self, step: Callable[[], T]) -> T:
+        try:
+            return step()
+        except self._library.exceptions.GSSError as error:
+            said = quoted(str(error))
+        advice = next((advice for words, advice in _ADVICE if words in said.lower()), self.advice)
+        if not advice:
+            advice = _CACHE_ADVICE if self._kerberos.keytab is None else _KEYTAB_ADVICE
+        raise self._error(f"Kerberos, for the service {self._service}: {said}; {advice}")
+
+    def _error(self, text: str) -> AuthenticationError:
+        return AuthenticationError(text, mechanism=_NAME, user=self.user or None)
+
+    def __repr__(self) -> str:
+        return f"<GssapiMechanism for {self._service}>"
+
+
+def _import_gssapi() -> Any:
+    try:
+        import gssapi
+    except ImportError as error:
+        raise ConfigError(
+            'the SASL mechanism GSSAPI needs the package gssapi: pip install "penstock-kafka[gssapi]". It has no built '
+            "packages: a C compiler and the headers of MIT Kerberos are needed (libkrb5-dev on Debian and Ubuntu, "
+            f"krb5-devel on Fedora and RHEL). The import failed with: {quoted(str(error))}",
+            "sasl.mechanism",
+        ) from None
+    return gssapi

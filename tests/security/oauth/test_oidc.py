@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grants of an OIDC provider, against a small one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+
+import pytest
+from security.oauth.provider import running_provider
+from security.oauth.tokens import claims_of, jwt
+
+from penstock.config.kinds import Password
+from penstock.errors import ConfigError
+from penstock.security.oauth import assertion
+from penstock.security.oauth.oidc import OidcSource
+from penstock.security.oauth.settings import OAuthSettings
+from penstock.security.oauth.token import NoTokenError
+
+SECRET = "hunter2/+ &"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.fixture
+def provider():
+    with running_provider() as running:
+        yield running
+
+
+def settings(url: str, **more) -> OAuthSettings:
+    values = {
+        "client_id": "the client",
+        "client_secret": Password(SECRET),
+        "retry_backoff_ms": 5,
+        "retry_backoff_max_ms": 500,
+    } | more
+    return OAuthSettings(token_endpoint_url=url, **values)
+
+
+def test_the_client_credentials_grant(provider):
+    token = jwt(sub="svc")
+    provider.answers = [(200, {"access_token": token, "expires_in": 60})]
+    found = OidcSource(settings(provider.url, scope="a b&c")).fetch()
+    assert found.value == token
+    assert found.principal == "svc"
+    ((headers, form),) = provider.asked
+    assert form == {"grant_type": "client_credentials", "scope": "a b&c"}
+    assert headers["Content-Type"] == "application/x-www-form-urlencoded"
+    assert headers["Accept"] == "application/json"
+    assert (
+        base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode() == f"the client:{SECRET}"
+    )
+
+
+def test_id_and_secret_are_url_encoded_where_that_is_asked_for(provider):
+    provider.answers = [(200, {"access_token": jwt()})]
+    OidcSource(settings(provider.url, header_urlencode=True)).fetch()
+    sent = provider.asked[0][0]["Authorization"].removeprefix("Basic ")
+    assert base64.b64decode(sent) == b"the+client:hunter2%2F%2B+%26"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expires"),
+    [
+        ({"access_token": "opaque", "expires_in": 60}, 1060.0),
+        ({"access_token": "opaque", "expires_in": "60"}, 1060.0),
+        ({"access_token": "opaque"}, None),
+        ({"access_token": "opaque", "expires_in": -1}, None),
+        ({"id_token": "opaque", "expires_in": 60}, 1060.0),
+        ({"access_token": jwt(exp=2000), "expires_in": 60}, 2000.0),
+    ],
+)
+def test_the_expiry_is_that_of_the_token_or_of_the_answer(provider, answer, expires):
+    provider.answers = [(201, answer)]
+    assert OidcSource(settings(provider.url), wall=lambda: 1000.0).fetch().expires_at == expires
+
+
+@pytest.mark.parametrize("status", [408, 416, 429, 500, 502, 503])
+def test_what_may_pass_is_tried_again(provider, status):
+    provider.answers = [(status, b""), (status, b""), (200, {"access_token": "opaque"})]
+    assert OidcSource(settings(provider.url)).fetch().value == "opaque"
+    assert len(provider.asked) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 415, 501, 505])
+def test_what_does_not_pass_is_not_tried_again(provider, status):
+    provider.answers = [(status, {"error": "invalid_client", "error_description": f"bad {SECRET} given"})]
+    with pytest.raises(NoTokenError, match=f"it answered {status}: invalid_client") as caught:
+        OidcSource(settings(provider.url)).fetch()
+    assert SECRET not in str(caught.value)
+    assert provider.url.rpartition("/")[0] in str(caught.value)
+    assert len(provider.asked) == 1
+
+
+def test_other_names_of_the_error(provider):
+    provider.answers = [(401, {"errorCode": "E1", "errorSummary": "no such client"})]
+    with pytest.raises(NoTokenError, match=r"E1 \(no such client\)"):
+        OidcSource(settings(provider.url)).fetch()
+
+
+def test_a_redirect_is_not_followed(provider):
+    provider.answers = [(302, b""), (200, {"access_token": "stolen"})]
+    with pytest.raises(NoTokenError, match="it answered 302"):
+        OidcSource(settings(provider.url)).fetch()
+    assert len(provider.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "not a JSON object"),
+        (b"<html>", "not a JSON object"),
+        (b"[]", "not a JSON object"),
+        (b"[" * 100_000, "not a JSON object"),
+        ({}, "neither access_token nor id_token"),
+        ({"access_token": 7}, "not int"),
+        ({"access_token": "two words"}, "characters other"),
+        (b'{"a":"' + b"x" * 1_100_000, "more than 1000000 bytes"),
+    ],
+)
+def test_answers_that_are_no_tokens(provider, body, why):
+    provider.answers = [(200, body)]
+    with pytest.raises(NoTokenError, match=why):
+        OidcSource(settings(provider.url)).fetch()
+    assert len(provider.asked) == 1
+
+
+def test_a_provider_that_is_not_there():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    began = time.monotonic()
+    source = OidcSource(settings(f"http://127.0.0.1:{port}/token", retry_backoff_max_ms=50))
+    with pytest.raises(NoTokenError, match=r"cannot be asked: .*refused"):
+        source.fetch()
+    assert time.monotonic() - began < 2
+    assert "refused" in source.trouble
+
+
+def test_a_provider_that_does_not_answer():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/token"
+        source = OidcSource(settings(url, read_timeout_ms=30, connect_timeout_ms=20, retry_backoff_max_ms=1))
+        with pytest.raises(NoTokenError, match="timed out"):
+            source.fetch()
+
+
+def test_stop_ends_the_wait_between_attempts(provider):
+    provider.answers = [(503, b"")]
+    source = OidcSource(settings(provider.url, retry_backoff_ms=20_000, retry_backoff_max_ms=60_000))
+    threading.Timer(0.05, source.stop).start()
+    began = time.monotonic()
+    with pytest.raises(NoTokenError, match="503"):
+        source.fetch()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ({"client_id": None}, "sasl.oauthbearer.client.credentials.client.id"),
+        ({"client_secret": None}, "sasl.oauthbearer.client.credentials.client.secret"),
+        ({"grant": "jwt_bearer"}, "sasl.oauthbearer.assertion.private.key.file"),
+    ],
+)
+def test_what_is_missing(more, option):
+    with pytest.raises(ConfigError) as caught:
+        OidcSource(settings("http://idp/token", **more))
+    assert caught.value.option == option
+
+
+@pytest.mark.parametrize("url", ["http:///token", "http://user:hunter2@idp/token"])
+def test_urls_that_are_refused_are_not_shown(url):
+    with pytest.raises(ConfigError) as caught:
+        OidcSource(settings(url))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_certificates_that_cannot_be_read(tmp_path):
+    bad = tmp_path / "ca.pem"
+    bad.write_text("no certificate")
+    with pytest.raises(ConfigError, match=r"ca\.pem"):
+        OidcSource(settings("https://idp/token", ca_location=str(bad)))
+    with pytest.raises(ConfigError):
+        OidcSource(settings("https://idp/token", ca_pem=Password("rubbish")))
+
+
+# ---- assertions
+
+
+@pytest.fixture(scope="module")
+def keys():
+    """A key of each kind, in PEM."""
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    made = {"RS256": rsa.generate_private_key(65537, 2048), "ES256": ec.generate_private_key(ec.SECP256R1())}
+
+    def pem(key, secret=None):
+        how = form.NoEncryption() if secret is None else form.BestAvailableEncryption(secret)
+        return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, how)
+
+    return made, pem
+
+
+def verify(algorithm: str, key, token: str) -> None:
+    from cryptography.hazmat.primitives.asymmetric import ec, padding
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    signed, _, signature = token.rpartition(".")
+    raw = base64.urlsafe_b64decode(signature + "=" * (-len(signature) % 4))
+    if algorithm == "RS256":
+        key.public_key().verify(raw, signed.encode(), padding.PKCS1v15(), SHA256())
+    else:
+        assert len(raw) == 64
+        der = encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
+        key.public_key().verify(der, signed.encode(), ec.ECDSA(SHA256()))
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+@pytest.mark.parametrize("passphrase", [None, "s3cret"])
+def test_the_jwt_bearer_grant(provider, keys, tmp_path, algorithm, passphrase):
+    made, pem = keys
+    file = tmp_path / "key.pem"
+    file.write_bytes(pem(made[algorithm], passphrase.encode() if passphrase else None))
+    template = tmp_path / "template.json"
+    template.write_text(
+        json.dumps({"header": {"kid": "k1", "alg": "none"}, "payload": {"aud": "old", "role": "r"}})
+    )
+    provider.answers = [(200, {"access_token": "opaque"})]
+    source = OidcSource(
+        settings(
+            provider.url,
+            grant="jwt_bearer",
+            scope="s",
+            client_id=None,
+            client_secret=None,
+            assertion_algorithm=algorithm,
+            assertion_private_key_file=str(file),
+            assertion_private_key_passphrase=Password(passphrase) if passphrase else None,
+            assertion_template_file=str(template),
+            assertion_claim_aud="the-idp",
+            assertion_claim_iss="me",
+            assertion_claim_sub="svc",
+            assertion_claim_jti_include=True,
+        ),
+        wall=lambda: 1000.0,
+    )
+    source.fetch()
+    source.fetch()
+    (headers, form), (_, second) = provider.asked
+    assert form.pop("grant_type") == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    assert form.pop("scope") == "s"
+    shown = form.pop("assertion")
+    assert form == {}
+    assert "Authorization" not in headers
+    verify(algorithm, made[algorithm], shown)
+    claims = claims_of(shown)
+    assert claims.pop("jti") != claims_of(second["assertion"])["jti"]
+    assert claims == {
+        "aud": "the-idp",
+        "iss": "me",
+        "sub": "svc",
+        "role": "r",
+        "iat": 1000,
+        "exp": 1300,
+        "nbf": 940,
+    }
+    header = shown.partition(".")[0]
+    assert json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4))) == {
+        "typ": "JWT",
+        "alg": algorithm,
+        "kid": "k1",
+    }
+
+
+def test_client_credentials_with_an_assertion_from_a_file(provider, tmp_path):
+    file = tmp_path / "assertion"
+    file.write_text(jwt(sub="ready") + "\n")
+    provider.answers = [(200, {"access_token": "opaque"})]
+    OidcSource(settings(provider.url, assertion_file=str(file), client_secret=None)).fetch()
+    ((headers, form),) = provider.asked
+    assert "Authorization" not in headers
+    assert form["grant_type"] == "client_credentials"
+    assert form["client_assertion_type"] == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+    assert form["client_id"] == "the client"
+    assert claims_of(form["client_assertion"])["sub"] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"rubbish", "not a private key"), (b"", "not a private key"), (b"x" * 1_100_000, "more than")],
+)
+def test_keys_that_cannot_be_used(tmp_path, content, why):
+    pytest.importorskip("cryptography")
+    file = tmp_path / "key.pem"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=why) as caught:
+        OidcSource(settings("http://idp/t", grant="jwt_bearer", assertion_private_key_file=str(file)))
+    assert str(file) in str(caught.value)
+
+
+def test_a_key_that_does_not_fit_or_does_not_open(keys, tmp_path):
+    made, pem = keys
+    file = tmp_path / "key.pem"
+    file.write_bytes(pem(made["ES256"]))
+    with pytest.raises(ConfigError, match="RS256 needs an RSA key"):
+        OidcSource(settings("http://idp/t", assertion_private_key_file=str(file)))
+    file.write_bytes(pem(made["RS256"], b"s3cret"))
+    with pytest.raises(ConfigError, match="no passphrase is given"):
+        OidcSource(settings("http://idp/t", assertion_private_key_file=str(file)))
+    with pytest.raises(ConfigError, match="passphrase is wrong"):
+        OidcSource(
+            settings(
+                "http://idp/t",
+                assertion_private_key_file=str(file),
+                assertion_private_key_passphrase=Password("wrong"),
+            )
+        )
+    with pytest.raises(ConfigError, match="one of RS256, ES256"):
+        OidcSource(settings("http://idp/t", assertion_private_key_file=str(file), assertion_algorithm="none"))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("{", "line 1, column 2"), ("[]", "must be an object"), ('{"header": 7}', "must be an object")],
+)
+def test_templates_that_cannot_be_used(tmp_path, content, why):
+    file, ready = tmp_path / "template.json", tmp_path / "assertion"
+    file.write_text(content)
+    ready.write_text("a.b.c")
+    with pytest.raises(ConfigError, match=why) as caught:
+        OidcSource(settings("http://idp/t", assertion_file=str(ready), assertion_template_file=str(file)))
+    assert str(file) in str(caught.value)
+
+
+def test_an_assertion_file_that_is_missing(tmp_path):
+    with pytest.raises(ConfigError, match=r"assertion file .* cannot be read"):
+        OidcSource(settings("http://idp/t", assertion_file=str(tmp_path / "none")))
+
+
+def test_without_cryptography_the_extra_is_named(tmp_path, monkeypatch):
+    import sys
+
+    file = tmp_path / "key.pem"
+    file.write_text("any")
+    monkeypatch.delitem(sys.modules, "penstock.security.oauth.signing", raising=False)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(ConfigError, match=r"penstock-kafka\[oauth\]"):
+        assertion.AssertionMaker.from_settings(OAuthSettings(assertion_private_key_file=str(file)))

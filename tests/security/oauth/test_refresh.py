@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keeper of the token: when it fetches, who waits, and what is told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pytest
+from security.oauth.tokens import Scripted
+
+from penstock.errors import AuthenticationError
+from penstock.security.oauth.refresh import RETRY_SECONDS, TokenKeeper, seconds_to_refresh
+from penstock.security.oauth.settings import OAuthSettings
+from penstock.security.oauth.token import BadTokenError, NoTokenError, Token
+
+DEFAULTS = OAuthSettings()
+
+
+def good(value: str = "t", seconds: float = 3600.0) -> Token:
+    return Token(value, time.time() + seconds)
+
+
+def until(condition, seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def keepers():
+    made = []
+
+    def make(give, patience=5.0, settings=DEFAULTS, **more):
+        source = give if isinstance(give, Scripted) else Scripted(give)
+        keeper = TokenKeeper(source, settings, patience, **more)
+        made.append((keeper, source))
+        return keeper, source
+
+    yield make
+    for keeper, _ in made:
+        keeper.close()
+
+
+# ---- when
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "age", "chance", "expected"),
+    [
+        (3600, 0, 0.0, 2880),  # 80 %
+        (3600, 0, 1.0, 3060),  # 85 %
+        (3600, 600, 0.0, 2280),  # counted from the beginning
+        (1000, 0, 0.0, 700),  # not later than the buffer before the end
+        (3600, 3200, 0.0, 60),  # never sooner than the shortest period, as far as that and the buffer fit
+        (300, 0, 0.0, 240),  # too short for period and buffer: a share of what is left
+        (10, 0, 0.0, 8),
+        (-5, 0, 0.0, RETRY_SECONDS),
+        (0.01, 0, 0.0, 0.5),
+    ],
+)
+def test_when_the_next_token_is_fetched(lifetime, age, chance, expected):
+    now = 1_000_000.0
+    token = Token("t", now - age + lifetime, now - age)
+    assert seconds_to_refresh(token, DEFAULTS, now, chance) == pytest.approx(expected)
+
+
+def test_of_an_unknown_expiry_nothing_follows():
+    assert seconds_to_refresh(Token("t"), DEFAULTS, 0.0, 0.0) is None
+
+
+# ---- fetching
+
+
+def test_the_first_token_is_fetched_when_it_is_needed_and_kept(keepers):
+    keeper, source = keepers(lambda: good("one"))
+    assert source.calls == 0
+    assert [keeper.token().value for _ in range(5)] == ["one"] * 5
+    assert source.calls == 1
+
+
+def test_it_is_fetched_on_another_thread(keepers):
+    names = []
+
+    def give():
+        names.append((threading.current_thread().name, threading.current_thread().daemon))
+        return good()
+
+    keeper, _ = keepers(give)
+    keeper.token()
+    assert names == [("penstock-token-1", True)]
+
+
+def test_all_who_wait_share_one_fetch(keepers):
+    release = threading.Event()
+
+    def give():
+        release.wait(5)
+        return good()
+
+    keeper, source = keepers(give)
+    got = []
+    waiting = [threading.Thread(target=lambda: got.append(keeper.token().value)) for _ in range(5)]
+    for thread in waiting:
+        thread.start()
+    until(lambda: source.calls == 1)
+    time.sleep(0.02)
+    release.set()
+    for thread in waiting:
+        thread.join(5)
+    assert got == ["t"] * 5
+    assert source.calls == 1
+
+
+def test_the_next_one_is_there_before_the_old_one_expires(keepers):
+    numbers = iter(range(100))
+    keeper, source = keepers(lambda: good(f"t{next(numbers)}"), plan=lambda *_: 0.02)
+    assert keeper.token().value == "t0"
+    until(lambda: source.calls >= 3)
+    assert keeper.token().value != "t0"
+
+
+def test_an_expired_token_is_replaced_before_it_is_used(keepers):
+    tokens = [good("old", -1), good("new")]
+    keeper, source = keepers(lambda: tokens.pop(0))
+    assert keeper.token().value == "old"  # it is all there is: the broker decides
+    assert keeper.token().value == "new"
+    assert source.calls == 2
+
+
+def test_a_token_without_expiry_is_fetched_for_each_authentication(keepers):
+    numbers = iter(range(100))
+    keeper, _ = keepers(lambda: Token(f"t{next(numbers)}"))
+    assert [keeper.token().value for _ in range(3)] == ["t0", "t1", "t2"]
+
+
+def test_a_token_that_was_refused_is_fetched_anew(keepers):
+    numbers = iter(range(100))
+    keeper, _ = keepers(lambda: good(f"t{next(numbers)}"), quite_new_seconds=0.0)
+    first = keeper.token()
+    keeper.refused(first)
+    second = keeper.token()
+    assert (first.value, second.value) == ("t0", "t1")
+    keeper.refused(first)  # an old story
+    assert keeper.token() is second
+
+
+def test_a_token_that_was_refused_while_it_is_new_is_kept(keepers):
+    keeper, source = keepers(good)
+    keeper.refused(keeper.token())
+    keeper.token()
+    assert source.calls == 1
+
+
+# ---- failing
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RuntimeError("client_secret=hunter2 is wrong"), "the scripted source failed: RuntimeError"),
+        (BadTokenError("the token is empty"), "gave no token that can be used: the token is empty"),
+        (NoTokenError("the OIDC provider at x: it answered 401"), "it answered 401"),
+        (SystemExit(3), "SystemExit"),
+        (KeyError(), "KeyError"),
+    ],
+)
+def test_a_provider_that_raises(keepers, error, text):
+    def give():
+        raise error
+
+    keeper, source = keepers(give)
+    with pytest.raises(AuthenticationError, match="there is no token: ") as caught:
+        keeper.token()
+    assert text in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.mechanism == "OAUTHBEARER"
+    assert caught.value.__cause__ is None
+    assert source.calls == 1
+
+
+def test_it_works_again_when_the_provider_does(keepers):
+    broken = [RuntimeError("down"), RuntimeError("down")]
+
+    def give():
+        if broken:
+            raise broken.pop()
+        return good()
+
+    keeper, _ = keepers(give)
+    for _ in range(2):
+        with pytest.raises(AuthenticationError, match="down"):
+            keeper.token()
+    assert keeper.token().value == "t"
+
+
+def test_the_old_token_serves_while_the_provider_is_down(keepers):
+    answers = [good("old")]
+
+    def give():
+        if answers:
+            return answers.pop()
+        raise RuntimeError("down")
+
+    keeper, source = keepers(give, plan=lambda *_: 0.01)
+    assert keeper.token().value == "old"
+    until(lambda: source.calls == 2)
+    assert keeper.token().value == "old"
+
+
+def test_a_provider_that_hangs(keepers):
+    release = threading.Event()
+    keeper, source = keepers(lambda: (release.wait(10), good())[1], patience=0.05)
+    began = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(AuthenticationError, match=r"has not given a token within 0\.\d s"):
+            keeper.token()
+    assert time.monotonic() - began < 2
+    assert source.calls == 1
+    release.set()
+    until(lambda: keeper._token is not None)
+    assert keeper.token().value == "t"
+
+
+def test_what_stands_in_the_way_is_told_while_it_lasts(keepers):
+    release = threading.Event()
+    source = Scripted(lambda: (release.wait(10), good())[1])
+    source.trouble = "it answered 503"
+    keeper, _ = keepers(source, patience=0.05)
+    with pytest.raises(AuthenticationError, match="it answered 503"):
+        keeper.token()
+    release.set()
+
+
+def test_a_provider_that_is_stuck_is_asked_again_on_another_thread(keepers):
+    stuck = threading.Event()
+    first = threading.Event()
+
+    def give():
+        if not first.is_set():
+            first.set()
+            stuck.wait(10)
+            return good("late")
+        return good("new")
+
+    keeper, source = keepers(give, patience=0.05, stuck_seconds=0.01)
+    with pytest.raises(AuthenticationError):
+        keeper.token()
+    assert keeper.token().value == "new"
+    stuck.set()
+    until(lambda: source.left == 1)
+    assert keeper.token().value == "new"  # what came late does not count
+
+
+def test_threads_that_are_stuck_have_a_limit(keepers):
+    release = threading.Event()
+    keeper, source = keepers(lambda: (release.wait(10), good())[1], patience=0.005, stuck_seconds=0.0)
+    for _ in range(20):
+        with pytest.raises(AuthenticationError):
+            keeper.token()
+    assert source.calls <= 6
+    release.set()
+
+
+def test_a_failure_is_told_once_and_so_is_its_end(keepers, caplog):
+    caplog.set_level(logging.DEBUG, "penstock.security")
+    state = {"broken": True}
+
+    def give():
+        if state["broken"]:
+            raise RuntimeError("down")
+        return good()
+
+    keeper, _ = keepers(give)
+    for _ in range(5):
+        with pytest.raises(AuthenticationError):
+            keeper.token()
+    state["broken"] = False
+    keeper.token()
+    until(lambda: any("again" in record.getMessage() for record in caplog.records))
+    levels = [record.levelname for record in caplog.records]
+    assert levels.count("WARNING") == 1
+    assert levels.count("INFO") == 1
+    assert "raised in give" in caplog.text
+
+
+# ---- ending
+
+
+def test_close_releases_those_who_wait(keepers):
+    release = threading.Event()
+    keeper, source = keepers(lambda: (release.wait(10), good())[1])
+    seen = []
+
+    def wait():
+        try:
+            keeper.token()
+        except AuthenticationError as error:
+            seen.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: source.calls == 1)
+    keeper.close()
+    thread.join(5)
+    assert "the client is closed" in seen[0]
+    assert source.stopped == 1
+    release.set()
+    until(lambda: source.left == 1)
+
+
+def test_close_ends_the_thread_and_no_other_starts(keepers):
+    keeper, source = keepers(good)
+    keeper.token()
+    keeper.close()
+    until(lambda: source.left == 1)
+    with pytest.raises(AuthenticationError, match="closed"):
+        keeper.token()
+    assert source.calls == 1

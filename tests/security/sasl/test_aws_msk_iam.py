@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AWS_MSK_IAM: the signature against that of kafka-python, and where keys come from."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from security.sasl.dialogue import run
+
+from penstock.errors import AuthenticationError, ConfigError
+from penstock.security.sasl.aws_identity import AwsIdentities, AwsIdentity
+from penstock.security.sasl.aws_msk_iam import AwsMskIamCredentials, AwsMskIamMechanism, signed_payload
+from penstock.security.sasl.settings import AwsSettings, SaslSettings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of the other client, when it is imported
+    import kafka.net.sasl.msk as msk_of_kafka_python
+
+HOST = "b-1.demo.abc123.c2.kafka.eu-west-1.amazonaws.com"
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+class FrozenTime:
+    """Stands for the module datetime of the other client."""
+
+    timezone = __import__("datetime").timezone
+
+    class datetime:  # noqa: N801  # its name there
+        @staticmethod
+        def now(zone):
+            return NOW
+
+
+@pytest.fixture(autouse=True)
+def _without_botocore(monkeypatch):
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+
+
+def empty(*_args):
+    raise OSError("no route")
+
+
+def identities(tmp_path, environment=None, fetch=empty, provider=None, **aws) -> AwsIdentities:
+    where = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")} | (environment or {})
+    return AwsIdentities(AwsSettings(**aws), provider, environment=where, fetch=fetch)
+
+
+@pytest.mark.parametrize("token", [None, "session/token+=="])
+def test_the_payload_is_that_of_kafka_python(monkeypatch, token):
+    monkeypatch.setattr(msk_of_kafka_python, "datetime", FrozenTime)
+    theirs = json.loads(
+        msk_of_kafka_python.AwsMskIamClient(
+            HOST, "AKIAEXAMPLE", "s3cret/key", "eu-west-1", token
+        ).first_message()
+    )
+    ours = json.loads(signed_payload(HOST, "eu-west-1", AwsIdentity("AKIAEXAMPLE", "s3cret/key", token), NOW))
+    assert len(ours["x-amz-signature"]) == 64
+    theirs.pop("user-agent")
+    assert ours.pop("user-agent").startswith("penstock/")
+    assert ours == theirs
+
+
+def mechanism(host=HOST, region=None, environment=None) -> AwsMskIamMechanism:
+    return AwsMskIamMechanism(
+        host, lambda: AwsIdentity("AKIA", "s3cret"), region, now=lambda: NOW, environment=environment or {}
+    )
+
+
+def test_the_dialogue():
+    made = mechanism()
+    _, sent = run(made, lambda _: b'{"version":"2020_10_22","request-id":"x"}')
+    assert json.loads(sent[0])["host"] == HOST
+    assert made.user == "AKIA"
+    assert b"s3cret" not in sent[0]
+
+
+def test_an_empty_answer_is_a_refusal():
+    with pytest.raises(AuthenticationError, match="kafka-cluster:Connect") as caught:
+        run(mechanism(), lambda _: b"")
+    assert (caught.value.mechanism, caught.value.user) == ("AWS_MSK_IAM", "AKIA")
+
+
+@pytest.mark.parametrize(
+    ("host", "region", "environment", "expected"),
+    [
+        (HOST, None, {}, "eu-west-1"),
+        (HOST + ".", None, {}, "eu-west-1"),
+        ("boot-x.c3.kafka-serverless.us-east-2.amazonaws.com", None, {}, "us-east-2"),
+        ("b-1.x.kafka.cn-north-1.amazonaws.com.cn", None, {}, "cn-north-1"),
+        (HOST, "us-gov-1", {}, "us-gov-1"),
+        ("10.0.0.1", None, {"AWS_REGION": "r1", "AWS_DEFAULT_REGION": "r2"}, "r1"),
+        ("10.0.0.1", None, {"AWS_DEFAULT_REGION": "r2"}, "r2"),
+    ],
+)
+def test_the_region(host, region, environment, expected):
+    payload = json.loads(mechanism(host, region, environment).first())
+    assert payload["x-amz-credential"] == f"AKIA/20260304/{expected}/kafka-cluster/aws4_request"
+
+
+def test_a_region_that_nobody_knows():
+    with pytest.raises(AuthenticationError, match="set AWS_REGION"):
+        mechanism("10.0.0.1").first()
+
+
+# ---- where keys come from
+
+
+def test_the_environment(tmp_path):
+    environment = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S", "AWS_SESSION_TOKEN": "T"}
+    assert identities(tmp_path, environment).find() == AwsIdentity("A", "S", "T")
+
+
+@pytest.mark.parametrize(
+    ("environment", "aws", "expected"),
+    [
+        ({}, {}, AwsIdentity("A", "S%x")),
+        ({}, {"profile": "other"}, AwsIdentity("B", "S2", "T2")),
+        ({"AWS_PROFILE": "other"}, {}, AwsIdentity("B", "S2", "T2")),
+        (
+            {"AWS_ACCESS_KEY_ID": "E", "AWS_SECRET_ACCESS_KEY": "E"},
+            {"profile": "other"},
+            AwsIdentity("B", "S2", "T2"),
+        ),
+    ],
+)
+def test_the_file_of_shared_credentials(tmp_path, environment, aws, expected):
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id = A\naws_secret_access_key = S%x\n"
+        "[other]\naws_access_key_id=B\naws_secret_access_key=S2\naws_session_token=T2\n"
+    )
+    assert identities(tmp_path, environment, **aws).find() == expected
+
+
+@pytest.mark.parametrize("content", ["hunter2 without a section\n", "[default]\nhunter2\n", "x" * 200_000])
+def test_a_file_that_cannot_be_read_is_named_and_not_shown(tmp_path, content):
+    (tmp_path / "credentials").write_text(content)
+    with pytest.raises(AuthenticationError, match="credentials") as caught:
+        identities(tmp_path).find()
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_profile_that_is_not_there(tmp_path):
+    (tmp_path / "credentials").write_text("[default]\n")
+    with pytest.raises(AuthenticationError, match="has no profile gone"):
+        identities(tmp_path, profile="gone").find()
+
+
+def answer(seconds: float) -> bytes:
+    until = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return json.dumps(
+        {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T", "Expiration": until}
+    ).encode()
+
+
+def test_the_endpoint_of_a_container_and_keys_that_are_kept(tmp_path):
+    asked = []
+
+    def fetch(method, url, headers):
+        asked.append((method, url, dict(headers)))
+        return answer(3600)
+
+    environment = {
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/x",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN": "t",
+    }
+    found = identities(tmp_path, environment, fetch)
+    assert found.find().session_token == "T"
+    assert found.find().access_key == "A"
+    assert asked == [("GET", "http://169.254.170.2/v2/x", {"Authorization": "t"})]
+
+
+def test_keys_that_end_soon_are_fetched_anew_and_serve_while_that_fails(tmp_path):
+    answers = [answer(100), answer(3600)]
+    calls = []
+
+    def fetch(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise OSError("down")
+        return answers.pop(0)
+
+    found = identities(tmp_path, {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/x"}, fetch)
+    first = found.find()
+    assert found.find() is first
+    assert found.find().expires_at > time.time() + 3000
+    assert len(calls) == 3
+
+
+def test_an_endpoint_elsewhere_without_https_is_not_asked(tmp_path):
+    environment = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://elsewhere/x"}
+    with pytest.raises(AuthenticationError, match="without https"):
+        identities(tmp_path, environment, lambda *_: answer(60)).find()
+
+
+def test_the_endpoint_of_the_machine(tmp_path):
+    def fetch(method, url, headers):
+        if method == "PUT":
+            return b"metadata-token"
+        assert headers == {"X-aws-ec2-metadata-token": "metadata-token"}
+        return b"the-role\n" if url.endswith("security-credentials/") else answer(3600)
+
+    assert identities(tmp_path, fetch=fetch).find().access_key == "A"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"AccessKeyId": 7, "SecretAccessKey": "s"}', b"[" * 90_000]
+)
+def test_an_endpoint_that_gives_rubbish(tmp_path, body):
+    with pytest.raises(AuthenticationError):
+        identities(tmp_path, {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"}, lambda *_: body).find()
+
+
+def test_no_keys_anywhere(tmp_path):
+    with pytest.raises(AuthenticationError, match="no AWS credentials were found"):
+        identities(tmp_path).find()
+    with pytest.raises(AuthenticationError, match="no AWS credentials were found"):
+        identities(tmp_path, {"AWS_EC2_METADATA_DISABLED": "true"}, lambda *_: pytest.fail("asked")).find()
+
+
+class Frozen:
+    access_key, secret_key, token = "A", "S", "T"
+
+
+class OfBotocore:
+    def get_frozen_credentials(self):
+        return Frozen()
+
+
+class Session:
+    def get_credentials(self):
+        return OfBotocore()
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [lambda: ("A", "S", "T"), Session(), OfBotocore(), Frozen(), OfBotocore, ("A", "S", "T")],
+)
+def test_a_provider_of_keys(tmp_path, provider):
+    assert identities(tmp_path, provider=provider).find() == AwsIdentity("A", "S", "T")
+
+
+@pytest.mark.parametrize("given", [None, (), ("A",), ("A", 7), ("", "S"), ("A", "S", 7), "hunter2", object()])
+def test_a_provider_that_gives_rubbish(tmp_path, given):
+    with pytest.raises(AuthenticationError, match="provider of AWS credentials gave") as caught:
+        identities(tmp_path, provider=lambda: given).find()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_provider_that_raises(tmp_path):
+    def provider():
+        raise RuntimeError("secret=hunter2")
+
+    with pytest.raises(AuthenticationError, match="RuntimeError") as caught:
+        identities(tmp_path, provider=provider).find()
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_role_needs_botocore(tmp_path):
+    with pytest.raises(ConfigError, match="botocore"):
+        identities(tmp_path, role_arn="arn:aws:iam::1:role/x")
+
+
+def test_no_secret_shows():
+    kept = AwsMskIamCredentials(
+        SaslSettings(mechanism="AWS_MSK_IAM", token_provider=("A", "s3cret", "t0ken"))
+    )
+    made = kept.mechanism(HOST)
+    made.first()
+    text = f"{kept!r} {made!r} {kept._identities.find()!r}"
+    assert "s3cret" not in text
+    assert "t0ken" not in text
