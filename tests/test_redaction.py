@@ -10,6 +10,16 @@ from urllib.parse import quote
 import pytest
 
 from penstock._redaction import HIDDEN, Redactor, is_secret_name, redacted, shown_option
+from penstock.config.kinds import ConfigKey, Kind
+from penstock.config.security_keys import SECURITY_KEYS
+
+# What everybody may see: certificates; and what a token provider is called with, which names no secret by itself.
+PUBLIC = {
+    "ssl.truststore.certificates",
+    "ssl.keystore.certificate.chain",
+    "https.ca.pem",
+    "sasl.oauthbearer.config",
+}
 
 SECRET = [
     "password",
@@ -181,3 +191,14 @@ def test_a_text_that_is_known_as_a_whole_is_shown_as_it_was_written() -> None:
     hide = Redactor({}, {"x1y": "x${env:A}y"})
     assert hide("x1y") == "x${env:A}y"
     assert hide("1") == "1"
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in SECURITY_KEYS if key.kind is Kind.PASSWORD], ids=lambda key: key.name
+)
+def test_secret_options_of_clients_are_hidden_with_or_without_a_prefix(key: ConfigKey) -> None:
+    if key.name in PUBLIC:
+        return
+    value = "socks5://me:hunter2@proxy:1080" if key.name == "proxy.url" else "hunter2"
+    for name in (key.name, key.snake_name, f"kafka.{key.name}"):
+        assert "hunter2" not in shown_option(name, value)

@@ -119,5 +119,20 @@ def test_a_secret_cannot_travel():
 def test_in_jaas_a_value_is_read_back_as_it_was(value, quoted, monkeypatch):
     monkeypatch.setenv("WORD", value)
     text = f'a.B required other="it\'s" password={quoted.format("${env:WORD}")};'
-    entry = parse_jaas(look_up(text, "sasl.jaas.config", jaas=True))
+    entry = parse_jaas(look_up(text, "sasl.jaas.config"))
     assert entry.options == {"other": "it's", "password": value}
+
+
+def test_the_whole_of_a_jaas_text(secrets):
+    (secrets / "jaas").write_text('a.B required password="x";\n')
+    text = look_up(f"${{file:{secrets}/jaas}}", "sasl.jaas.config")
+    assert parse_jaas(text).options == {"password": "x"}
+
+
+def test_in_the_url_of_a_proxy_a_value_is_escaped(secrets, monkeypatch):
+    monkeypatch.setenv("WORD", "p@s:s/w%2F")
+    given = {"proxy.url": "socks5://me:${env:WORD}@proxy:1080"}
+    proxy = ProducerConfig.from_user(SERVERS | given).security.proxy
+    assert (proxy.host, proxy.password.value) == ("proxy", "p@s:s/w%2F")
+    monkeypatch.setenv("PROXY", "http://me:x@other:8080")
+    assert ProducerConfig.from_user(SERVERS | {"proxy.url": "${env:PROXY}"}).security.proxy.host == "other"

@@ -241,10 +241,9 @@ def _parse_value(key: ConfigKey, value: Any) -> Any:
 def _parse_reference(key: ConfigKey, text: str) -> Any:
     from penstock.config.references import look_up  # most configurations have none
 
-    jaas = key.name == "sasl.jaas.config"
-    value = look_up(text, key.name, jaas=jaas)
+    value = look_up(text, key.name)
     if key.kind is Kind.PASSWORD:
-        return Password(value, lambda: look_up(text, key.name, jaas=jaas))
+        return Password(value, lambda: look_up(text, key.name))
     try:
         return key.parse(value)
     except ConfigError as error:

@@ -14,7 +14,8 @@ Rules:
    again each time it is used (see `Password`), so that it can be replaced under a running client.
 2. No error shows what a reference stands for.
 3. What is looked up is not searched for references.
-4. In sasl.jaas.config, which has quotes of its own, a value is written so that it is read back as it was.
+4. In sasl.jaas.config, which has quotes of its own, and in a URL, a value is written so that it is read back as it was.
+   A reference that is the whole text stands for the whole text.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigError
@@ -41,13 +43,12 @@ def has_reference(value: object) -> bool:
     return isinstance(value, str) and MARK in value
 
 
-def look_up(text: str, option: str, *, jaas: bool = False) -> str:
+def look_up(text: str, option: str) -> str:
     """Give the text with what its references stand for.
 
     Args:
         text: the value of an option, as it was written.
-        option: its name, for errors.
-        jaas: whether the text is that of sasl.jaas.config.
+        option: its dotted name.
 
     Raises:
         ConfigError: a reference is malformed, or there is nothing where it points to.
@@ -57,7 +58,9 @@ def look_up(text: str, option: str, *, jaas: bool = False) -> str:
         if found[0] == "$${":
             return MARK
         value = _value(found, option)
-        return _in_jaas(value, text[: found.start()]) if jaas else value
+        if option not in _WRITE or found[0] == text.strip():
+            return value
+        return _WRITE[option](value, text[: found.start()])
 
     return _REFERENCE.sub(value_of, text)
 
@@ -140,15 +143,23 @@ def _in_jaas(value: str, before: str) -> str:
     return escaped if _ends_inside_quotes(before) else f'"{escaped}"'
 
 
+def _in_url(value: str, _: str) -> str:
+    return quote(value, safe="")
+
+
+# How a value is written inside the text of an option that has a form of its own.
+_WRITE: Final[dict[str, Callable[[str, str], str]]] = {"sasl.jaas.config": _in_jaas, "proxy.url": _in_url}
+
+
 def _ends_inside_quotes(text: str) -> bool:
-    quote, skip = "", False
+    inside, skip = "", False
     for character in text:
         if skip:
             skip = False
-        elif quote and character == "\\":
+        elif inside and character == "\\":
             skip = True
-        elif quote:
-            quote = "" if character == quote else quote
+        elif inside:
+            inside = "" if character == inside else inside
         elif character in "\"'":
-            quote = character
-    return bool(quote)
+            inside = character
+    return bool(inside)

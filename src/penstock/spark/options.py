@@ -24,6 +24,7 @@ from penstock.errors import ConfigError
 from penstock.sink.settings import OnChangedRows, OnLost, OnRestoredCheckpoint, SinkSettings
 
 _logger = logging.getLogger("penstock.spark")
+_OF_SECURITY: Final = ("sasl", "ssl", "https", "proxy", "socks5")
 _warned: list[bool] = []  # whether this process has told of secrets in the clear
 
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -387,10 +388,12 @@ def _check_producer(options: SinkOptions) -> None:
 
 def warn_of_secrets(options: SinkOptions) -> None:
     """Say once in this process which secrets are given in the clear: Spark may show them in plans and its event log."""
+    if _warned or not any(name.startswith(_OF_SECURITY) for name in options.producer):
+        return  # most have none, and planning waits for what is imported
     from penstock.config.secrets import given_in_the_clear
 
     shown = [KAFKA_PREFIX + name for name in given_in_the_clear(options.producer)]
-    if not shown or _warned:
+    if not shown:
         return
     _warned.append(True)
     _logger.warning(

@@ -65,3 +65,15 @@ def test_no_secret_shows():
     kept = credentials()
     assert "s3cret" not in f"{kept!r} {kept.mechanism('b')!r}"
     assert "s3cret" not in repr(SaslSettings(mechanism="PLAIN", username="u", password=Password("s3cret")))
+
+
+def test_a_password_that_is_replaced_is_used_from_then_on():
+    now = ["one"]
+    settings = SaslSettings(mechanism="PLAIN", username="alice", password=Password("one", lambda: now[0]))
+    kept = PlainCredentials(settings)
+    assert kept.mechanism("b").first() == b"\0alice\0one"
+    now[0] = "two"
+    assert kept.mechanism("b").first() == b"\0alice\0two"
+    now[0] = ""
+    with pytest.raises(AuthenticationError, match="needs a password"):
+        kept.mechanism("b").first()

@@ -172,7 +172,7 @@ def test_a_broker_with_ever_new_salts_does_not_fill_the_memory(monkeypatch):
     for number in range(3 * MOST_KEYS):
         kept.keys(b"%d" % number, 4096)
     assert len(kept._keys) == MOST_KEYS
-    assert (b"%d" % (3 * MOST_KEYS - 1), 4096) in kept._keys
+    assert (b"s3cret", b"%d" % (3 * MOST_KEYS - 1), 4096) in kept._keys
 
 
 def test_a_wrong_password_is_refused_by_the_broker_side():
@@ -191,3 +191,18 @@ def test_no_secret_shows():
     keys = kept.keys(b"salt", 4096)
     assert "s3cret" not in f"{kept!r} {kept.mechanism('b')!r}"
     assert repr(keys) == "<ScramKeys>"
+
+
+def test_a_password_that_is_replaced_is_used_from_then_on():
+    now = ["one"]
+    settings = SaslSettings(
+        mechanism="SCRAM-SHA-256", username="alice", password=Password("one", lambda: now[0])
+    )
+    kept = ScramCredentials(settings)
+    before = kept.keys(b"salt", 4096)
+    assert kept.keys(b"salt", 4096) is before
+    now[0] = "two"
+    assert kept.keys(b"salt", 4096) == derive_keys("sha256", b"two", b"salt", 4096)
+    now[0] = ""
+    with pytest.raises(AuthenticationError, match="needs a password"):
+        kept.keys(b"salt", 4096)

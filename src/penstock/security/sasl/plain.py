@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.sasl.settings import SaslSettings
 
@@ -44,15 +46,22 @@ def _is_text(value: str) -> bool:
 
 
 class PlainCredentials:
-    """User and password. The authorization id is left empty, as Java does."""
+    """User and password. The authorization id is left empty, as Java does.
+
+    The password is asked for anew for each authentication: it may have been replaced where it is kept.
+    """
 
     def __init__(self, settings: SaslSettings) -> None:
-        self._user, password = user_and_password(settings)
-        self._token = f"\0{self._user}\0{password}".encode()
+        self._settings = settings
+        self._user, _ = user_and_password(settings)
 
     def mechanism(self, host: str) -> PlainMechanism:  # the same for every broker
         """A new authentication."""
         return PlainMechanism(self._user, self._token)
+
+    def _token(self) -> bytes:
+        user, password = user_and_password(self._settings)
+        return f"\0{user}\0{password}".encode()
 
     def close(self) -> None:
         """Nothing to stop."""
@@ -64,19 +73,26 @@ class PlainCredentials:
 class PlainMechanism:
     """One token, and an empty answer."""
 
-    __slots__ = ("_token", "user")
+    __slots__ = ("_give_token", "user")
 
     name = _NAME
     blocks = False
     advice = "check the user name and the password (sasl.jaas.config, or sasl.username and sasl.password)"
 
-    def __init__(self, user: str, token: bytes) -> None:
+    def __init__(self, user: str, give_token: Callable[[], bytes]) -> None:
         self.user = user
-        self._token = token
+        self._give_token = give_token
 
     def first(self) -> bytes:
-        """User and password."""
-        return self._token
+        """User and password.
+
+        Raises:
+            AuthenticationError: the password was replaced by one that cannot be sent.
+        """
+        try:
+            return self._give_token()
+        except ConfigError as error:
+            raise AuthenticationError(str(error), mechanism=_NAME, user=self.user) from None
 
     def next(self, challenge: bytes) -> None:
         """The broker is satisfied.

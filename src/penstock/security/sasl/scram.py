@@ -62,35 +62,46 @@ def derive_keys(hash_name: str, password: bytes, salt: bytes, iterations: int) -
 
 
 class ScramCredentials:
-    """User, password and the keys derived from it."""
+    """User, password and the keys derived from it.
+
+    The password is asked for anew for each authentication: it may have been replaced where it is kept.
+    """
 
     def __init__(self, settings: SaslSettings) -> None:
         self._name = settings.mechanism.upper()
         self._hash_name = _HASHES[self._name]
-        self._user, password = user_and_password(settings)
+        self._settings = settings
+        self._user, _ = user_and_password(settings)
         if not self._user.isascii():
             raise ConfigError(
                 f"the user name {self._user!r} has characters outside ASCII: Kafka refuses them with SCRAM "
                 "(with PLAIN it does not)",
                 "sasl.username",
             )
-        self._password = password.encode()
         self._token_auth = settings.token_auth
         self._lock = threading.Lock()
-        self._keys: dict[tuple[bytes, int], ScramKeys] = {}  # the oldest first; under the lock
+        self._keys: dict[tuple[bytes, bytes, int], ScramKeys] = {}  # the oldest first; under the lock
 
     def mechanism(self, host: str) -> ScramMechanism:  # the same for every broker
         """A new authentication."""
         return ScramMechanism(self._name, self._user, self._hash_name, self.keys, token_auth=self._token_auth)
 
     def keys(self, salt: bytes, iterations: int) -> ScramKeys:
-        """The keys, derived at the first time."""
+        """The keys, derived at the first time.
+
+        Raises:
+            AuthenticationError: the password was replaced by one that cannot be sent.
+        """
+        try:
+            password = user_and_password(self._settings)[1].encode()
+        except ConfigError as error:
+            raise AuthenticationError(str(error), mechanism=self._name, user=self._user) from None
         with self._lock:
-            known = self._keys.get((salt, iterations))
+            known = self._keys.get((password, salt, iterations))
         if known is None:
-            known = derive_keys(self._hash_name, self._password, salt, iterations)
+            known = derive_keys(self._hash_name, password, salt, iterations)
             with self._lock:
-                self._keys[salt, iterations] = known
+                self._keys[password, salt, iterations] = known
                 while len(self._keys) > MOST_KEYS:
                     del self._keys[next(iter(self._keys))]
         return known
