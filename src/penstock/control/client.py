@@ -136,7 +136,7 @@ class ControlClient:
         rng: the source of random numbers, likewise.
 
     Raises:
-        ConfigError: an option is wrong.
+        ConfigError: an option is wrong, or a file of certificates or keys cannot be used.
         BootstrapError: no bootstrap server can be resolved.
     """
 
@@ -153,7 +153,7 @@ class ControlClient:
         self._closed = False
         self._clock = clock = clock or SystemClock()
         rng = rng or random.Random()
-        backend = backend or NetworkBackend.tcp(settings.network)
+        backend = backend or _backend(settings)
         try:
             nodes, _ = bootstrap_nodes(
                 settings.bootstrap, settings.network.client_dns_lookup, backend.resolve, rng
@@ -322,6 +322,14 @@ class ControlClient:
         return (
             f"<ControlClient: {'closed' if self._closed else f'{len(self._metadata.nodes())} nodes known'}>"
         )
+
+
+def _backend(settings: ControlSettings) -> NetworkBackend:
+    if settings.security is None or settings.security.is_plain:
+        return NetworkBackend.tcp(settings.network)
+    from penstock.security.backend import secure_backend  # not loaded by a client that does without
+
+    return secure_backend(settings.network, settings.security)
 
 
 # Where a function takes its cluster from: options for a client of its own, or a client that is there already.

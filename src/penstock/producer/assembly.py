@@ -88,8 +88,9 @@ def assemble(
 
     Raises:
         BootstrapError: no bootstrap server can be resolved, and bootstrap.resolve.timeout.ms is 0.
+        ConfigError: a file of certificates or keys cannot be used, or the mechanism of SASL.
     """
-    backend = backend or NetworkBackend.tcp(_network_settings(config))
+    backend = backend or _backend(config)
     try:
         return _assemble(config, clock, backend, rng or random.Random())
     except BaseException:
@@ -231,6 +232,15 @@ def _bootstrap(
         backend.run_aside,
         backend.selector.wakeup,
     )
+
+
+def _backend(config: ProducerConfig) -> NetworkBackend:
+    settings = _network_settings(config)
+    if config.security is None or config.security.is_plain:
+        return NetworkBackend.tcp(settings)
+    from penstock.security.backend import secure_backend  # not loaded by a producer that does without
+
+    return secure_backend(settings, config.security)
 
 
 def _network_settings(config: ProducerConfig) -> NetworkSettings:

@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from penstock._escaping import escaped
+from penstock.network.transport import RefusedError
 
 
-class TlsRefusedError(OSError):
+class TlsRefusedError(RefusedError):
     """One side does not accept the other; trying again with the same settings is of no use.
 
     Attributes:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the network together for a client that uses TLS, SASL or a proxy: what `NetworkBackend.tcp` is for plain TCP.
+
+From the bottom, each where it is configured: TCP, the dialogue with the proxy, TLS; then, on top of the first exchange
+with the broker, SASL. Each part is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+from penstock.network.backend import Authenticate, NetworkBackend
+from penstock.network.resolver import RESOLVE_CANONICAL, Resolve, system_resolve
+from penstock.network.selector import SocketSelector
+from penstock.network.settings import NetworkSettings
+from penstock.network.transport import Address, Endpoint, TcpTransport, Transport, TransportFactory
+from penstock.security.settings import SecuritySettings
+
+if TYPE_CHECKING:
+    from penstock.security.proxy import ProxySettings
+    from penstock.security.tls.settings import TlsSettings
+
+# Puts one transport over another one, for a broker.
+_Layer = Callable[[Transport, Endpoint], Transport]
+
+
+def secure_backend(
+    network: NetworkSettings, security: SecuritySettings, resolve: Resolve = system_resolve
+) -> NetworkBackend:
+    """The operating system as a client with these settings sees it.
+
+    Args:
+        network: settings of the connections.
+        security: how to talk to brokers.
+        resolve: finds the addresses of a host.
+
+    Raises:
+        ConfigError: a file of certificates or keys cannot be used, a mechanism is not known, or the options contradict
+            each other.
+    """
+    layers: list[_Layer] = []
+    if security.proxy is not None:
+        layers.append(_proxy_layer(network, security.proxy))
+        resolve = _resolve_proxy(security.proxy, resolve)
+    if security.tls is not None:
+        layers.append(_tls_layer(security.tls))
+    authenticate: Authenticate | None = None
+    close: Callable[[], None] | None = None
+    if security.sasl is not None:
+        from penstock.security.sasl.authenticator import Authenticator
+
+        authenticator = Authenticator(security.sasl)
+        authenticate, close = authenticator.handshake, authenticator.close
+    try:
+        selector = SocketSelector()
+    except BaseException:
+        if close is not None:
+            close()
+        raise
+    return NetworkBackend(
+        selector, _connect(network, layers), resolve, authenticate=authenticate, close_security=close
+    )
+
+
+def _connect(network: NetworkSettings, layers: Sequence[_Layer]) -> TransportFactory:
+    def connect(address: Address, endpoint: Endpoint) -> Transport:
+        transport: Transport = TcpTransport.connect(address, network)
+        try:
+            for layer in layers:
+                transport = layer(transport, endpoint)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
+
+    return connect
+
+
+def _proxy_layer(network: NetworkSettings, proxy: ProxySettings) -> _Layer:
+    from penstock.security.proxy import ProxyTransport
+
+    if network.client_dns_lookup == RESOLVE_CANONICAL:
+        raise ConfigError(
+            f"client.dns.lookup={RESOLVE_CANONICAL} cannot be used with proxy.url: the proxy resolves the names"
+        )
+    return lambda inner, endpoint: ProxyTransport(inner, proxy, endpoint.host, endpoint.port)
+
+
+def _resolve_proxy(proxy: ProxySettings, resolve: Resolve) -> Resolve:
+    """Every host is reached at the proxy's addresses: what its own are, the proxy finds out."""
+
+    def resolve_proxy(host: str, port: int) -> Sequence[Address]:
+        del host, port
+        try:
+            return resolve(proxy.host, proxy.port)
+        except OSError as error:
+            raise OSError(
+                error.errno or 0, f"the proxy {proxy} has no address: {error.strerror or error}"
+            ) from error
+
+    return resolve_proxy
+
+
+def _tls_layer(settings: TlsSettings) -> _Layer:
+    from penstock.security.tls.context import TlsContext
+    from penstock.security.tls.transport import TlsTransport
+
+    context = TlsContext(settings)
+    # Asked for each connection: files that have changed are read then.
+    return lambda inner, endpoint: TlsTransport(inner, context.current(), endpoint.host)
