@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from penstock.sink.seam import HOOK_VARIABLE, Step, current_hook, reached
 
 from penstock.errors import ConfigError
 from penstock.sink import seam
+from penstock.sink.hooks import HOOK_VARIABLE, Step, current_hook, reached
 
 CALLS: list[tuple[Step, Mapping[str, Any]]] = []
 
