@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seam does nothing unless a hook is named."""
+"""The steps are told to a hook, and nothing happens unless one is named."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from penstock.sink.seam import HOOK_VARIABLE, Step, current_hook, reached
 
 from penstock.errors import ConfigError
-from penstock.sink import seam
+from penstock.sink import hooks
+from penstock.sink.hooks import HOOK_VARIABLE, Step, current_hook, reached
 
 CALLS: list[tuple[Step, Mapping[str, Any]]] = []
 
@@ -21,7 +21,7 @@ def note(step: Step, facts: Mapping[str, Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seam, "_hooks", {})
+    monkeypatch.setattr(hooks, "_hooks", {})
     monkeypatch.delenv(HOOK_VARIABLE, raising=False)
     CALLS.clear()
 
