@@ -241,3 +241,11 @@ def test_a_proxy_alone_is_not_plain():
     assert (settings.proxy.host, settings.proxy.port) == ("proxy", 1080)
     assert not settings.is_plain
     assert read(SERVERS, socks5_proxy="socks5://proxy:1080").security.proxy.host == "proxy"
+
+
+def test_what_a_command_reads_twice_is_said_once(caplog):
+    from penstock.cli.reach import _quiet
+
+    with _quiet("penstock.config"):
+        read(TLS | {"ssl_check_hostname": False, "ssl.provider": "X"})
+    assert caplog.records == []

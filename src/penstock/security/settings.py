@@ -23,7 +23,8 @@ from penstock.security.sasl.options import sasl_settings
 from penstock.security.sasl.settings import SaslSettings
 from penstock.security.tls.settings import TlsSettings
 
-_logger = logging.getLogger(__name__)
+# As all that is said of options: a command that reads them more than once says it once.
+_logger = logging.getLogger("penstock.config.security")
 
 _WITH_TLS: Final = ("SSL", "SASL_SSL")
 _WITH_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
