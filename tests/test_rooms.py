@@ -25,7 +25,7 @@ ROOT = TESTS.parent
 
 MOST_LINES = 600  # of a module
 MOST_MODULES = 9  # of a folder of the producer; __init__.py and .pxd files do not count
-MOST_FILES = 95  # of the three folders that make a producer; .py and .pxd
+MOST_FILES = 96  # of the three folders that make a producer; .py and .pxd
 MOST_ON_THE_WAY = 30  # modules that a record passes
 
 # On a record's way in plain Python only: compiled code reads and writes Produce in protocol/_produce_cy alone.
@@ -223,7 +223,8 @@ def test_there_is_one_network_in_memory() -> None:
         if isinstance(node, ast.ClassDef)
         and {"recv_some", "unwatch"} & {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     }
-    assert found == {"fix_network.py: MemorySelector", "fix_network.py: MemoryTransport"}
+    inner = "security/tls/wires.py: Wire"  # no network: what TLS lies on in its own tests, which count each call
+    assert found == {"fix_network.py: MemorySelector", "fix_network.py: MemoryTransport", inner}
 
 
 def test_no_module_is_too_long() -> None:

@@ -162,7 +162,7 @@ def test_plain_at_a_tls_port_is_advised(secured: DevCluster) -> None:
     servers = secured.client_options("ssl")["bootstrap.servers"]
     began = time.monotonic()
     with Producer(bootstrap_servers=servers, max_block_ms=2000) as producer:
-        with pytest.raises(KafkaError, match="security.protocol"):
+        with pytest.raises(KafkaError, match=r"security\.protocol"):
             producer.partitions_for("any")
         producer.close(0)
     assert time.monotonic() - began < SOON

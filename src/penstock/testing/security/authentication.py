@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import hmac
 import json
 import math
@@ -24,7 +25,6 @@ from typing import Final, NamedTuple
 
 from penstock.error_codes import ErrorCode
 from penstock.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from penstock.security.sasl.scram import derive_keys
 from penstock.testing.security.settings import FakeSecurity
 
 _SALT: Final = b"salt of the fake cluster"
@@ -198,14 +198,18 @@ class Authentication:
             return self._bad_credentials()
         hash_name = _HASHES[self._mechanism]
         password = self._security.users.get(name, "").encode()
-        keys = derive_keys(hash_name, password, _SALT, self._security.scram_iterations)
+        # Computed here and not by the client's module, whose mistakes would hide themselves.
+        salted = hashlib.pbkdf2_hmac(hash_name, password, _SALT, self._security.scram_iterations)
+        client_key = hmac.digest(salted, b"Client Key", hash_name)
+        stored_key = hashlib.new(hash_name, client_key).digest()
         message = f"{said},{without_proof}".encode("ascii")
-        signature = hmac.digest(keys.stored_key, message, hash_name)
-        expected = bytes(a ^ b for a, b in zip(keys.client_key, signature, strict=True))
+        signature = hmac.digest(stored_key, message, hash_name)
+        expected = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         if not hmac.compare_digest(base64.b64encode(expected), proof.encode("ascii", "replace")):
             return self._bad_credentials()
         self._claimed = name
-        verifier = hmac.digest(keys.server_key, message, hash_name)
+        server_key = hmac.digest(salted, b"Server Key", hash_name)
+        verifier = hmac.digest(server_key, message, hash_name)
         if self._security.wrong_signature:
             verifier = bytes(len(verifier))
         return TokenAnswer(b"v=" + base64.b64encode(verifier), done=True)
