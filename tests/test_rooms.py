@@ -223,7 +223,9 @@ def test_there_is_one_network_in_memory() -> None:
         if isinstance(node, ast.ClassDef)
         and {"recv_some", "unwatch"} & {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     }
-    inner = "security/tls/wires.py: Wire"  # no network: what TLS lies on in its own tests, which count each call
+    inner = (
+        "security/tls/wires.py: Wire"  # no network: what TLS lies on in its own tests, which count each call
+    )
     assert found == {"fix_network.py: MemorySelector", "fix_network.py: MemoryTransport", inner}
 
 

@@ -227,6 +227,15 @@ def test_the_setup_timeout_covers_all_that_comes_before_ready(silent):
     h.poll_until(lambda: doors.state() is READY, timeout=2)
 
 
+def test_a_connection_that_is_being_set_up_for_longer_than_one_may_be_idle_is_waited_for():
+    """And nothing spins until then: the idle time is not for connections that are not ready."""
+    doors = Doors(connections_max_idle_ms=500)
+    h = doors.h
+    h.network.aside_delay = 3.0
+    h.client.ready(h.nodes[0], h.now)
+    h.poll_until(lambda: doors.state() is READY, timeout=10, turns=8)
+
+
 def test_a_connection_that_is_ready_has_no_setup_timeout():
     h = Harness(connection_setup_timeout_ms=1000, connection_setup_timeout_max_ms=1000)
     h.connect()
@@ -431,6 +440,17 @@ def test_a_renewal_waits_for_the_end_of_a_request_that_is_partly_written():
     peer.limit_writes(None)
     h.poll_until(lambda: h.client.metrics.reauthentications == 1)
     assert doors.names()[-3:] == ["FindCoordinator", "SaslHandshake", "SaslAuthenticate"]
+
+
+def test_a_renewal_waits_for_the_end_of_a_throttle():
+    doors = Doors(lifetime_ms=10_000)
+    h = doors.h
+    h.connect()
+    doors.broker.rules[10] = lambda _: ANSWER | {"throttle_time_ms": 15_000}
+    start = h.now
+    h.send()
+    h.poll_until(lambda: h.client.metrics.reauthentications == 1, timeout=5)
+    assert 15 <= h.now - start <= 15.5
 
 
 def test_a_client_that_nobody_polled_for_long_renews_before_it_sends():

@@ -4,6 +4,7 @@
 python -m simulation --seeds 10000          from a start chosen at random, and printed
 python -m simulation --seeds 100 --start 7  from a known start
 python -m simulation --seed 7               one seed, with everything that happened
+python -m simulation --guarded ...          brokers that want to know who is there, see guard.py
 python -m simulation --bugs --starts 5      how soon each planted bug is found, from five starts
 python -m simulation --bugs --note          the same from one start; the seeds are written into seeds.py
 python -m simulation --noted                each planted bug at the seed that is noted for it
@@ -58,10 +59,12 @@ def main() -> int:
     if arguments.bug is not None and BUGS[arguments.bug].needs_sources:
         _go_on_with_sources()
     if arguments.seed is not None:
-        return _replay(arguments.seed, arguments.bug)
+        return _replay(arguments.seed, arguments.bug, arguments.guarded)
     if arguments.bugs or arguments.noted:
         return _look_for_bugs(arguments)
-    return _run_many(_start(arguments.start), arguments.seeds, arguments.jobs, arguments.bug)
+    return _run_many(
+        _start(arguments.start), arguments.seeds, arguments.jobs, arguments.bug, guarded=arguments.guarded
+    )
 
 
 def _start(chosen: int | None, index: int = 0) -> int:
@@ -73,6 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds (1000)")
     parser.add_argument("--start", type=int, help="the first one; chosen at random by default")
     parser.add_argument("--seed", type=int, help="replay this one, and print what happened")
+    parser.add_argument("--guarded", action="store_true", help="with brokers that want to know who is there")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     parser.add_argument("--bug", choices=BUGS, help="with this bug planted")
     parser.add_argument("--bugs", action="store_true", help=f"find every planted bug within {_LIMIT} seeds")
@@ -98,9 +102,9 @@ def _go_on_with_sources() -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])
 
 
-def _replay(seed: int, bug: str | None) -> int:
+def _replay(seed: int, bug: str | None, guarded: bool) -> int:
     with planted(bug):
-        report = simulate(seed, traced=True)
+        report = simulate(seed, traced=True, guarded=guarded)
     return tell_replay(report, _summary(report))
 
 
@@ -114,7 +118,9 @@ def _summary(report: Report) -> str:
 # ------------------------------------------------------------------------------------------------ many
 
 
-def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Rows, float]:
+def _run_chunk(
+    seeds: range, bug: str | None, guarded: bool = False
+) -> tuple[list[Report], coverage.Rows, float]:
     rows: coverage.Rows = Counter()
     reports = []
     began = time.process_time()
@@ -123,7 +129,7 @@ def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Ro
     with coverage.counted(rows), planted(bug):
         for seed in seeds:
             faulthandler.dump_traceback_later(_HANGS_AFTER, exit=True)
-            reports.append(simulate(seed))
+            reports.append(simulate(seed, guarded=guarded))
             if reports[-1].problems:
                 break
     faulthandler.cancel_dump_traceback_later()
@@ -131,7 +137,7 @@ def _run_chunk(seeds: range, bug: str | None) -> tuple[list[Report], coverage.Ro
     return reports, rows, time.process_time() - began
 
 
-def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
+def _run_many(start: int, count: int, jobs: int, bug: str | None, *, guarded: bool) -> int:
     say(f"{count} seeds from {start}, {jobs} at a time")
     began = time.monotonic()
     rows: coverage.Rows = Counter()
@@ -139,7 +145,7 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None) -> int:
     progress = _Progress(count, began)
     busy = 0.0
     with ProcessPoolExecutor(jobs) as pool:
-        work = [pool.submit(_run_chunk, chunk, bug) for chunk in chunks(start, count, _CHUNK)]
+        work = [pool.submit(_run_chunk, chunk, bug, guarded) for chunk in chunks(start, count, _CHUNK)]
         for future in as_completed(work):
             reports, used, spent = future.result()
             busy += spent

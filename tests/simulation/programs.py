@@ -8,7 +8,13 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError, ProducerClosedError
+from penstock.errors import (
+    AuthenticationError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+)
 from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.transaction_handle import TransactionHandle
 from simulation.face import Call, Face
@@ -196,6 +202,8 @@ class Application:
             except (KafkaTimeoutError, Interrupted) as error:
                 self.sim.watch.on_call_repeated(call, error, since, self.sim.clock.time)
                 yield "again"
+            except AuthenticationError:
+                yield Sleep(self.rng.random() * 0.05)  # told at once; the call may be made again
             except KafkaError as error:
                 if call == "init_transactions":
                     raise GivesUp(call) from error

@@ -30,6 +30,7 @@ from penstock.transaction_handle import TransactionHandle
 from simulation import checks
 from simulation.chaos import Chaos
 from simulation.face import Call, Face
+from simulation.guard import Guard
 from simulation.late import LateRequests, batches_of
 from simulation.ledger import Entry, Ledger, Txn, TxnEnd
 from simulation.lockstep import THREADING, SimLatch, SimThread
@@ -63,6 +64,8 @@ class Report:
     lives: int = 0
     late_arrivals: int = 0
     late_losses: int = 0
+    renewals: int = 0  # sessions
+    refusals: int = 0  # identities
     virtual_seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
@@ -78,7 +81,7 @@ def _forget_at_every_update(parts: ProducerParts) -> None:
 class Simulation:
     """One seed."""
 
-    def __init__(self, seed: int, *, traced: bool = False) -> None:
+    def __init__(self, seed: int, *, traced: bool = False, guarded: bool = False) -> None:
         self.report = Report(seed)
         self.traced = traced
         self.plan = plan_of(seed)
@@ -92,6 +95,13 @@ class Simulation:
         self.world.reads = stream(seed, "reads")
         if "compression_type" not in self.plan.options:  # else sizes are estimates
             self.world.max_request_size = self.plan.options["max_request_size"]
+        if guarded:
+            choices = stream(seed, "guard")
+            # It takes three exchanges more to be ready.
+            self.plan.max_block = max(self.plan.max_block, 0.3)
+            self.plan.options["socket_connection_setup_timeout_ms"] = choices.choice((300, 800))
+            self.plan.options["socket_connection_setup_timeout_max_ms"] = 1200
+            self.world.guard = Guard(choices, choices.choice((0.0, 0.15, 0.4, 1.0)))
         self.world.poll_with = self._poll
         self.world.on_write = self._interleave
         self.world.violate = self.violate
@@ -183,6 +193,8 @@ class Simulation:
         report.faults = self.chaos.happened
         report.late_arrivals = self.world.late_arrivals
         report.late_losses = self.world.late_losses
+        if self.world.guard is not None:
+            report.renewals, report.refusals = self.world.guard.renewals, self.world.guard.refusals
         report.virtual_seconds = self.clock.time - 1000
         return report
 
@@ -257,6 +269,8 @@ class Simulation:
     def _settle(self) -> None:
         """Let everything come to rest: late requests, time-outs of transactions, markers."""
         self.cluster.faults.clear()
+        if self.world.guard is not None:
+            self.world.guard.enough = True
         until = self.clock.time + 60
         while (moment := self.world.next_at()) <= until:
             self.world.happen(moment, until)
@@ -470,8 +484,8 @@ def plan_of(seed: int) -> Plan:
     return make_plan(stream(seed, "plan"))
 
 
-def simulate(seed: int, *, traced: bool = False) -> Report:
-    """Run one seed."""
-    simulation = Simulation(seed, traced=traced)
+def simulate(seed: int, *, traced: bool = False, guarded: bool = False) -> Report:
+    """Run one seed; `guarded`: with brokers that want to know who is there."""
+    simulation = Simulation(seed, traced=traced, guarded=guarded)
     with broker_side(simulation.note) if traced else nullcontext():
         return simulation.run()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.network._connection_cy import Connection, is_compiled
+from penstock.network.states import READY, REAUTHENTICATING
 from simulation.bugs import BUGS
 from simulation.plan import RECORDS_WANTED
 from simulation.run import simulate
@@ -29,6 +32,40 @@ def test_seeds_hold(chunk):
         assert not report.problems, f"make simulate SEED={seed}: {report.problems[0]}"
         assert report.records >= RECORDS_WANTED
         assert report.faults >= 3
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_seeds_hold_where_brokers_want_to_know_who_is_there(chunk):
+    renewals = refusals = 0
+    for seed in range(FIRST + chunk * 10, FIRST + chunk * 10 + 10):
+        report = simulate(seed, guarded=True)
+        assert not report.problems, f"python -m simulation --guarded --seed {seed}: {report.problems[0]}"
+        assert report.records >= RECORDS_WANTED
+        renewals += report.renewals
+        refusals += report.refusals
+    assert renewals > 10
+    assert refusals > 5
+
+
+def test_a_request_that_is_written_while_the_client_authenticates_anew_is_found(monkeypatch):
+    can_send = Connection.can_send
+
+    def too_early(connection: Connection, now: float, most: int) -> bool:
+        known = connection.known
+        before, known.state = known.state, READY if known.state is REAUTHENTICATING else known.state
+        connection.renew_at, ends_at = math.inf, connection.renew_at
+        try:
+            return can_send(connection, now, most)
+        finally:
+            known.state, connection.renew_at = before, ends_at
+
+    if is_compiled():
+        pytest.skip("a method of a compiled class cannot be replaced")
+    monkeypatch.setattr(Connection, "can_send", too_early)
+    problems = [
+        problem for seed in range(FIRST, FIRST + 20) for problem in simulate(seed, guarded=True).problems
+    ]
+    assert any("while it waits for SASL" in problem for problem in problems)
 
 
 @pytest.mark.parametrize("seed", [FIRST, FIRST + 1, FIRST + 2])

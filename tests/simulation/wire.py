@@ -20,14 +20,16 @@ from fix_network import MemoryNetwork, MemoryTransport, VirtualClock
 from penstock.network.backend import NetworkBackend
 from penstock.network.selector import Wakeup
 from penstock.network.transport import Address, Endpoint
-from penstock.protocol.messages import PRODUCE
+from penstock.protocol.messages import PRODUCE, SASL_AUTHENTICATE
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.session import Session
+from simulation.guard import SASL_KEYS, Guard, knock
 from simulation.late import LateRequest, LateRequests
 
 EPOCH = 1_700_000_000.0  # what the wall clocks show when virtual time is 0
 _ARRIVE_LATE = 0.7  # how many of the requests of a cut connection arrive
 _PRODUCE = PRODUCE.key.to_bytes(2, "big")
+_TOKEN = SASL_AUTHENTICATE.key.to_bytes(2, "big")
 _UNREADABLE = ("not a Kafka request", "a request that cannot be read", "API ")  # why a session is closed
 _TICK = 1e-6  # no two looks at the clock see the same time, as on a real machine
 
@@ -138,7 +140,9 @@ class Link(MemoryTransport):
 
     def _depart(self, frame: bytes) -> None:
         world = self.world
-        if world.clock.time < self.throttled_until and not self._begun_before_throttle:
+        # A token that was asked for before may go: the broker will not look at it earlier.
+        is_token = frame[4:6] == _TOKEN
+        if world.clock.time < self.throttled_until and not self._begun_before_throttle and not is_token:
             world.violate(
                 f"API {int.from_bytes(frame[4:6], 'big')} is sent to broker {self.broker_id}, which throttles for "
                 f"another {self.throttled_until - world.clock.time:.3f} s"
@@ -168,6 +172,9 @@ class Link(MemoryTransport):
         if self.severed or self.session is None:
             return
         frame = self.in_transit.pop(0)
+        guard = self.world.guard
+        if guard is not None and not guard.lets_through(self, frame):
+            return
         self.session.feed(frame, self.world.clock.time)
         if self.session.closed and self.session.close_reason.startswith(_UNREADABLE):
             self.world.violate(f"broker {self.broker_id} closes the connection: {self.session.close_reason}")
@@ -188,6 +195,11 @@ class Link(MemoryTransport):
             world.sever(self)
             self._down_at = max(self._down_at, world.clock.time + world.latency())
             world.at(self._down_at, self._end)
+
+    def send_down(self, frame: bytes) -> None:
+        """An answer that does not come from the broker itself."""
+        self._down_at = max(self._down_at, self.world.clock.time + self.world.latency())
+        self.world.at(self._down_at, self._deliver, frame, -math.inf)
 
     def _deliver(self, frame: bytes, throttled_until: float) -> None:
         if not self.closed and self.broken is None:
@@ -228,6 +240,7 @@ class World(MemoryNetwork):
         self.max_request_size = math.inf  # bytes of batches that a Produce request may have
         self.cut_when_under_way = math.inf  # the next connection with so many requests on their way is cut
         self.silent: set[int] = set()  # brokers that do not answer attempts to connect
+        self.guard: Guard | None = None  # who wants to know who is there; None: nobody
         self.links: list[Link] = []
         self._forsaken: list[Session] = []  # of cut links: the broker goes on, and nobody hears it
         self._wakeup = SimWakeup()
@@ -318,7 +331,8 @@ class World(MemoryNetwork):
         late = 0
         received = [len(frame).to_bytes(4, "big") + frame for frame in session._requests]
         session._requests.clear()
-        for frame in (*received, *link.in_transit):
+        sent = [frame for frame in link.in_transit if int.from_bytes(frame[4:6], "big") not in SASL_KEYS]
+        for frame in (*received, *sent):
             if self.rng.random() > _ARRIVE_LATE:
                 break
             arrives_at += self.latency() if self.rng.random() < 0.6 else self.rng.random() * self.latest
@@ -358,7 +372,13 @@ class World(MemoryNetwork):
     # ---- the client's backend
 
     def backend(self) -> NetworkBackend:
-        return NetworkBackend(self, self.connect, self.resolve, run_aside=lambda work: work())
+        if self.guard is None:
+            return NetworkBackend(self, self.connect, self.resolve, run_aside=lambda work: work())
+
+        def run_aside(work: Callable[[], None]) -> None:
+            self.after(self.latency(), work)
+
+        return NetworkBackend(self, self.connect, self.resolve, knock, run_aside)
 
     def resolve(self, host: str, port: int) -> list[Address]:
         return [Address(socket.AF_INET, (f"10.0.0.{host.removeprefix('broker-')}", port))]

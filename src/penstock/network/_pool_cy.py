@@ -398,7 +398,7 @@ class ConnectionPool:
                 self.fail(connection, _timed_out(known.node, late, now), now)
             elif now >= connection.setup_deadline:
                 self.fail(connection, failures.setup_timeout_error(known, now), now)
-            elif now >= connection.renew_at and known.state is READY and not connection.unsent_bytes:
+            elif now >= _renewal_due(connection) and known.state is READY and not connection.unsent_bytes:
                 self._renew(connection, now)
                 self._note_deadlines(connection, now)
             elif not connection.in_flight and known.state is READY and now >= self._idle_deadline(connection):
@@ -412,8 +412,11 @@ class ConnectionPool:
             return
         self._note_deadline(connection.in_flight.next_deadline())
         self._note_deadline(connection.setup_deadline)
-        if connection.known.state is READY and (connection.renew_at > now or not connection.unsent_bytes):
-            self._note_deadline(connection.renew_at)
+        if connection.known.state is not READY:
+            return
+        due = _renewal_due(connection)
+        if due > now or not connection.unsent_bytes:
+            self._note_deadline(due)
         self._note_idle_deadline(connection)
 
     def _idle_deadline(self, connection: Connection) -> float:
@@ -508,6 +511,11 @@ def throttle_seconds(api: ApiSchema, version: int, body: Any) -> float:
     # The hand-written Produce answer is an object; all others are dicts.
     told_ms = body.get("throttle_time_ms", 0) if isinstance(body, dict) else getattr(body, "throttle_ms", 0)
     return float(told_ms) / 1000 if told_ms and api.client_throttles(version) else 0.0
+
+
+def _renewal_due(connection: Connection) -> float:
+    """When to authenticate anew: not while the broker throttles, which takes it even when the session is over."""
+    return max(connection.renew_at, connection.known.throttled_until)
 
 
 def _timed_out(node: Node, late: InFlightRequest, now: float) -> KafkaError:

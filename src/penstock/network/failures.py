@@ -22,7 +22,14 @@ from penstock.errors import (
     ProtocolError,
     broker_error,
 )
-from penstock.network.states import AUTHENTICATING, MADE, REAUTHENTICATING, ConnectionState, NodeState
+from penstock.network.states import (
+    AUTHENTICATING,
+    CHECKING_API_VERSIONS,
+    MADE,
+    REAUTHENTICATING,
+    ConnectionState,
+    NodeState,
+)
 from penstock.network.transport import Address, Endpoint, RefusedError
 from penstock.types import Node
 
@@ -30,6 +37,7 @@ logger = logging.getLogger("penstock.network")
 
 # As often a broker must have closed a connection after the first request, until that is taken for a refusal.
 _TIMES_TO_BELIEVE = 3
+_FIRST_EXCHANGE_ADVICE = "Is it a Kafka broker, and does the listener speak this security.protocol?"
 
 TellUpdater = Callable[[Node, KafkaError, float], None]
 
@@ -95,7 +103,10 @@ def broken_error(node: Node, cause: Exception, state: ConnectionState) -> KafkaE
     """An existing connection broke."""
     if isinstance(cause, RefusedError) and state not in MADE:
         return _identity_error(node, cause)
-    error = NetworkError(f"the connection to {describe(node)} broke: {_with_advice(cause)}")
+    text = f"the connection to {describe(node)} broke: {_with_advice(cause)}"
+    if state is CHECKING_API_VERSIONS and not getattr(cause, "advice", ""):
+        text += f". {_FIRST_EXCHANGE_ADVICE}"
+    error = NetworkError(text)
     error.__cause__ = cause
     return error
 
@@ -132,8 +143,7 @@ def closed_in_handshake_error(node: Node, state: ConnectionState, handshake: Any
     if state is REAUTHENTICATING:
         return NetworkError(f"{describe(node)} closed the connection when its session was to be renewed")
     return NetworkError(
-        f"{describe(node)} closed the connection during the first exchange: "
-        "is it a Kafka broker, and does the listener speak this security.protocol?"
+        f"{describe(node)} closed the connection during the first exchange. {_FIRST_EXCHANGE_ADVICE}"
     )
 
 

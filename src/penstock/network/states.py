@@ -78,6 +78,7 @@ class NodeState:
         "ever_ready",
         "failed_attempts",
         "failed_setups",
+        "first_setup_timeout",
         "last_attempt_at",
         "node",
         "reconnect_backoff",
@@ -96,6 +97,7 @@ class NodeState:
         self.failed_setups = 0  # since READY
         self.reconnect_backoff = 0.0  # seconds
         self.setup_timeout = setup_timeout  # seconds
+        self.first_setup_timeout = setup_timeout  # of the next attempt after READY
         self.throttled_until = -math.inf
         self.ever_ready = False
         self.unanswered = (
@@ -180,6 +182,7 @@ class ConnectionStates:
     def connected(self, known: NodeState) -> None:
         """Bytes can be exchanged; Kafka's part begins."""
         known.move_to(CHECKING_API_VERSIONS)
+        known.first_setup_timeout = self._setup.seconds(0, self._rng)
 
     def ready(self, known: NodeState) -> None:
         """Requests can be sent."""
@@ -187,7 +190,8 @@ class ConnectionStates:
         known.ever_ready = True
         known.failed_attempts = 0
         known.reconnect_backoff = 0.0
-        self._reset_setup_timeout(known)
+        known.failed_setups = 0
+        known.setup_timeout = known.first_setup_timeout
 
     def renewal_delay(self, lifetime_ms: float) -> float:
         """Seconds after which a session of that length is renewed; infinity when it has no end."""
