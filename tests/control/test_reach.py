@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +24,17 @@ from penstock.testing.settings import ClusterSettings
 from penstock.types import Node
 
 
+def run_out_of_time(
+    look: TopicCheck, client: ControlClient, seconds: float, has_come_far: Callable[[], object]
+) -> None:
+    """Let the time be up: once, or as often as a busy machine needs to come that far in it."""
+    for _ in range(50):
+        with pytest.raises(KafkaTimeoutError):
+            look.run(client, seconds)
+        if has_come_far():
+            return
+
+
 def test_topics_that_are_there_or_can_be_made_are_found() -> None:
     with FakeKafka(topics={"orders": 1}) as kafka:
         with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
@@ -34,11 +46,8 @@ def test_topics_that_are_there_or_can_be_made_are_found() -> None:
 def test_a_missing_topic_is_named() -> None:
     with FakeKafka(topics={"orders": 1}, settings=ClusterSettings(auto_create_topics=False)) as kafka:
         look = TopicCheck(["orders", "order"])
-        with (
-            ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
-            pytest.raises(KafkaTimeoutError),
-        ):
-            look.run(client, 0.2)
+        with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+            run_out_of_time(look, client, 0.2, lambda: look.missing)
         assert look.missing == "order"
 
 
@@ -101,11 +110,8 @@ def test_brokers_at_addresses_of_no_use_are_told_from_a_wrong_bootstrap_server()
         with kafka.locked() as cluster:
             (broker,) = cluster.nodes
             cluster.set_address(broker, "127.0.0.1", 1)
-        with (
-            ControlClient({"bootstrap.servers": servers}) as client,
-            pytest.raises(KafkaTimeoutError),
-        ):
-            look.run(client, 0.5)
+        with ControlClient({"bootstrap.servers": servers}) as client:
+            run_out_of_time(look, client, 0.5, lambda: any(look.unreached.values()))
     assert [(node.id, node.port) for node in look.unreached] == [(broker, 1)]
     said = why_unreached(servers, look.unreached)
     assert said.startswith(f"{servers} answers, but ")
