@@ -41,7 +41,7 @@ SEEDS: dict[str, int] = {
     "time-out-begins-anew": 1010,
     "place-in-the-whole-for-that-in-a-piece": 1037,
     "retries-overtake-each-other": 1005,
-    "busy-topics-forgotten": 1560,
+    "busy-topics-forgotten": 1632,
     "gathered-memory-lost": 1008,
     "pieces-lose-headers": 1008,
     "request-size-ignored": 1015,
