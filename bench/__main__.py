@@ -80,7 +80,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _broker(choice: _Choice) -> AbstractContextManager[DevCluster | None]:
     if choice.needs_broker:
-        return DevCluster(heap_mb=BROKER_HEAP_MB, properties=BROKER_PROPERTIES)
+        secured = any(case.access for case in choice.plan.cases)
+        return DevCluster(
+            heap_mb=BROKER_HEAP_MB, properties=BROKER_PROPERTIES, security="scram" if secured else None
+        )
     return nullcontext()
 
 

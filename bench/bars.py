@@ -61,6 +61,8 @@ def _growth(kind: str, first: int, last: int) -> list[Bar]:
     ]
 
 
+_TLS_PEERS = tuple(("tls-latency-1000", peer) for peer in ("confluent", "java"))
+
 BARS = [
     Bar(
         "send, 128 KiB batches / confluent produce + callback",
@@ -93,6 +95,33 @@ BARS = [
         "cpu_us",
         0.25,
         0.12,
+    ),
+    *(
+        Bar(f"{what}, SASL_SSL / {whose}", (case, "penstock"), against, measure, bar, aim)
+        for what, case, whose, against, measure, bar, aim in (
+            ("send, 128 KiB batches", "tls-128k", "the limit", (("tls-128k", "limit"),), "rate", 0.5, 0.8),
+            (
+                "send, 128 KiB batches",
+                "tls-128k",
+                "confluent",
+                (("tls-128k", "confluent"),),
+                "rate",
+                2.0,
+                4.0,
+            ),
+            ("send, 128 KiB batches", "tls-128k", "Java", (("tls-128k", "java"),), "rate", 1.5, 3.0),
+            ("send, default settings", "tls-default", "Java", (("tls-default", "java"),), "rate", 1.3, 2.5),
+            (
+                "CPU per record, 128 KiB",
+                "tls-128k",
+                "confluent",
+                (("tls-128k", "confluent"),),
+                "cpu_us",
+                0.4,
+                0.2,
+            ),
+            ("p50 at 1,000/s, linger 0", "tls-latency-1000", "best peer", _TLS_PEERS, "p50", 1.2, 0.5),
+        )
     ),
     Bar(
         "send_arrow without keys / the limit",

@@ -33,6 +33,7 @@ class Case:
         rate: records per second, for latency; 0: as many as possible.
         threads: that send at the same time, through one producer.
         keys: whether records have keys, so that partitions follow from hashes.
+        access: the way to a secured listener of the broker, as DevCluster names it; "" for the plain one.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Case:
     rate: int = 0
     threads: int = 1
     keys: bool = False
+    access: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Job:
 
     def settings(self) -> dict[str, str]:
         """The producer's options, the address included."""
+        if self.case.access:
+            return {**self.cluster.client_options(self.case.access), **self.case.settings}
         return {"bootstrap.servers": self.cluster.bootstrap_servers, **self.case.settings}
 
 

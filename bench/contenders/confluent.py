@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -27,9 +28,15 @@ CONTENDERS = [
 
 
 def options(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings in its words: it has one name for the level of every codec."""
+    """The settings in its words: one name for the level of every codec, a file of certificates, user and password."""
     levels = {f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
-    return {("compression.level" if name in levels else name): value for name, value in settings.items()}
+    names = dict.fromkeys(levels, "compression.level") | {"ssl.truststore.location": "ssl.ca.location"}
+    own = {names.get(name, name): value for name, value in settings.items() if name != "ssl.truststore.type"}
+    jaas = own.pop("sasl.jaas.config", None)
+    if jaas is not None:
+        words = dict(re.findall(r'(\w+)="([^"]*)"', jaas))
+        own |= {"sasl.username": words["username"], "sasl.password": words["password"]}
+    return own
 
 
 def produce(task: Task) -> Answer:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 
 from bench.model import BenchError, Job, Timing
+from penstock.devbroker.settings import properties_text
 
 _TOOL = "org.apache.kafka.tools.ProducerPerformance"
 _STEADY = re.compile(
@@ -38,13 +39,15 @@ class _ProducerPerformance:
         return 2 * clock_seconds + _STARTS_SECONDS
 
     def command(self, job: Job) -> list[str]:
-        properties = [f"{name}={value}" for name, value in job.settings().items()]
+        # A file, and not --command-property: that cuts a value at every "=".
+        properties = job.payload_file.with_suffix(".properties")
+        properties.write_text(properties_text(job.settings()), encoding="ascii")
         warm_up = _warm_up(job)
         return job.cluster.tool_command(
             _TOOL,
             *("--topic", job.topic, "--throughput", str(job.case.rate or -1)),
             *("--num-records", str(job.records + warm_up), "--warmup-records", str(warm_up)),
-            *("--payload-file", str(job.payload_file), "--command-property", *properties),
+            *("--payload-file", str(job.payload_file), "--command-config", str(properties)),
         )
 
     def read_timing(self, job: Job, output: str) -> Timing:

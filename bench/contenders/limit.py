@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit: batches that were encoded before the clock started, written to a raw socket.
+"""The limit: batches that were encoded before the clock started, written to a raw socket, or to Python's own TLS.
 
 Six partitions (or as many as the topic has) in a request, five requests on their way, acks=all. What a producer does
 besides is what it costs; nobody can be faster on the same broker.
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.model import BenchError
 from bench.worker import Answer, PythonContender, Task, clock_stopped, work
 
 if TYPE_CHECKING:
     from penstock.protocol._produce_cy import ProduceRequest
+    from penstock.protocol.schema import ApiSchema
 
 PARTITIONS_PER_REQUEST = 6
 IN_FLIGHT = 5
@@ -37,7 +38,7 @@ def write_requests(task: Task) -> Answer:
     frames = [whole[1]] * repeats + ([rest[1]] if rest else [])
     host, _, port = task.settings["bootstrap.servers"].rpartition(":")
     answers: list[bytes] = []
-    with socket.create_connection((host, int(port)), _TIMEOUT_SECONDS) as connection:
+    with _connect(host, int(port), task.settings) as connection:
         started = time.perf_counter()
         for number, frame in enumerate(frames):
             if number >= IN_FLIGHT:
@@ -49,6 +50,48 @@ def write_requests(task: Task) -> Answer:
     for number, data in enumerate(answers):
         _check(whole[0] if number < repeats or not rest else rest[0], data)
     return answer
+
+
+def _connect(host: str, port: int, settings: Mapping[str, str]) -> socket.socket:
+    """A connection on which requests can be written: plain, or with TLS and SCRAM where the settings say so."""
+    connection = socket.create_connection((host, port), _TIMEOUT_SECONDS)
+    if settings.get("security.protocol", "PLAINTEXT") == "PLAINTEXT":
+        return connection
+    import ssl
+
+    context = ssl.create_default_context(cafile=settings["ssl.truststore.location"])
+    secured = context.wrap_socket(connection, server_hostname=host)
+    _authenticate(secured, settings)
+    return secured
+
+
+def _authenticate(connection: socket.socket, settings: Mapping[str, str]) -> None:
+    from penstock.config.config import ProducerConfig
+    from penstock.protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
+    from penstock.security.sasl.scram import ScramCredentials
+
+    security = ProducerConfig.from_user(dict(settings)).security
+    if security is None or security.sasl is None:
+        raise BenchError("the limit authenticates by SCRAM, and the settings have none")
+    mechanism = ScramCredentials(security.sasl).mechanism("")
+    _ask(connection, SASL_HANDSHAKE, 1, {"mechanism": mechanism.name})
+    token: bytes | None = mechanism.first()
+    while token is not None:
+        answer = _ask(connection, SASL_AUTHENTICATE, 2, {"auth_bytes": token})
+        token = mechanism.next(bytes(answer["auth_bytes"]))
+
+
+def _ask(connection: socket.socket, api: ApiSchema, version: int, body: dict[str, object]) -> dict[str, Any]:
+    from penstock.protocol._framing_cy import frame_request, parse_response_header
+    from penstock.protocol.codec import decode_response_body, encode_request_body
+
+    frame = frame_request(api, version, 1, "limit", encode_request_body(api, version, body))
+    connection.sendall(b"".join(frame))
+    _, answer = parse_response_header(api, version, _read_answer(connection))
+    decoded = decode_response_body(api, version, answer)
+    if decoded["error_code"]:
+        raise BenchError(f"{api.name}: error {decoded['error_code']}")
+    return decoded
 
 
 def _encode(
