@@ -21,7 +21,7 @@ from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.network.transport import NOTHING, READ, WRITE, Address, TcpTransport, Transport
 from penstock.protocol.schema import Buffer
-from penstock.security.proxy import ProxyRefusedError, ProxySettings, ProxyTransport
+from penstock.security.proxy import ProxyIdentityError, ProxyRefusedError, ProxySettings, ProxyTransport
 from penstock.security.tls.errors import TlsRefusedError
 from penstock.security.tls.transport import TlsTransport
 
@@ -236,8 +236,11 @@ def test_what_comes_behind_the_last_answer_is_the_brokers(kind: str):
 def test_refusals_have_the_answer_of_the_proxy(kind: str, user: str | None, answer: bytes, words: str):
     wire, transport = through(kind, user)
     wire.arrived += answer
-    with pytest.raises(ProxyRefusedError) as caught:
+    with pytest.raises((ProxyRefusedError, ProxyIdentityError)) as caught:
         transport.finish_connect()
+    # Who is not let in is told at once; a broker that cannot be reached is tried again.
+    asks_who = any(mark in words for mark in ("who we are", "password"))
+    assert isinstance(caught.value, ProxyIdentityError) == asks_who
     assert f"the {kind.upper()} proxy proxy:1080" in str(caught.value)
     assert words in str(caught.value)
     assert caught.value.advice
@@ -273,7 +276,7 @@ def test_any_answer_ends_in_a_connection_an_error_or_in_waiting(
     wire.peer_closed = True
     try:
         assert transport.finish_connect() == NOTHING
-    except ProxyRefusedError as error:
+    except (ProxyRefusedError, ProxyIdentityError) as error:
         told = str(error)
         wire.sent.clear()
     else:
@@ -347,10 +350,13 @@ def test_tls_through_a_proxy(kind: str, user: str | None):
 def test_refusals_of_a_proxy_over_tcp(kind: str):
     serve = {"socks5": socks5, "http": http}[kind]({}, "me", "s3cret")
     with listening(serve) as port:
-        for user, words in (("you", "does not accept"), ("me", "cannot connect to broker.example:9093")):
+        for user, words, error in (
+            ("you", "does not accept", ProxyIdentityError),
+            ("me", "cannot connect to broker.example:9093", ProxyRefusedError),
+        ):
             settings = ProxySettings.parse(f"{kind}://{user}:s3cret@127.0.0.1:{port}")
             transport = ProxyTransport(tcp(port), settings, "broker.example", 9093)
-            with pytest.raises(ProxyRefusedError, match=words):
+            with pytest.raises(error, match=words):
                 connect(transport)
             transport.close()
 

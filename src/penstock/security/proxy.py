@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from penstock._escaping import escaped
 from penstock.config.kinds import Password, parse_address
 from penstock.errors import ConfigError
-from penstock.network.transport import NOTHING, READ, WRITE, Transport
+from penstock.network.transport import NOTHING, READ, WRITE, RefusedError, Transport
 from penstock.protocol.schema import Buffer
 
 ProxyKind = Literal["socks5", "http"]
@@ -112,7 +112,7 @@ def _bad(option: str, why: str) -> ConfigError:
 
 
 class ProxyRefusedError(OSError):
-    """A proxy does not connect us: it is no such proxy, does not take who we are, or cannot reach the broker.
+    """A proxy does not connect us: it is no such proxy, or cannot reach the broker.
 
     Attributes:
         advice: what can be done about it.
@@ -121,6 +121,10 @@ class ProxyRefusedError(OSError):
     def __init__(self, text: str, advice: str) -> None:
         super().__init__(text)
         self.advice = advice
+
+
+class ProxyIdentityError(RefusedError):
+    """A proxy does not take who we are: trying again will not help."""
 
 
 # One step of the talk with a proxy: writes what is given, then reads as many bytes as the dialogue asks for. It gets
@@ -285,7 +289,7 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
             f"{settings} does not speak SOCKS5: it answered {_shown(bytes([version, method]))}", _WHICH_PROXY
         )
     if method == _NO_METHOD:
-        raise ProxyRefusedError(
+        raise ProxyIdentityError(
             f"{settings} takes neither a user with a password nor a client without"
             if settings.user is not None
             else f"{settings} wants to know who we are",
@@ -298,7 +302,7 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         said = bytes([1, len(user)]) + user + bytes([len(password)]) + password
         version, status = yield _Step(said, 2)
         if status != 0:
-            raise ProxyRefusedError(
+            raise ProxyIdentityError(
                 f"{settings} does not accept the password of {settings.user!r}", _IDENTITY
             )
     yield from _connect(settings, host, port)
@@ -359,7 +363,7 @@ def _http(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         return
     if code == 407:
         told = "wants to know who we are" if settings.user is None else "does not accept who we are"
-        raise ProxyRefusedError(f"{settings} {told}: 407 {words}", _IDENTITY)
+        raise ProxyIdentityError(f"{settings} {told}: 407 {words}", _IDENTITY)
     raise ProxyRefusedError(f"{settings} cannot connect to {target}: {code} {words}", _TARGET)
 
 
