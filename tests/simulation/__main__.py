@@ -161,7 +161,7 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None, *, guarded: bo
     say(f"{seconds:.0f} s in all, {busy / totals.seeds * 1000:.0f} ms of processor time a seed")
     if totals.failed:
         seed = totals.failed[0]
-        return show_failure(seed, lambda: _replay(seed, bug), "make simulate")
+        return show_failure(seed, lambda: _replay(seed, bug, guarded), "make simulate")
     say(f"all {count} seeds hold")
     return 0
 

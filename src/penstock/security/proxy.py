@@ -354,17 +354,17 @@ def _http(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         ).decode()
         lines.append(f"Proxy-Authorization: Basic {identity}")
     head = yield _Step("\r\n".join((*lines, "", "")).encode(), _MOST_HEAD, b"\r\n\r\n")
-    status, _, _ = head.partition(b"\r\n")
-    match = _STATUS.fullmatch(status)
+    line, _, _ = head.partition(b"\r\n")
+    match = _STATUS.fullmatch(line)
     if match is None:
-        raise ProxyRefusedError(f"{settings} does not speak HTTP: it answered {_shown(status)}", _WHICH_PROXY)
-    code, words = int(match[1]), _shown((match[2] or b"").strip())
-    if 200 <= code < 300:
+        raise ProxyRefusedError(f"{settings} does not speak HTTP: it answered {_shown(line)}", _WHICH_PROXY)
+    status, words = int(match[1]), _shown((match[2] or b"").strip())
+    if 200 <= status < 300:
         return
-    if code == 407:
+    if status == 407:
         told = "wants to know who we are" if settings.user is None else "does not accept who we are"
         raise ProxyIdentityError(f"{settings} {told}: 407 {words}", _IDENTITY)
-    raise ProxyRefusedError(f"{settings} cannot connect to {target}: {code} {words}", _TARGET)
+    raise ProxyRefusedError(f"{settings} cannot connect to {target}: {status} {words}", _TARGET)
 
 
 # ------------------------------------------------------------------------------------------ both

@@ -147,7 +147,7 @@ def test_highest_versions(release: str, produce: int, end: int) -> None:
 def test_every_version_of_api_versions(wire: Wire, version: int) -> None:
     answer = wire.call(API_VERSIONS, SOFTWARE, version)
     assert answer["error_code"] == 0
-    assert len(answer["api_keys"]) == 16
+    assert len(answer["api_keys"]) == 18
 
 
 def test_a_newer_version_is_answered_in_version_0() -> None:

@@ -164,8 +164,8 @@ class OidcSource:
             with self._opener.open(request, timeout=self._settings.http_timeout) as answer:
                 status, body = answer.status, answer.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
-            text = f"it answered {error.code}{self._refusal(error)}"
-            final = error.code in _FINAL
+            text = f"it answered {error.status}{self._refusal(error)}"
+            final = error.status in _FINAL
             error.close()
         except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error

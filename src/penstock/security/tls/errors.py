@@ -153,19 +153,19 @@ def record_error(error: ssl.SSLError) -> TlsLostError:
 def _not_verified(
     error: ssl.SSLCertVerificationError, chain: Sequence[Mapping[str, Any]], host: str
 ) -> TlsRefusedError:
-    code = error.verify_code
+    cause = error.verify_code
     own = chain[0] if chain else {}
-    if code in (_WRONG_HOST, _WRONG_ADDRESS):
+    if cause in (_WRONG_HOST, _WRONG_ADDRESS):
         return TlsRefusedError(
             f"the broker's certificate is not for {escaped(host)!r}: {_names(own)}",
             "Use a name that is in the certificate: in bootstrap.servers, or in advertised.listeners of the broker; or "
             "have one made with this name as a subject alternative name. (ssl.endpoint.identification.algorithm= "
             "turns this check off.)",
         )
-    if code in (_EXPIRED, _NOT_YET_VALID):
-        return TlsRefusedError(_outside_of_its_time(chain, code), _CLOCK)
+    if cause in (_EXPIRED, _NOT_YET_VALID):
+        return TlsRefusedError(_outside_of_its_time(chain, cause), _CLOCK)
     who = f"the broker's certificate ({_subject(own)}) " if own else "the broker's certificate "
-    if code in _UNKNOWN_ISSUER:
+    if cause in _UNKNOWN_ISSUER:
         last = chain[-1] if chain else {}
         issuer = f" {_distinguished(last.get('issuer', ()))!r}" if last else ""
         return TlsRefusedError(
@@ -174,18 +174,18 @@ def _not_verified(
             "ssl.truststore.certificates. Without these the roots of this system are trusted, and no others.",
         )
     advice = "Have a new certificate made for the broker."
-    if code in _REVOCATION_LISTS:
+    if cause in _REVOCATION_LISTS:
         advice = "ssl.crl.location needs a current list of each CA that signs a broker's certificate."
-    elif code == _REVOKED:
+    elif cause == _REVOKED:
         advice = "The list in ssl.crl.location has it. The broker needs a new certificate."
-    elif code in _TOO_WEAK:
+    elif cause in _TOO_WEAK:
         advice = "Its key or its signature is too weak for this OpenSSL. The broker needs a new certificate."
     return TlsRefusedError(f"{who}cannot be accepted: {error.verify_message}", advice)
 
 
-def _outside_of_its_time(chain: Sequence[Mapping[str, Any]], code: int) -> str:
+def _outside_of_its_time(chain: Sequence[Mapping[str, Any]], cause: int) -> str:
     now = datetime.now(UTC)
-    verb = "has expired" if code == _EXPIRED else "is not valid yet"
+    verb = "has expired" if cause == _EXPIRED else "is not valid yet"
     for at, each in enumerate(chain):
         start, end = _moment(each.get("notBefore")), _moment(each.get("notAfter"))
         if start is None or end is None or start <= now <= end:
