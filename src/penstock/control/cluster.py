@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock._time import ExponentialBackoff
+from penstock.control.rights import answered
 from penstock.control.steps import ANY, Ask, CoordinatorOf, Reply, Steps
 from penstock.error_codes import ErrorCode
 from penstock.errors import (
@@ -226,7 +227,9 @@ class _Topic:
         self.answer_number = number
         code = row["error_code"]
         self.error = (
-            broker_error(code, f"topic {row['name']!r}: {error_row(code).description}") if code else None
+            answered(code, "DESCRIBE", "it", f"topic {row['name']!r}: {error_row(code).description}")
+            if code
+            else None
         )
         self.leaders = {part["partition_index"]: part["leader_id"] for part in row["partitions"]}
 
@@ -302,7 +305,9 @@ class Coordinators:
         if error is None and row is None:
             error = broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the key out of its answer")
         elif error is None and row is not None and row["error_code"]:
-            error = broker_error(row["error_code"], row["error_message"])
+            kept = "group" if target.kind is CoordinatorKind.GROUP else "transactional id"
+            right = "DESCRIBE (WRITE or READ implies it)"
+            error = answered(row["error_code"], right, f"{kept} {target.key!r}", row["error_message"])
         if error is None and row is not None:
             self._nodes[target] = Node(row["node_id"], row["host"], row["port"])
             self._wanted.discard(target)

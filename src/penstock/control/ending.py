@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.control.markers import Found, Marker, SearchEnd
+from penstock.control.rights import answered
 from penstock.control.steps import is_soon_over
 from penstock.error_codes import ErrorCode
 from penstock.errors import (
@@ -36,7 +37,6 @@ from penstock.errors import (
     TransactionCommittedError,
     TransactionUnknownError,
     UnsupportedVersionError,
-    broker_error,
 )
 from penstock.transaction_handle import TransactionHandle
 
@@ -207,7 +207,8 @@ class Ending:
         if code == 0:
             self._move(Event.DONE_COMMIT if self.commit else Event.DONE_ABORT)
         else:
-            self.on_no_answer(broker_error(code), now)
+            on = f"transactional id {self.handle.transactional_id!r}"
+            self.on_no_answer(answered(code, "WRITE", on), now)
 
     def on_no_answer(self, error: KafkaError, now: float) -> None:
         """The coordinator answered with an error, could not be found, or did not answer."""

@@ -19,6 +19,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from penstock.control.rights import answered
 from penstock.control.steps import Ask, LeaderOf, Steps
 from penstock.error_codes import ErrorCode
 from penstock.errors import KafkaError, ProtocolError, broker_error
@@ -124,7 +125,7 @@ class MarkerSearch:
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 found = yield from self._out_of_range()
             elif code:
-                found = _trouble(broker_error(code))
+                found = _trouble(self._answered(code, "READ"))
             else:
                 found = self._read_fetched(part)
         self._leader_doubtful = found.end is SearchEnd.TROUBLE
@@ -178,11 +179,14 @@ class MarkerSearch:
             return _trouble(reply.error)
         part = _only_partition(reply.body, "topics", self.leader)
         if part["error_code"]:
-            return _trouble(broker_error(part["error_code"]))
+            return _trouble(self._answered(part["error_code"], "DESCRIBE"))
         out_of_range = broker_error(ErrorCode.OFFSET_OUT_OF_RANGE)
         if part["offset"] > self._first_offset:
             return Found(end=SearchEnd.GONE, error=out_of_range)
         return Found(end=SearchEnd.TROUBLE, error=out_of_range)
+
+    def _answered(self, code: int, right: str) -> KafkaError:
+        return answered(code, right, f"topic {self.leader.topic!r}")
 
     def _fetch_request(self) -> SchemaRequest:
         part = {

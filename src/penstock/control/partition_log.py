@@ -17,17 +17,19 @@ from typing import Any, NamedTuple
 from penstock._identity import ProducerIdentity, TransactionalIdentity
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.markers import LAST_VERSION_WITH_NAMES
+from penstock.control.rights import answered, of_whole_answer
 from penstock.control.steps import (
     Ask,
     Backoff,
     CoordinatorOf,
     LeaderOf,
+    Reply,
     Steps,
     ask_until_answered,
     with_last_trouble,
 )
 from penstock.error_codes import ErrorCode
-from penstock.errors import KafkaError, KafkaTimeoutError, ProtocolError, broker_error
+from penstock.errors import KafkaError, KafkaTimeoutError, ProtocolError
 from penstock.protocol._produce_cy import PartitionBatch, ProduceRequest, ProduceResponse
 from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, FETCH, INIT_PRODUCER_ID, LIST_OFFSETS
 from penstock.protocol.requests import SchemaRequest
@@ -87,7 +89,7 @@ def read_log(leader: LeaderOf, start: int, end: int, on_batch: Callable[[RecordB
         while position < end:
             reply = yield Ask(leader, _fetch(leader, position), fresh=trouble is not None)
             try:
-                before, position = position, _take(reply.error, reply.body, position, on_batch)
+                before, position = position, _take(reply, leader, position, on_batch)
                 trouble = None if position > before else ProtocolError("a page of the log is empty")
             except KafkaError as error:
                 if not (error.retriable or isinstance(error, ProtocolError)):
@@ -101,18 +103,14 @@ def read_log(leader: LeaderOf, start: int, end: int, on_batch: Callable[[RecordB
     return position
 
 
-def _take(
-    failure: KafkaError | None,
-    body: Mapping[str, Any],
-    position: int,
-    on_batch: Callable[[RecordBatch], None],
-) -> int:
-    if failure is not None:
-        raise failure
+def _take(reply: Reply, leader: LeaderOf, position: int, on_batch: Callable[[RecordBatch], None]) -> int:
+    if reply.error is not None:
+        raise reply.error
+    body = reply.body
     rows = [part for topic in body["responses"] for part in topic["partitions"]]
     code = body["error_code"] or (rows[0]["error_code"] if rows else ErrorCode.UNKNOWN_SERVER_ERROR)
     if code:
-        raise broker_error(code)
+        raise answered(code, "READ", f"topic {leader.topic!r}")
     # All of a page is read before any of it is handed over: what is damaged on its way is fetched again.
     batches = list(read_batches(rows[0]["records"] or b"", allow_partial=True))
     for batch in batches:
@@ -129,17 +127,17 @@ def _offset_of(leader: LeaderOf, which: int) -> Steps[LogEnd]:
         "topics": [{"name": leader.topic, "partitions": [row]}],
     }
     request = SchemaRequest.of(LIST_OFFSETS, body, FIRST_LIST_OFFSETS_WITHOUT_STALE_ENDS)
-    answer = yield from ask_until_answered(leader, request, _list_offsets_error)
+    answer = yield from ask_until_answered(leader, request, lambda body: _list_offsets_error(body, leader))
     part = answer["topics"][0]["partitions"][0]
     return LogEnd(part["offset"], part["leader_epoch"])
 
 
-def _list_offsets_error(body: Mapping[str, Any]) -> KafkaError | None:
+def _list_offsets_error(body: Mapping[str, Any], leader: LeaderOf) -> KafkaError | None:
     rows = [part for topic in body["topics"] for part in topic["partitions"]]
     if len(rows) != 1:
         return ProtocolError(f"ListOffsets was asked for one partition and answered for {len(rows)}")
     code = rows[0]["error_code"]
-    return broker_error(code) if code else None
+    return answered(code, "DESCRIBE", f"topic {leader.topic!r}") if code else None
 
 
 def _fetch(leader: LeaderOf, position: int) -> SchemaRequest:
@@ -201,7 +199,8 @@ def init_producer_id(
     if expected is not None:
         body["producer_id"], body["producer_epoch"] = expected
     request = SchemaRequest.of(INIT_PRODUCER_ID, body)
-    answer = client.run(ask_until_answered(CoordinatorOf(transactional_id), request), timeout)
+    error_in = of_whole_answer("WRITE", f"transactional id {transactional_id!r}")
+    answer = client.run(ask_until_answered(CoordinatorOf(transactional_id), request, error_in), timeout)
     return TransactionalIdentity(
         transactional_id, answer["producer_id"], answer["producer_epoch"], client.end_txn_version(timeout)
     )
@@ -226,7 +225,12 @@ def add_to_transaction(
         "v3_and_below_topics": [{"name": partition.topic, "partitions": [partition.partition]}],
     }
     request = SchemaRequest.of(ADD_PARTITIONS_TO_TXN, body)
-    client.run(ask_until_answered(CoordinatorOf(identity.transactional_id), request, _add_error), timeout)
+    name = identity.transactional_id
+
+    def error_in(body: Mapping[str, Any]) -> KafkaError | None:
+        return _add_error(body, name, partition.topic)
+
+    client.run(ask_until_answered(CoordinatorOf(name), request, error_in), timeout)
 
 
 def end_transaction_once(
@@ -248,7 +252,8 @@ def end_transaction_once(
         "committed": commit,
     }
     request = SchemaRequest.of(END_TXN, body, identity.end_txn_version, identity.end_txn_version)
-    client.run(ask_until_answered(CoordinatorOf(identity.transactional_id), request), timeout)
+    error_in = of_whole_answer("WRITE", f"transactional id {identity.transactional_id!r}")
+    client.run(ask_until_answered(CoordinatorOf(identity.transactional_id), request, error_in), timeout)
 
 
 def write_batch(
@@ -284,7 +289,9 @@ def _write(partition: TopicPartition, batch: memoryview, within: TransactionalWr
     name = None if within is None else within.identity.transactional_id
     limits = {} if highest is None else {"max_version": highest}
     request = ProduceRequest(ALL_REPLICAS, BROKER_TIMEOUT_MS, [place], name, **limits)
-    answer = yield from ask_until_answered(LeaderOf(*partition), request, _produce_error)
+    answer = yield from ask_until_answered(
+        LeaderOf(*partition), request, lambda answer: _produce_error(answer, name, partition.topic)
+    )
     return int(answer.partitions[0].base_offset)
 
 
@@ -305,7 +312,7 @@ def encode_batch(
     return writer.seal(TRANSACTIONAL_BIT, identity.producer_id, identity.epoch, within.sequence)
 
 
-def _add_error(body: Mapping[str, Any]) -> KafkaError | None:
+def _add_error(body: Mapping[str, Any], transactional_id: str, topic: str) -> KafkaError | None:
     codes = [
         row["partition_error_code"]
         for topic in body["results_by_topic_v3_and_below"]
@@ -313,11 +320,18 @@ def _add_error(body: Mapping[str, Any]) -> KafkaError | None:
     ]
     if len(codes) != 1:
         return ProtocolError(f"AddPartitionsToTxn was asked for one partition and answered for {len(codes)}")
-    return broker_error(codes[0]) if codes[0] else None
+    return answered(codes[0], "WRITE", _written_to(codes[0], transactional_id, topic)) if codes[0] else None
 
 
-def _produce_error(answer: ProduceResponse) -> KafkaError | None:
+def _written_to(code: int, transactional_id: str | None, topic: str) -> str:
+    if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return f"transactional id {transactional_id!r}"
+    return f"topic {topic!r}"
+
+
+def _produce_error(answer: ProduceResponse, transactional_id: str | None, topic: str) -> KafkaError | None:
     if len(answer.partitions) != 1:
         return ProtocolError(f"Produce was sent one batch and answered for {len(answer.partitions)}")
     (part,) = answer.partitions
-    return broker_error(part.error_code, part.error_message) if part.error_code else None
+    on = _written_to(part.error_code, transactional_id, topic)
+    return answered(part.error_code, "WRITE", on, part.error_message) if part.error_code else None

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from penstock._arguments import check_int, check_text, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlSource, control_client
+from penstock.control.rights import answered
 from penstock.control.steps import ANY, CONTROLLER, Ask, Backoff, Steps, ask_until_answered, with_last_trouble
 from penstock.error_codes import ErrorCode
-from penstock.errors import KafkaError, KafkaTimeoutError, broker_error, error_row
+from penstock.errors import KafkaError, KafkaTimeoutError, error_row
 from penstock.protocol.messages import CREATE_TOPICS, DESCRIBE_CONFIGS, METADATA
 from penstock.protocol.requests import SchemaRequest
 
@@ -166,7 +167,7 @@ def _error(row: Mapping[str, Any], may_be_ours: bool) -> KafkaError | None:
     reason = row.get("error_message") or error_row(code).description
     if code == ErrorCode.TOPIC_ALREADY_EXISTS and may_be_ours:
         reason += " (perhaps made by this very call: an earlier attempt got no answer)"
-    return broker_error(code, f"topic {row['name']!r} was not created: {reason}")
+    return answered(code, "CREATE", "it", f"topic {row['name']!r} was not created: {reason}")
 
 
 class TopicShape(NamedTuple):
@@ -241,7 +242,9 @@ def _shape(topic: str) -> Steps[TopicShape | None]:
         {"topics": [{"name": topic}], "allow_auto_topic_creation": False},
         _FIRST_METADATA_WITHOUT_CREATION,
     )
-    metadata = yield from ask_until_answered(ANY, asked, lambda body: _error_in(body["topics"], topic))
+    metadata = yield from ask_until_answered(
+        ANY, asked, lambda body: _error_in(body["topics"], topic, "DESCRIBE")
+    )
     (row,) = metadata["topics"]
     if row["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
@@ -255,7 +258,9 @@ def _describe(topic: str) -> Steps[TopicDescription | None]:
         return None
     resource = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}
     configs = SchemaRequest.of(DESCRIBE_CONFIGS, {"resources": [resource]})
-    answer = yield from ask_until_answered(ANY, configs, lambda body: _error_in(body["results"], topic))
+    answer = yield from ask_until_answered(
+        ANY, configs, lambda body: _error_in(body["results"], topic, "DESCRIBE_CONFIGS")
+    )
     (result,) = answer["results"]
     if result["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
@@ -263,10 +268,10 @@ def _describe(topic: str) -> Steps[TopicDescription | None]:
     return TopicDescription(*shape, settings)
 
 
-def _error_in(rows: Sequence[Mapping[str, Any]], topic: str) -> KafkaError | None:
+def _error_in(rows: Sequence[Mapping[str, Any]], topic: str, right: str) -> KafkaError | None:
     """What stands in the way; that there is no such topic is an answer."""
     code = rows[0]["error_code"]
     if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         return None
     reason = rows[0].get("error_message") or error_row(code).description
-    return broker_error(code, f"topic {topic!r} could not be looked at: {reason}")
+    return answered(code, right, "it", f"topic {topic!r} could not be looked at: {reason}")

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from penstock._arguments import check_text, check_texts, check_timeout
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient, ControlSource, control_client
+from penstock.control.rights import answered
 from penstock.control.steps import Backoff, OnNode, Steps, ask_once, ask_until_answered
 from penstock.error_codes import ErrorCode
-from penstock.errors import KafkaError, UnsupportedVersionError, broker_error, error_row
+from penstock.errors import KafkaError, UnsupportedVersionError, error_row
 from penstock.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from penstock.protocol.requests import SchemaRequest
 from penstock.types import Node, TopicPartition
@@ -210,7 +211,8 @@ def _describe_at(node: Node, names: Sequence[str]) -> Steps[dict[str, Transactio
         elif code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             described[name] = None
         else:
-            refused = broker_error(code, f"transactional id {name!r}: {error_row(code).description}")
+            text = f"transactional id {name!r}: {error_row(code).description}"
+            refused = answered(code, "DESCRIBE", "it", text)
             if not refused.retriable:
                 raise refused
     return described

@@ -30,7 +30,7 @@ from penstock.network.states import (
     ConnectionState,
     NodeState,
 )
-from penstock.network.transport import Address, Endpoint, RefusedError
+from penstock.network.transport import Address, Endpoint, RefusedError, Transport
 from penstock.types import Node
 
 logger = logging.getLogger("penstock.network")
@@ -86,8 +86,8 @@ def _with_advice(cause: Exception) -> str:
     return f"{cause_of(cause)}. {advice}" if advice else cause_of(cause)
 
 
-def setup_timeout_error(known: NodeState, now: float) -> KafkaError:
-    """What it takes to be ready took too long."""
+def setup_timeout_error(known: NodeState, now: float, transport: Transport) -> KafkaError:
+    """What it takes to be ready took too long. A transport of several layers knows which of them waits (`delay`)."""
     node = describe(known.node)
     if known.state is REAUTHENTICATING:
         return NetworkError(
@@ -96,7 +96,8 @@ def setup_timeout_error(known: NodeState, now: float) -> KafkaError:
     waited = f"within {(now - known.last_attempt_at) * 1000:.0f} ms"
     if known.state is AUTHENTICATING:
         return NetworkError(f"cannot connect to {node}: authentication did not come to its end {waited}")
-    return NetworkError(f"cannot connect to {node}: no answer {waited}")
+    delay = getattr(transport, "delay", "")
+    return NetworkError(f"cannot connect to {node}: no answer {waited}{f': {delay}' if delay else ''}")
 
 
 def broken_error(node: Node, cause: Exception, state: ConnectionState) -> KafkaError:

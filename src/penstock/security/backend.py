@@ -102,9 +102,7 @@ def _resolve_proxy(proxy: ProxySettings, resolve: Resolve) -> Resolve:
         try:
             return resolve(proxy.host, proxy.port)
         except OSError as error:
-            raise OSError(
-                error.errno or 0, f"the proxy {proxy} has no address: {error.strerror or error}"
-            ) from error
+            raise OSError(error.errno or 0, f"{proxy} has no address: {error.strerror or error}") from error
 
     return resolve_proxy
 

@@ -35,7 +35,7 @@ _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})( .*)?", re.DOTALL)
 _HOST_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-")
 
 _WHICH_PROXY: Final = "Check the address and the scheme of the proxy: socks5:// or http://."
-_IDENTITY: Final = "Check user and password in the URL of the proxy: socks5://user:password@host:port."
+_IDENTITY: Final = "Check user and password in proxy.url: {}://user:password@host:port."
 _TARGET: Final = "Does the proxy reach that broker, and is it allowed to? Its log tells more."
 
 _FORM: Final = "scheme://[user:password@]host:port, with the scheme socks5 or http"
@@ -123,8 +123,11 @@ class ProxyRefusedError(OSError):
         self.advice = advice
 
 
-class ProxyIdentityError(RefusedError):
-    """A proxy does not take who we are: trying again will not help."""
+class ProxyIdentityError(ProxyRefusedError, RefusedError):
+    """A proxy does not take who we are: trying again with the same user and password is of no use."""
+
+    def __init__(self, settings: ProxySettings, told: str) -> None:
+        super().__init__(f"{settings} {told}", _IDENTITY.format(settings.kind))
 
 
 # One step of the talk with a proxy: writes what is given, then reads as many bytes as the dialogue asks for. It gets
@@ -189,6 +192,21 @@ class ProxyTransport:
                 return waits_for
             self._inner_connected = True
             self._go_on(b"")
+        try:
+            waits_for = self._talk()
+        except ConnectionError as error:
+            raise ProxyRefusedError(
+                f"{self._settings} broke the connection{self._so_far()}: {error.strerror or error}",
+                _WHICH_PROXY,
+            ) from error
+        if waits_for == NOTHING:
+            self._connected = True
+            self._early = self._heard
+            self._heard = b""
+        return waits_for
+
+    def _talk(self) -> int:
+        """Go on with the talk; what it waits for."""
         while self._step is not None:
             while self._unsent:
                 sent = self._inner.send_some((self._unsent,))
@@ -204,10 +222,16 @@ class ProxyTransport:
                         f"{self._settings} closed the connection{self._so_far()}", _WHICH_PROXY
                     )
                 self._heard += data
-        self._connected = True
-        self._early = self._heard
-        self._heard = b""
         return NOTHING
+
+    @property
+    def delay(self) -> str:
+        """What a connection that takes too long waits for."""
+        if self._connected:
+            return ""
+        if not self._inner_connected:
+            return f"{self._settings} cannot be reached"
+        return f"{self._settings} does not answer{self._so_far()}. {_WHICH_PROXY}"
 
     def _has_answer(self, step: _Step) -> bool:
         """Go on with the talk if enough has come; whether it had."""
@@ -290,10 +314,10 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         )
     if method == _NO_METHOD:
         raise ProxyIdentityError(
-            f"{settings} takes neither a user with a password nor a client without"
+            settings,
+            "takes neither a user with a password nor a client without"
             if settings.user is not None
-            else f"{settings} wants to know who we are",
-            _IDENTITY,
+            else "wants to know who we are",
         )
     if method not in methods:
         raise ProxyRefusedError(f"{settings} chose the method {method}, which was not offered", _WHICH_PROXY)
@@ -302,9 +326,7 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         said = bytes([1, len(user)]) + user + bytes([len(password)]) + password
         version, status = yield _Step(said, 2)
         if status != 0:
-            raise ProxyIdentityError(
-                f"{settings} does not accept the password of {settings.user!r}", _IDENTITY
-            )
+            raise ProxyIdentityError(settings, f"does not accept the password of {settings.user!r}")
     yield from _connect(settings, host, port)
 
 
@@ -363,7 +385,7 @@ def _http(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         return
     if status == 407:
         told = "wants to know who we are" if settings.user is None else "does not accept who we are"
-        raise ProxyIdentityError(f"{settings} {told}: 407 {words}", _IDENTITY)
+        raise ProxyIdentityError(settings, f"{told}: 407 {words}")
     raise ProxyRefusedError(f"{settings} cannot connect to {target}: {status} {words}", _TARGET)
 
 

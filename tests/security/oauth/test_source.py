@@ -178,8 +178,8 @@ def test_rubbish_is_refused(given):
 @pytest.mark.parametrize(
     ("provider", "why"),
     [
-        (7, "must be callable, or have a method token"),
-        ("eyJ0", "must be callable, or have a method token"),
+        (7, "is not callable, and has no method token"),
+        ("eyJ0", "is not callable, and has no method token"),
         (OfAiokafka, "give an object of it"),
         (lambda a, b: None, "more than one argument"),
         (lambda *, key: None, "more than one argument"),

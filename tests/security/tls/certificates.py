@@ -127,6 +127,7 @@ def server_context(
     wants_client_of: Made | None = None,
     version: ssl.TLSVersion | None = None,
     chain: tuple[Made, ...] = (),
+    ciphers: str | None = None,
 ) -> ssl.SSLContext:
     """What a broker would have."""
     made = made or broker()
@@ -140,6 +141,8 @@ def server_context(
         context.load_verify_locations(cadata=wants_client_of.pem)
     if version is not None:
         context.minimum_version = context.maximum_version = version
+    if ciphers is not None:
+        context.set_ciphers(ciphers)
     return context
 
 

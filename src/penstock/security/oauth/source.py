@@ -101,7 +101,7 @@ class ProviderSource:
     def __init__(self, provider: object, settings: OAuthSettings, wall: Wall = time.time) -> None:
         if inspect.isclass(provider):
             raise ConfigError(
-                f"the token provider is the class {provider.__name__}: give an object of it",
+                f"sasl.oauth.token.provider: it is the class {provider.__name__}; give an object of it",
                 "sasl.oauth.token.provider",
             )
         self._call = _caller(provider, settings.callback_config)
@@ -192,7 +192,7 @@ def _caller(provider: object, config: str) -> Callable[[], Any]:
         return found
     if not callable(provider):
         raise ConfigError(
-            f"the token provider is {type(provider).__name__}: it must be callable, or have a method token()",
+            f"sasl.oauth.token.provider: {type(provider).__name__} is not callable, and has no method token()",
             "sasl.oauth.token.provider",
         )
     try:

@@ -198,8 +198,9 @@ def _import_gssapi() -> Any:
         import gssapi
     except ImportError as error:
         raise ConfigError(
-            'the SASL mechanism GSSAPI needs the package gssapi: pip install "penstock-kafka[gssapi]". It has no built '
-            "packages: a C compiler and the headers of MIT Kerberos are needed (libkrb5-dev on Debian and Ubuntu, "
+            "the SASL mechanism GSSAPI, which is meant where sasl.mechanism is not set, needs the package gssapi: "
+            'pip install "penstock-kafka[gssapi]". It has no built packages: a C '
+            "compiler and the headers of MIT Kerberos are needed (libkrb5-dev on Debian and Ubuntu, "
             f"krb5-devel on Fedora and RHEL). The import failed with: {quoted(str(error))}",
             "sasl.mechanism",
         ) from None

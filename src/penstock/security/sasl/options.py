@@ -27,6 +27,9 @@ _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # n
 _LOGIN_HANDLER: Final = "sasl.login.callback.handler.class"
 _CLIENT_HANDLER: Final = "sasl.client.callback.handler.class"
 _RETRIEVER: Final = "sasl.oauthbearer.jwt.retriever.class"
+_SETUP_TIMEOUT: Final = "socket.connection.setup.timeout.ms"
+# Of the time that a connection may take: the least that chance makes of it is 0.8.
+_SHARE_FOR_TOKENS: Final = 0.7
 _USER_AND_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 # Which mechanisms a login module is for.
@@ -119,7 +122,9 @@ def sasl_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> SaslSe
             "password": given.get("sasl.password") or login.secret("password"),
         }
     properties = {name: value for name, value in given.items() if name.startswith("sasl.")}
-    return SaslSettings(**settings, properties=properties)
+    setup_ms = values.get(_SETUP_TIMEOUT, KEYS[_SETUP_TIMEOUT].default)
+    patience_ms = int(setup_ms * _SHARE_FOR_TOKENS)
+    return SaslSettings(**settings, properties=properties, token_timeout_ms=patience_ms)
 
 
 class _Login:

@@ -52,6 +52,7 @@ _REVOCATION_LISTS: Final = frozenset({3, 11, 12, 33, 36})
 _TOO_WEAK: Final = frozenset({66, 67, 68})
 
 _IS_IT_TLS: Final = "Does the listener at that port speak TLS? Check the port and security.protocol."
+DELAYED: Final = f"the peer does not go on with the TLS handshake. {_IS_IT_TLS}"
 _CLIENT_CERTIFICATE: Final = (
     "The broker probably wants a client certificate from a CA that it trusts. Give one as ssl.keystore.location (or "
     "ssl.keystore.key and ssl.keystore.certificate.chain), with its whole chain; if there is one, check that it has "

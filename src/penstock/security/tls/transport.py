@@ -26,6 +26,7 @@ from typing import Any, Final
 from penstock.network.transport import NOTHING, READ, WRITE, Transport
 from penstock.protocol.schema import Buffer
 from penstock.security.tls.errors import (
+    DELAYED,
     TlsRefusedError,
     alert_error,
     handshake_error,
@@ -130,6 +131,13 @@ class TlsTransport:
                     f"the peer sent more than {_HANDSHAKE_BYTES} bytes in the TLS handshake",
                     "Is it a Kafka broker? Check host and port.",
                 )
+
+    @property
+    def delay(self) -> str:
+        """What a connection that takes too long waits for."""
+        if not self._inner_connected:
+            return getattr(self._inner, "delay", "")
+        return "" if self._connected else DELAYED
 
     def _handshake(self) -> bool:
         """Go on with what has arrived; whether the handshake is done."""

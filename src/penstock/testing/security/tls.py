@@ -6,6 +6,8 @@ from __future__ import annotations
 import ssl
 
 _READ_BYTES = 1 << 16
+# What a Kafka broker says to a client whose bytes are no TLS: a fatal alert, internal_error.
+_NO_TLS = bytes.fromhex("15030300020250")
 
 
 class TlsEnd:
@@ -59,6 +61,8 @@ class TlsEnd:
             return False
         except ssl.SSLError as error:
             self.failure = f"TLS: {error}"
+            if not self._outgoing.pending:
+                self._outgoing.write(_NO_TLS)
             return False
         self._shaken = True
         self._flush()
