@@ -22,7 +22,13 @@ from penstock.config.kinds import Password
 from penstock.errors import KafkaError
 
 # What is searched, below `tests`.
-WATCHED: Final = ("security", "testing/security", "devbroker/test_security.py", "config/test_references.py")
+WATCHED: Final = (
+    "security",
+    "testing/security",
+    "devbroker/test_security.py",
+    "config/test_references.py",
+    "fuzz/test_security_answers.py",
+)
 # Shorter ones are found in any text.
 SHORTEST: Final = 6
 # Secrets of tests that are words of our own texts.
