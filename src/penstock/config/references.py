@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from penstock.config.files import read_regular
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigError
 
@@ -115,8 +116,7 @@ def _split(rest: str) -> tuple[str, str | None]:
 
 def _text_of(path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_regular(path, MAX_FILE_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a path that cannot be one
         reason = error.strerror if isinstance(error, OSError) else "no such path can be"
         raise ConfigError(f"cannot read the file {path!r}: {reason}") from None

@@ -259,9 +259,10 @@ class FailureReporter:
 
 
 def _kind(error: KafkaError) -> str:
-    # Not the text: it may hold a number that is different each time.
+    # Not the text: it may hold a number that is different each time. Advice is one of a few texts: another advice is
+    # another cause, such as a client's certificate that is refused once the broker's is trusted.
     cause = error.__cause__ or error
-    return f"{type(cause).__name__} {getattr(cause, 'errno', '')}"
+    return f"{type(cause).__name__} {getattr(cause, 'errno', '')} {getattr(cause, 'advice', '')}"
 
 
 def _bootstrap_advice(error: KafkaError) -> str:

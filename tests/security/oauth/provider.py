@@ -26,10 +26,10 @@ class Provider:
 
 
 @contextmanager
-def running_provider() -> Iterator[Provider]:
+def running_provider(method: str = "POST") -> Iterator[Provider]:
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        def answer(self) -> None:
+            text = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
             form = {name: values[0] for name, values in parse_qs(text).items()}
             status, content = provider.answer(dict(self.headers), form)
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -43,6 +43,7 @@ def running_provider() -> Iterator[Provider]:
         def log_message(self, *args: Any) -> None:
             pass
 
+    setattr(Handler, f"do_{method}", Handler.answer)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     provider = Provider(f"http://127.0.0.1:{server.server_address[1]}/token")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)

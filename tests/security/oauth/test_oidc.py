@@ -357,3 +357,21 @@ def test_without_cryptography_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     with pytest.raises(ConfigError, match=r"penstock-kafka\[oauth\]"):
         assertion.AssertionMaker.from_settings(OAuthSettings(assertion_private_key_file=str(file)))
+
+
+def test_a_key_that_asks_for_endless_work(tmp_path):
+    """PBKDF2 with two thousand million rounds: an hour of work for whoever believes it."""
+    salted = b"\x04\x08saltsalt\x02\x04\x7f\xff\xff\xff"
+    for _ in range(5):
+        salted = b"\x30" + bytes([len(salted)]) + salted
+    text = base64.b64encode(salted).decode()
+    file = tmp_path / "key.pem"
+    file.write_text(f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{text}\n-----END ENCRYPTED PRIVATE KEY-----\n")
+    given = settings(
+        "http://127.0.0.1:1/",
+        assertion_private_key_file=str(file),
+        assertion_private_key_passphrase=Password("hush-hush"),
+    )
+    with pytest.raises(ConfigError, match="hashed 2147483647 times") as caught:
+        OidcSource(given)
+    assert str(file) in str(caught.value)

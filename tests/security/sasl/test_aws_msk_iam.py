@@ -10,6 +10,7 @@ import warnings
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from security.oauth.provider import running_provider
 from security.sasl.dialogue import run
 
 from penstock.errors import AuthenticationError, ConfigError
@@ -277,3 +278,17 @@ def test_no_secret_shows():
     text = f"{kept!r} {made!r} {kept._identities.find()!r}"
     assert "s3cret" not in text
     assert "t0ken" not in text
+
+
+def test_a_redirect_of_an_endpoint_is_not_followed():
+    """What is sent there is a token."""
+    with running_provider("GET") as provider:
+        provider.answers = [(302, b""), (200, {"AccessKeyId": "stolen", "SecretAccessKey": "stolen"})]
+        environment = {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": provider.url,
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN": "token-of-the-container",
+        }
+        identities = AwsIdentities(AwsSettings(), environment=environment)
+        with pytest.raises(AuthenticationError, match="it answered 302"):
+            identities.find()
+        assert len(provider.asked) == 1

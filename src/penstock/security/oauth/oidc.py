@@ -4,7 +4,7 @@
 Rules:
 1. What the provider answers is bounded, and never shown where it is a success. Of a refusal the fields that RFC 6749
    names are shown.
-2. A redirect is not followed: the secret would go to a place that nobody has named.
+2. A redirect is not followed: the secret would go to a place that nobody has named (see `exchange`).
 3. What may pass is tried again after waits that double, as long as sasl.login.retry.backoff.max.ms allows in all.
 """
 
@@ -19,10 +19,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from penstock.config.files import read_regular
 from penstock.errors import ConfigError
+from penstock.security.http import exchange
 from penstock.security.oauth.assertion import AssertionMaker
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import BadTokenError, NoTokenError, Token, token_from
@@ -38,12 +40,6 @@ _FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
 
 class _Passing(Exception):
     """What may be gone at the next attempt."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Follow none: what would be followed comes up as an HTTPError."""
-        return
 
 
 class OidcSource:
@@ -71,10 +67,7 @@ class OidcSource:
         self._wall = wall
         self._assertions = AssertionMaker.from_settings(settings, wall)
         self._check_credentials()
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if parts.scheme.lower() == "https":
-            handlers.append(urllib.request.HTTPSHandler(context=_tls_context(settings)))
-        self._opener = urllib.request.build_opener(*handlers)
+        self._context = _tls_context(settings) if parts.scheme.lower() == "https" else None
         self._stopped = threading.Event()
         self.name = f"the OIDC provider at {parts.scheme}://{parts.netloc}"
         self.trouble = ""
@@ -159,26 +152,26 @@ class OidcSource:
         return "Basic " + base64.b64encode(":".join(pair).encode()).decode("ascii")
 
     def _ask(self) -> Token:
-        request = self._request()
         try:
-            with self._opener.open(request, timeout=self._settings.http_timeout) as answer:
-                status, body = answer.status, answer.read(_MOST_BYTES + 1)
-        except urllib.error.HTTPError as error:
-            text = f"it answered {error.status}{self._refusal(error)}"
-            final = error.status in _FINAL
-            error.close()
-        except (OSError, http.client.HTTPException) as error:
+            answer = exchange(
+                self._request(),
+                seconds=self._settings.http_timeout,
+                most=_MOST_BYTES,
+                context=self._context,
+            )
+        except (OSError, http.client.HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             text = f"it cannot be asked: {self._shown(str(reason) or type(reason).__name__)}"
-            final = isinstance(reason, ssl.SSLCertVerificationError)
-            if final:
-                text += (
-                    "; its certificate is checked with those of the system, or of ssl.truststore.location inside "
-                    "sasl.jaas.config (librdkafka: https.ca.location)"
-                )
-        else:
-            return self._read(status, body)
-        if final:
+            if not isinstance(reason, ssl.SSLCertVerificationError):
+                raise _Passing(text) from None
+            raise NoTokenError(
+                f"{self.name}: {text}; its certificate is checked with those of the system, or of "
+                "ssl.truststore.location inside sasl.jaas.config (librdkafka: https.ca.location)"
+            ) from None
+        if answer.status < 300:
+            return self._read(answer.status, answer.body)
+        text = f"it answered {answer.status}{self._refusal(answer.body)}"
+        if answer.status in _FINAL:
             raise NoTokenError(f"{self.name}: {text}")
         raise _Passing(text)
 
@@ -211,11 +204,11 @@ class OidcSource:
             return None
         return self._wall() + lifetime
 
-    def _refusal(self, error: urllib.error.HTTPError) -> str:
+    def _refusal(self, body: bytes) -> str:
         """What a provider says about its refusal."""
         try:
-            said = json.loads(error.read(_MOST_BYTES))
-        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            said = json.loads(body)
+        except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict):
             return ""
@@ -233,10 +226,20 @@ class OidcSource:
 def _tls_context(settings: OAuthSettings) -> ssl.SSLContext:
     text = None if settings.ca_pem is None else settings.ca_pem.value
     try:
-        return ssl.create_default_context(cafile=settings.ca_location, cadata=text)
+        if settings.ca_location is not None:
+            text = _bundle(settings.ca_location) + (text or "")
+        return ssl.create_default_context(cadata=text)
     except (OSError, ValueError) as error:
         what = settings.ca_location or "their text"
         raise ConfigError(
             f"the certificates for the OIDC provider cannot be read from {what}: {quoted(str(error))}",
             "sasl.jaas.config",
         ) from None
+
+
+def _bundle(path: str) -> str:
+    """Certificates as PEM text; what else stands there is left out, as OpenSSL does with a file."""
+    data = read_regular(path, _MOST_BYTES)
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+    return data.decode("ascii", "ignore")

@@ -134,9 +134,11 @@ class TokenKeeper:
                 self._changed.wait(left)
             if self._closed:
                 raise _error("the client is closed")
-            if self._failure or self._token is None:
+            token = self._token
+            # The next fetch may have failed already, before this thread went on: the token is good nevertheless.
+            if token is None or (self._failure and not self._is_good_locked(token)):
                 raise _error(self._failure)
-            return self._token
+            return token
 
     def refused(self, token: Token) -> None:
         """A broker did not accept it."""

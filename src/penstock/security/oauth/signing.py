@@ -9,6 +9,11 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from penstock.security.tls import der, pem
+from penstock.security.tls.material import StoreError
+
+_NO_KEY = "it is not a private key in PEM, or the passphrase is wrong"
+
 
 class RsaSigner:
     """RS256: RSASSA-PKCS1-v1_5 with SHA-256."""
@@ -33,13 +38,14 @@ class EcSigner:
         return r.to_bytes(32, "big") + s.to_bytes(32, "big")
 
 
-def load_signer(pem: bytes, passphrase: bytes | None, algorithm: str) -> RsaSigner | EcSigner:
+def load_signer(text: bytes, passphrase: bytes | None, algorithm: str) -> RsaSigner | EcSigner:
     """The signer for a private key in PEM.
 
     Raises:
         ValueError: the key cannot be read, or does not fit the algorithm.
     """
-    key = _load(pem, passphrase)
+    _check_work(text)
+    key = _load(text, passphrase)
     if algorithm == "RS256":
         if isinstance(key, rsa.RSAPrivateKey):
             return RsaSigner(key)
@@ -49,14 +55,27 @@ def load_signer(pem: bytes, passphrase: bytes | None, algorithm: str) -> RsaSign
     raise ValueError("ES256 needs a key of the curve P-256")
 
 
-def _load(pem: bytes, passphrase: bytes | None) -> object:
+def _check_work(text: bytes) -> None:
+    """Refuse a key that is damaged, or would take for ever to decrypt."""
     try:
-        return load_pem_private_key(pem, passphrase)
+        blocks = pem.blocks_of(text.decode("latin-1"))
+        for block in blocks:
+            if block.label == "ENCRYPTED PRIVATE KEY":
+                der.check_rounds(block.data)
+    except StoreError as error:
+        raise ValueError(str(error)) from None
+    if not any(block.label.endswith("PRIVATE KEY") for block in blocks):
+        raise ValueError(_NO_KEY)
+
+
+def _load(text: bytes, passphrase: bytes | None) -> object:
+    try:
+        return load_pem_private_key(text, passphrase)
     except TypeError:
         if passphrase is None:
             raise ValueError("the key is encrypted, and no passphrase is given") from None
         return _load(
-            pem, None
+            text, None
         )  # a passphrase for a key that is not encrypted: Java refuses it, OpenSSL does not mind
     except (ValueError, UnsupportedAlgorithm):
-        raise ValueError("it is not a private key in PEM, or the passphrase is wrong") from None
+        raise ValueError(_NO_KEY) from None

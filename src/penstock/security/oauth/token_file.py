@@ -7,6 +7,7 @@ import os
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from penstock.config.files import read_regular
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import (
@@ -43,12 +44,12 @@ def read_bounded(path: str, what: str, limit: int) -> bytes:
         NoTokenError: it cannot be read, or is too large.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read(limit + 1)
-    except OSError as error:
-        raise NoTokenError(f"{what} {path} cannot be read: {error.strerror}") from None
+        data = read_regular(path, limit)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no such path can be"
+        raise NoTokenError(f"{what} {path!r} cannot be read: {reason}") from None
     if len(data) > limit:
-        raise NoTokenError(f"{what} {path} has more than {limit} bytes")
+        raise NoTokenError(f"{what} {path!r} has more than {limit} bytes")
     return data
 
 
@@ -63,7 +64,7 @@ class TokenFileSource:
         assert settings.token_endpoint_url is not None
         self._settings = settings
         self._path = path_of(settings.token_endpoint_url)
-        self.name = f"the token file {self._path}"
+        self.name = f"the token file {self._path!r}"
         self.trouble = ""
         self._seen: tuple[int, int, int] | None = None
         self._token: Token | None = None
@@ -87,7 +88,7 @@ class TokenFileSource:
             check_is_jwt(token.value, self._settings.sub_claim_name, self._settings.scope_claim_name)
         except BadTokenError as error:
             raise NoTokenError(
-                f"the token file {self._path} has no token that can be used: {error}"
+                f"the token file {self._path!r} has no token that can be used: {error}"
             ) from None
         self._token, self._seen = token, stamp
         return token
@@ -101,6 +102,7 @@ class TokenFileSource:
     def _stamp(self) -> tuple[int, int, int]:
         try:
             found = os.stat(self._path)
-        except OSError as error:
-            raise NoTokenError(f"the token file {self._path} cannot be read: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no such path can be"
+            raise NoTokenError(f"the token file {self._path!r} cannot be read: {reason}") from None
         return (found.st_mtime_ns, found.st_size, found.st_ino)

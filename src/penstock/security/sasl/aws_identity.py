@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from penstock.config.files import read_regular
 from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.quoting import quoted, told
 from penstock.security.sasl.settings import AwsSettings
@@ -154,11 +155,10 @@ class AwsIdentities:
         profile = self._settings.profile or self._environment.get("AWS_PROFILE") or "default"
         parser = configparser.RawConfigParser()
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(_MOST_BYTES + 1)
-            if len(text) > _MOST_BYTES:
-                raise _error(f"the file {path} has more than {_MOST_BYTES} characters")
-            parser.read_string(text)
+            data = read_regular(path, _MOST_BYTES)
+            if len(data) > _MOST_BYTES:
+                raise _error(f"the file {path} has more than {_MOST_BYTES} bytes")
+            parser.read_string(data.decode("utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
@@ -191,8 +191,7 @@ class AwsIdentities:
         token = self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
         try:
             if token_file:
-                with open(token_file, encoding="ascii") as file:
-                    token = file.read(_MOST_BYTES).strip()
+                token = read_regular(token_file, _MOST_BYTES).decode("ascii").strip()
             if token:
                 headers["Authorization"] = token
             return _identity_from_json(_parsed(self._fetch("GET", url, headers)), "the container's endpoint")
@@ -278,14 +277,22 @@ def _is_local(host: str) -> bool:
 
 
 def _fetch(method: str, url: str, headers: Mapping[str, str]) -> bytes:
+    import http.client
     import urllib.request
 
+    from penstock.security.http import exchange
+
     request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310  # http(s), see above
-    # No proxy: these addresses are of this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=_HTTP_TIMEOUT) as answer:
-        body: bytes = answer.read(_MOST_BYTES)
-    return body
+    try:
+        # No proxy: these addresses are of this machine.
+        answer = exchange(request, seconds=_HTTP_TIMEOUT, most=_MOST_BYTES, direct=True)
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"its answer is not HTTP ({type(error).__name__})") from None
+    if answer.status != 200:
+        raise OSError(f"it answered {answer.status}")
+    if len(answer.body) > _MOST_BYTES:
+        raise OSError(f"its answer has more than {_MOST_BYTES} bytes")
+    return answer.body
 
 
 def _error(text: str) -> AuthenticationError:

@@ -13,10 +13,10 @@ import logging
 import os
 import re
 import ssl
-import stat
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
+from penstock.config.files import read_regular
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.security.tls import jks, pem, pkcs12
@@ -352,21 +352,11 @@ def _read(option: str, place: str) -> bytes:
         ConfigError: it cannot be read, is too large, or no file at all.
     """
     try:
-        # A pipe without a writer must not be waited for.
-        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = read_regular(place, MOST_BYTES)
     except (OSError, ValueError) as error:
         advice = "" if getattr(error, "errno", 0) != errno.EACCES else f" by user {os.geteuid()}"
         why = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{option}: {place!r} cannot be read{advice}: {why}", option) from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{option}: {place!r} is not a file", option)
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{option}: {place!r} cannot be read: {error.strerror}", option) from error
-    finally:
-        os.close(descriptor)
     if len(data) > MOST_BYTES:
         raise ConfigError(f"{option}: {place!r} is larger than {MOST_BYTES} bytes", option)
     if not data.strip():

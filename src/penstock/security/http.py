@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request to a server that hands out credentials, and its answer.
+
+Rules:
+1. All of it has one limit of time: a server that sends a byte now and then, or one interim answer after the other, does
+   not get more of it than one that is silent. Only the name lookup is the system's.
+2. Of the body no more is read than is wanted.
+3. A redirect is an answer like any other: what is sent is secret, and goes to the place that was named and to no other.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import time
+import urllib.request
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class Answer(NamedTuple):
+    """What a server said.
+
+    Attributes:
+        status: the HTTP status.
+        body: at most one byte more than was wanted.
+    """
+
+    status: int
+    body: bytes
+
+
+def exchange(
+    request: urllib.request.Request,
+    *,
+    seconds: float,
+    most: int,
+    context: ssl.SSLContext | None = None,
+    direct: bool = False,
+) -> Answer:
+    """Send a request, and read the answer.
+
+    Args:
+        request: to an http or https URL.
+        seconds: the limit for all of it.
+        most: bytes of the body that are wanted; one more is read where there are more.
+        context: checks the certificate of the server, where it has one; None trusts the system's roots.
+        direct: past the proxies that the environment names.
+
+    Raises:
+        OSError: the server cannot be reached, or the time is up.
+        http.client.HTTPException: it does not speak HTTP.
+        ValueError: the URL or an answer cannot be made sense of.
+    """
+    deadline = time.monotonic() + seconds
+    handlers: list[urllib.request.BaseHandler] = [_AnyStatus(), _Http(deadline), _Https(deadline, context)]
+    if direct:
+        handlers.append(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(*handlers)
+    with opener.open(request, timeout=seconds) as answer:
+        return Answer(answer.status, answer.read(most + 1))
+
+
+class _AnyStatus(urllib.request.HTTPErrorProcessor):
+    """Every status is an answer; nothing is done about it."""
+
+    def http_response(self, request: Any, response: Any) -> Any:
+        return response
+
+    https_response = http_response
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(partial(_Connection, deadline=self._deadline), request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: float, context: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._deadline = deadline
+        self._checked_by = context
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        connection = partial(_TlsConnection, deadline=self._deadline, context=self._checked_by)
+        return self.do_open(connection, request)
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, host: str, *, deadline: float, **options: Any) -> None:
+        super().__init__(host, **options)
+        self._deadline = deadline
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock: Any = _TimedSocket(self.sock, self._deadline)
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    def __init__(self, host: str, *, deadline: float, **options: Any) -> None:
+        super().__init__(host, **options)
+        self._deadline = deadline
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock: Any = _TimedSocket(self.sock, self._deadline)
+
+
+class _TimedSocket:
+    """A socket, as far as http.client needs one, whose every call ends at a deadline."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def sendall(self, data: Any) -> None:
+        _set_time_left(self._sock, self._deadline)
+        self._sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        del mode  # http.client only ever reads
+        return io.BufferedReader(_TimedReader(self._sock, self._deadline))
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class _TimedReader(io.RawIOBase):
+    """What comes in on a socket, up to a deadline. Keeps the socket open until it is closed itself."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        self._deadline = deadline
+        self._raw = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        _set_time_left(self._sock, self._deadline)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _set_time_left(sock: socket.socket, deadline: float) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    sock.settimeout(left)

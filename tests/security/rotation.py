@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of replaced credentials share: kinds of producers, a provider of tokens, what was logged."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.testing import FakeKafka
+
+KINDS: dict[str, dict[str, object]] = {
+    "idempotent": {},
+    "transactional": {"transactional.id": "x"},
+}
+# The end of what is logged when a broker refuses who we are.
+REFUSED = "It is tried again, and goes on when that is put right."
+
+
+def lines(told: pytest.LogCaptureFixture, level: int, text: str) -> list[str]:
+    """What was told at this level or above it, with this text in it; retries of batches aside."""
+    records = [record for record in list(told.records) if record.name != "penstock.producer"]
+    found = [record.getMessage() for record in records if record.levelno >= level]
+    return [line for line in found if text in line]
+
+
+def values(kafka: FakeKafka) -> list[bytes | None]:
+    """All that is committed, in its order."""
+    return [record.value for record in kafka.records("t", 0)]
+
+
+def replace(place: Path, text: str) -> None:
+    """Put another file in the place of this one, in one step."""
+    new = place.with_suffix(".new")
+    new.write_text(text)
+    new.replace(place)
+
+
+class Provider:
+    """Gives tokens that are good for a short time, unless it is down."""
+
+    def __init__(self, seconds: float) -> None:
+        self.is_down = False
+        self._seconds = seconds
+
+    def __call__(self) -> str:
+        if self.is_down:
+            raise ConnectionError("the provider of tokens is down")
+        now = time.time()
+        return unsigned({"sub": "alice", "iat": now, "exp": now + self._seconds})
+
+
+def unsigned(claims: dict[str, Any]) -> str:
+    """A token that only brokers for tests accept."""
+    parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts) + "."

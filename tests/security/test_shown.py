@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No secret is shown, by anything: objects, errors, logs. Also that the search for secrets in all tests finds them."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_secrets import Watch, findings, texts_of
+from security.tls.certificates import client, other_ca, server_context, the_ca
+
+from penstock import Producer
+from penstock.errors import KafkaError
+from penstock.testing import FakeKafka, FakeSecurity
+
+pytest_plugins = ["pytester"]
+
+SECRET = "xyzzy-plugh-1976"
+
+
+# ---- the search
+
+
+def shown(watch: Watch) -> list[str]:
+    found = watch.end()
+    assert not any(SECRET in text for text in found), "the report does not show it again"
+    return found
+
+
+@pytest.fixture
+def watch() -> Watch:
+    watch = Watch()
+    watch.begin()
+    watch.learn(SECRET)
+    return watch
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"wrong: {SECRET}",
+        repr(f"\0alice\0{SECRET}".encode()),
+        "Authorization: eHl6enktcGx1Z2gtMTk3Ng==",
+    ],
+)
+def test_a_secret_that_is_said_is_found(watch: Watch, text: str):
+    watch.say("nothing")
+    watch.say(text)
+    assert len(shown(watch)) == 1
+
+
+def test_a_secret_behind_an_error_is_found(watch: Watch):
+    try:
+        try:
+            raise ValueError(SECRET)
+        except ValueError as error:
+            raise KafkaError("it failed") from error
+    except KafkaError as error:
+        watch.note_error(error)
+    assert len(shown(watch)) == 1
+
+
+def test_a_cause_that_is_left_out_is_not_shown(watch: Watch):
+    try:
+        try:
+            raise ValueError(SECRET)
+        except ValueError:
+            raise KafkaError("it failed") from None
+    except KafkaError as error:
+        watch.note_error(error)
+    assert shown(watch) == []
+
+
+def test_a_line_of_a_private_key_is_found(watch: Watch):
+    key = client().key_pem()
+    watch.learn(key)
+    watch.say(f"read {key.splitlines()[1][:200]} from it")
+    watch.say("-----BEGIN PRIVATE KEY-----")
+    assert len(shown(watch)) == 1
+
+
+def test_a_test_that_shows_a_secret_fails(pytester: pytest.Pytester):
+    here = Path(__file__).parents[1]
+    folder = pytester.mkdir("security")
+    (folder / "test_leak.py").write_text(
+        """
+import logging
+from penstock.config.kinds import Password
+from penstock.errors import KafkaError
+made = Password("made-before-the-test")
+
+def test_logged_where_nobody_looks():
+    logging.getLogger("penstock.x").debug("it is %s", Password("logged-by-mistake").value)
+
+def test_printed():
+    print(made.value)
+
+def test_in_an_error():
+    try:
+        raise KafkaError(made.value)
+    except KafkaError:
+        pass
+
+def test_nothing_shown():
+    logging.getLogger("penstock.x").debug("it is %s", made)
+"""
+    )
+    pytester.makeconftest(
+        """
+import pathlib
+import fix_secrets
+fix_secrets._HERE = pathlib.Path(__file__).parent
+pytest_plugins = ["fix_secrets"]
+"""
+    )
+    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-o", f"pythonpath={here}")
+    result.assert_outcomes(passed=4, errors=3)
+    text = result.stdout.str()
+    assert text.count("a secret is shown") >= 3
+    assert "logged-by-mistake" not in text
+
+
+# ---- a client with secrets
+
+
+def ways(folder: Path) -> dict[str, tuple[FakeSecurity, dict[str, Any]]]:
+    """Clients that keep a secret, each of another kind, and what their cluster wants."""
+    own = folder / "own.pem"
+    own.write_text(client().key_pem(SECRET) + client().pem)
+    texts = {"ssl.keystore.key": client().key_pem(SECRET), "ssl.keystore.certificate.chain": client().pem}
+    sasl = {"protocol": "SASL_PLAINTEXT", "users": {"alice": SECRET}}
+    mutual = FakeSecurity(
+        protocol="SSL", wants_certificate=True, tls=server_context(wants_client_of=the_ca())
+    )
+    trusted = {
+        "security.protocol": "SSL",
+        "ssl.truststore.certificates": the_ca().pem,
+        "ssl.key.password": SECRET,
+    }
+    plain_jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username=alice password="{SECRET}";'
+    of_plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    return {
+        "PLAIN": (FakeSecurity(**sasl), FakeSecurity(**sasl).client_options("PLAIN")),
+        "JAAS": (FakeSecurity(**sasl), of_plain | {"sasl.jaas.config": plain_jaas}),
+        "SCRAM": (FakeSecurity(**sasl), FakeSecurity(**sasl).client_options("SCRAM-SHA-256")),
+        "token": (
+            FakeSecurity(**sasl),
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauth.token.provider": lambda: (SECRET, 2e9),
+            },
+        ),
+        "key file": (mutual, trusted | {"ssl.keystore.location": str(own)}),
+        "key text": (mutual, trusted | texts),
+        "proxy": (FakeSecurity(), {"proxy.url": f"socks5://alice:{SECRET}@127.0.0.1:1"}),
+    }
+
+
+def reachable(start: object) -> Iterator[object]:
+    """All objects of this package that an object leads to."""
+    seen: set[int] = set()
+    left = [start]
+    while left:
+        found = left.pop()
+        if id(found) in seen or isinstance(found, type) or len(seen) > 200_000:
+            continue
+        seen.add(id(found))
+        module = type(found).__module__ or ""
+        if module.startswith("penstock"):
+            yield found
+        if module.startswith(("penstock", "builtins", "functools", "collections")) and not hasattr(
+            found, "__path__"
+        ):
+            left.extend(gc.get_referents(found))
+
+
+def leaks(texts: list[str]) -> list[str]:
+    return list(findings(texts, [SECRET, *client().key_pem().splitlines()[1:-1]]))
+
+
+@pytest.mark.parametrize("way", ["PLAIN", "JAAS", "SCRAM", "token", "key file", "key text", "proxy"])
+@pytest.mark.parametrize("refused", [False, True])
+def test_no_object_of_a_producer_shows_a_secret(way: str, refused: bool, tmp_path: Path):
+    security, options = ways(tmp_path)[way]
+    if refused:
+        security.users["alice"] = "another one"
+        if security.uses_tls:
+            security.tls = server_context(wants_client_of=other_ca())
+    with FakeKafka(topics={"t": 1}, security=security) as kafka:
+        options |= {"bootstrap.servers": kafka.bootstrap_servers, "max.block.ms": 2000, "linger.ms": 0}
+        with Producer(options) as producer:
+            errors: list[BaseException] = []
+            try:
+                producer.send("t", b"x").result(5)
+            except KafkaError as error:
+                errors.append(error)
+            assert bool(errors) is (refused or way in ("token", "proxy"))
+            objects = list(reachable(producer))
+            assert len(objects) > 20
+            assert leaks([repr(each) + str(each) for each in objects]) == []
+            told = [text for error in errors for text in texts_of(error)]
+            trace = [line for error in errors for line in traceback.format_exception(error)]
+            assert leaks([*told, *trace]) == []
+            producer.close(0)
