@@ -33,6 +33,8 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 _TOO_OLD: Final = frozenset({"SSLv2", "SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
 # What OpenSSL calls a certificate in a directory.
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
+# A large CA revokes a hundred thousand certificates.
+_MOST_REVOCATIONS: Final = 16 * 1024 * 1024
 # OpenSSL takes no longer one.
 _MOST_PASSWORD: Final = 1024
 
@@ -223,7 +225,7 @@ def _use_revocations(context: ssl.SSLContext, settings: TlsSettings) -> None:
     place = settings.crl_location
     if place is None:
         return
-    data = _read(_CRL, place)
+    data = _read(_CRL, place, _MOST_REVOCATIONS)
     try:
         text = pem.revocation_lists(pem.blocks_of(_text(data)))
         with as_file(text) as name:
@@ -345,7 +347,7 @@ def _why_no_identity(reason: str, identity: Identity) -> StoreError:
 # ------------------------------------------------------------------------------------------ files
 
 
-def _read(option: str, place: str) -> bytes:
+def _read(option: str, place: str, most: int = MOST_BYTES) -> bytes:
     """The bytes of a file.
 
     Raises:
@@ -362,13 +364,13 @@ def _read(option: str, place: str) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError(f"{option}: {place!r} is not a file", option)
         with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(most + 1)
     except OSError as error:
         raise ConfigError(f"{option}: {place!r} cannot be read: {error.strerror}", option) from error
     finally:
         os.close(descriptor)
-    if len(data) > MOST_BYTES:
-        raise ConfigError(f"{option}: {place!r} is larger than {MOST_BYTES} bytes", option)
+    if len(data) > most:
+        raise ConfigError(f"{option}: {place!r} is larger than {most} bytes", option)
     if not data.strip():
         raise ConfigError(f"{option}: {place!r} is empty", option)
     return data
