@@ -306,7 +306,7 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(1 << 40)
-    wrong(options(store_location=large), "ssl.keystore.location", "larger than")
+    wrong(options(store_location=large), "ssl.keystore.location", "more than")
 
 
 def test_texts_name_their_options():
@@ -673,7 +673,7 @@ def test_a_store_of_java_without_end(tmp_path: Path, content: bytes, words: str)
 
 def test_a_store_of_sixteen_megabytes_is_none(tmp_path: Path):
     place = file_with(tmp_path, jks_of(1, 4_190_000))
-    wrong(options(trust_location=place), "ssl.truststore.location", "larger than 2097152 bytes")
+    wrong(options(trust_location=place), "ssl.truststore.location", "more than 2097152 bytes")
 
 
 @pytest.mark.parametrize("between", [" ", "\n"], ids=["in one line", "in lines"])

@@ -7,6 +7,7 @@ import os
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from penstock.config.files import UnreadableError, read_file
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import (
@@ -43,13 +44,9 @@ def read_bounded(path: str, what: str, limit: int) -> bytes:
         NoTokenError: it cannot be read, or is too large.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read(limit + 1)
-    except OSError as error:
-        raise NoTokenError(f"{what} {path} cannot be read: {error.strerror}") from None
-    if len(data) > limit:
-        raise NoTokenError(f"{what} {path} has more than {limit} bytes")
-    return data
+        return read_file(path, limit)
+    except UnreadableError as error:
+        raise NoTokenError(f"{what} {path} {error}") from None
 
 
 class TokenFileSource:

@@ -8,15 +8,14 @@ most files called .jks are none. What cannot be read is a ConfigError with the o
 from __future__ import annotations
 
 import binascii
-import errno
 import logging
 import os
 import re
 import ssl
-import stat
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
+from penstock.config.files import UnreadableError, read_file
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.security.tls import jks, pem, pkcs12
@@ -354,23 +353,9 @@ def _read(option: str, place: str, most: int = MOST_BYTES) -> bytes:
         ConfigError: it cannot be read, is too large, or no file at all.
     """
     try:
-        # A pipe without a writer must not be waited for.
-        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        advice = "" if getattr(error, "errno", 0) != errno.EACCES else f" by user {os.geteuid()}"
-        why = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"{option}: {place!r} cannot be read{advice}: {why}", option) from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{option}: {place!r} is not a file", option)
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(most + 1)
-    except OSError as error:
-        raise ConfigError(f"{option}: {place!r} cannot be read: {error.strerror}", option) from error
-    finally:
-        os.close(descriptor)
-    if len(data) > most:
-        raise ConfigError(f"{option}: {place!r} is larger than {most} bytes", option)
+        data = read_file(place, most)
+    except UnreadableError as error:
+        raise ConfigError(f"{option}: {place!r} {error}", option) from None
     if not data.strip():
         raise ConfigError(f"{option}: {place!r} is empty", option)
     return data
