@@ -103,6 +103,11 @@ def test_other_names(name: str) -> None:
         ("password='it''s s3cr'", "password='(hidden)'"),
         ("map('url', 'x', 'password', 's3cr')", "map('url', 'x', 'password', '(hidden)')"),
         ("mongodb://u:s3@cr@h/db", "mongodb://u:(hidden)@h/db"),
+        ("socks5://u:s3/cr@h:1", "socks5://u:(hidden)@h:1"),
+        ("socks5://u:s3/c@r@h:1", "socks5://u:(hidden)@h:1"),
+        (f"{'x.' * 40}http://u:s3cr@h", f"{'x.' * 40}http://u:(hidden)@h"),
+        ("http://h:8080/x@2", None),
+        ("mongodb://h:1,g:2/db?mail=a@b", None),
         ("jdbc:oracle:thin:scott/s3cr@//h:1521/x", "jdbc:oracle:thin:scott/(hidden)@//h:1521/x"),
         ("jdbc:oracle:thin:scott/${env:P}@//h:1521/x", "jdbc:oracle:thin:scott/${env:P}@//h:1521/x"),
         ("jdbc:oracle:thin:@//h:1521/x", None),
@@ -149,7 +154,22 @@ def test_a_known_value_is_hidden_however_it_is_written(value: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["password" + " " * 60_000 + "x", "jdbc:oracle:thin:" * 3000, "a" * 60_000, "password='" + "'" * 60_000],
+    [
+        "password" + " " * 60_000 + "x",
+        "jdbc:oracle:thin:" * 3000,
+        "a" * 60_000,
+        "password='" + "'" * 60_000,
+        "a." * 50_000,
+        "a-" * 50_000,
+        "a://" * 25_000,
+        "a://b:${" * 12_500,
+        "a=${" * 25_000,
+        "a='" * 30_000,
+        "identified by '" * 7_000,
+        "bearer " * 15_000,
+        "x://u:" + "@" * 100_000,
+        "x://u:" + "a/" * 50_000,
+    ],
 )
 def test_a_long_text_takes_no_longer_than_it_is(text: str) -> None:
     """The square of its length would be minutes."""

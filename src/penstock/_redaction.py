@@ -9,6 +9,9 @@ Three things are recognised:
    `scheme://user:password@host` and of Oracle's `user/password@host`, of `IDENTIFIED BY`, and a bearer's token.
 
 When in doubt it is hidden: a name too many that is not shown does no harm.
+
+Texts of peers come here, so every pattern takes time in proportion to the text: what may be repeated without an end is
+looked at once only.
 """
 
 from __future__ import annotations
@@ -110,17 +113,21 @@ _PAIR: Final = re.compile(
     (?:
         (?P<between>["'`\])]{0,2}(?:\s*(?:=>|:=|==?|:|(?<=["'`]),|(?<=["'`]\s),)\s*|\s+))
         (?P<quote>["'])(?P<quoted>(?:\\.|(?P=quote){2}|(?!(?P=quote)).)*)(?P=quote)?
-      | (?P<equals>\s*=\s*)(?P<bare>(?:\$\{[^}]*\}|[^\s"'&;])+)
+      | (?P<equals>\s*=\s*)(?P<bare>(?:\$\{[^}]{0,400}\}|[^\s"'&;])+)
     )
     """,
     re.VERBOSE | re.DOTALL,
 )
 _VARIABLE: Final = re.compile(r"\$\{[^}]*\}")
-_URL_PASSWORD: Final = re.compile(r"(?P<before>\b[A-Za-z][\w+.\-]*://[^\s/@:]*:)(?!\$\{[^}]*\}@)[^\s/]+(?=@)")
+# Without the scheme: to look for it takes a time of its own at each letter. A password may hold what should have been
+# written as %2F; a port before a path is none.
+_URL_PASSWORD: Final = re.compile(
+    r"(?P<before>://[^\s/@:]*:)(?!\$\{[^}]{0,400}\}@)(?:[^\s/]+(?=@)|(?!\d{1,5}[/,])\S{1,512}(?=@))"
+)
 # Where a secret follows words that are no name of it.
 _AFTER_WORDS: Final = re.compile(
     r"""
-    (?P<before>\bjdbc:oracle:\w{1,20}:[^\s/@"']{1,128}/)(?!\$\{[^}]*\}@)[^\s]{1,512}(?=@)
+    (?P<before>\bjdbc:oracle:\w{1,20}:[^\s/@"']{1,128}/)(?!\$\{[^}]{0,400}\}@)[^\s]{1,512}(?=@)
   | (?P<by>\bidentified\s+(?:with\s+[\w.'"`]{1,128}\s+)?by\s+(?:(?:password|values)\s+)?)
     (?:'(?:\\.|''|[^'\\])*'?|"(?:\\.|""|[^"\\])*"?|[^\s'";]+)
   | (?P<bearer>\b(?:bearer|authorization["']?\s*[:=]\s*["']?basic)\s+)[\w.~+/=\-]{8,}

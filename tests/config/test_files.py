@@ -1,105 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that options name: what is no file is refused, at once; what is too large is not read to its end."""
+"""Files that options name are read without waiting, and in bounds."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import stat
 
 import pytest
 
-from penstock.config.files import read_regular
-from penstock.config.kinds import Password
-from penstock.config.references import look_up
-from penstock.errors import AuthenticationError, ConfigError
-from penstock.security.oauth.settings import OAuthSettings
-from penstock.security.oauth.source import token_source
-from penstock.security.sasl.aws_identity import AwsIdentities
-from penstock.security.sasl.settings import AwsSettings
-from penstock.security.tls.context import TlsContext
-from penstock.security.tls.settings import TlsSettings
+from penstock.config.files import UnreadableError, read_file
 
 
-def test_no_more_than_one_byte_too_many(tmp_path: Path):
-    place = tmp_path / "file"
-    place.write_bytes(b"0123456789")
-    assert read_regular(str(place), 20) == b"0123456789"
-    assert read_regular(str(place), 3) == b"0123"
+def test_a_file_of_the_most_bytes_there_may_be(tmp_path):
+    place = tmp_path / "f"
+    place.write_bytes(b"12345")
+    assert read_file(str(place), 5) == b"12345"
+    with pytest.raises(UnreadableError, match=r"^has more than 4 bytes"):
+        read_file(str(place), 4)
 
 
-def test_what_has_no_end_is_no_file(tmp_path: Path):
+def test_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for name in (str(tmp_path / "pipe"), "/dev/zero"):
-        with pytest.raises(OSError, match="not a regular file"):
-            read_regular(name, 10)
-    with pytest.raises(IsADirectoryError):
-        read_regular(str(tmp_path), 10)
-    with pytest.raises(FileNotFoundError):
-        read_regular(str(tmp_path / "none"), 10)
+    for path in (tmp_path / "pipe", tmp_path, "/dev/zero"):
+        with pytest.raises(UnreadableError, match=r"^is not a file$"):
+            read_file(str(path), 100)
 
 
-def assertion(path: str) -> Any:
-    return OAuthSettings(
-        token_endpoint_url="http://127.0.0.1:1/", grant="jwt_bearer", assertion_private_key_file=path
-    )
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(UnreadableError, match=r"^cannot be read: No such file or directory$"):
+        read_file(str(tmp_path / "none"), 100)
+    with pytest.raises(UnreadableError, match=r"^cannot be read: no such path can be$"):
+        read_file("a\0b", 100)
 
 
-def authority(path: str) -> Any:
-    return OAuthSettings(
-        token_endpoint_url="https://127.0.0.1:1/",
-        client_id="a",
-        client_secret=Password("hush-hush"),
-        ca_location=path,
-    )
+def test_a_file_of_somebody_else_names_the_user(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(UnreadableError, match=rf"^cannot be read by user {os.geteuid()}: Permission denied$"):
+        read_file(str(tmp_path / "f"), 100)
 
 
-def aws(path: str) -> None:
-    environment = {"AWS_SHARED_CREDENTIALS_FILE": path, "AWS_EC2_METADATA_DISABLED": "true"}
-    identities = AwsIdentities(AwsSettings(), environment=environment)
-    identities._session = None
-    identities.find()
-
-
-READERS: dict[str, Callable[[str], object]] = {
-    "a reference": lambda path: look_up(f"${{file:{path}}}", "sasl.password"),
-    "a property of a file": lambda path: look_up(f"${{file:{path}:key}}", "sasl.password"),
-    "a token": lambda path: token_source(OAuthSettings(token_endpoint_url=f"file://{path}"), None),
-    "a key for assertions": lambda path: token_source(assertion(path), None),
-    "a ready assertion": lambda path: token_source(
-        OAuthSettings(token_endpoint_url="http://127.0.0.1:1/", grant="jwt_bearer", assertion_file=path), None
-    ),
-    "the authority of an endpoint": lambda path: token_source(authority(path), None),
-    "a trust store": lambda path: TlsContext(TlsSettings(trust_location=path)),
-    "a key store": lambda path: TlsContext(TlsSettings(store_location=path)),
-    "a list of revocations": lambda path: TlsContext(TlsSettings(crl_location=path)),
-    "keys of AWS": aws,
-}
-
-
-KINDS = ("a pipe", "a device", "a directory", "a huge file", "a cut text")
-# A trust store may be a directory, and any text has properties.
-FINE = (("a directory", "a trust store"), ("a cut text", "a property of a file"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "reader"), [(kind, reader) for kind in KINDS for reader in READERS if (kind, reader) not in FINE]
-)
-def test_every_reader_of_files_names_what_it_cannot_use(kind: str, reader: str, tmp_path: Path):
-    place = tmp_path / "it"
-    if kind == "a pipe":
-        os.mkfifo(place)
-    elif kind == "a device":
-        place.symlink_to("/dev/zero")
-    elif kind == "a directory":
-        place.mkdir()
-    elif kind == "a huge file":
-        with place.open("wb") as file:
-            file.truncate(1 << 40)
-    else:
-        place.write_bytes(b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIF\xff")
-    with pytest.raises((ConfigError, AuthenticationError)) as refused:
-        READERS[reader](str(place))
-    assert str(place) in str(refused.value)
-    assert len(str(refused.value)) < 1000
+def test_a_link_is_followed_and_no_file_stays_open(tmp_path):
+    place = tmp_path / "f"
+    place.write_bytes(b"x")
+    (tmp_path / "link").symlink_to(place)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        assert read_file(str(tmp_path / "link"), 10) == b"x"
+        with pytest.raises(UnreadableError):
+            read_file(str(tmp_path), 10)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert stat.S_ISREG(place.stat().st_mode)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from penstock.config.properties import parse_properties
+from penstock.config.properties import parse_properties, read_properties
 from penstock.errors import ConfigError
 
 
@@ -64,3 +66,15 @@ def test_lines_are_numbered_where_a_property_begins():
 def test_a_malformed_escape_names_file_and_line(value):
     with pytest.raises(ConfigError, match=r"line 2 of app\.properties"):
         list(parse_properties(f"# c\na={value}", "app.properties"))
+
+
+def test_a_file_without_end_is_not_read_to_its_end():
+    with pytest.raises(ValueError, match="more than 1048576 characters"):
+        read_properties("/dev/zero")
+
+
+def test_a_property_over_any_number_of_lines_takes_no_longer_than_it_is():
+    began = time.process_time()
+    (found,) = parse_properties("a=" + "xyz\\\n  " * 300_000 + "end", "f")
+    assert time.process_time() - began < 5
+    assert found.value == "xyz" * 300_000 + "end"

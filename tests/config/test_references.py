@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import pytest
@@ -48,9 +49,12 @@ def test_only_one_line_end_is_dropped_and_nothing_is_searched_again(secrets, mon
     ("text", "words"),
     [
         ("${env:NOT_SET_AT_ALL}", "the environment variable NOT_SET_AT_ALL is not set in this process"),
-        ("${file:/no/such/file}", "cannot read the file '/no/such/file': No such file"),
+        ("${file:/no/such/file}", "the file '/no/such/file' cannot be read: No such file"),
         ("${file:{dir}/app.properties:none}", "has no 'none'"),
-        ("${file:{dir}}", "cannot read the file"),
+        ("${file:{dir}}", "is not a file"),
+        ("${file:{dir}/pipe}", "is not a file"),
+        ("${directory:{dir}:pipe}", "is not a file"),
+        ("${file:/dev/zero}", "is not a file"),
         ("${file:{dir}/large}", f"more than {MAX_FILE_BYTES} bytes"),
         ("${file:{dir}/binary}", "not text in UTF-8"),
         ("${file:a\0b}", "no such path can be"),
@@ -63,6 +67,7 @@ def test_only_one_line_end_is_dropped_and_nothing_is_searched_again(secrets, mon
 def test_what_cannot_be_looked_up(secrets, text, words):
     (secrets / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     (secrets / "binary").write_bytes(b"\xff\xfe\xfa")
+    os.mkfifo(secrets / "pipe")
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_user(PLAIN | {"sasl.password": text.replace("{dir}", str(secrets))})
     assert words in str(caught.value)

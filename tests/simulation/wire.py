@@ -347,7 +347,11 @@ class World(MemoryNetwork):
     def _arrive_late(self, session: Session, late: LateRequest) -> None:
         if session.closed:
             return  # the broker was stopped, or has found out: it was too late
-        if session._pending is not None or session._held is not None or self.clock.time < session._muted_until:
+        if (
+            session._pending is not None
+            or session._held is not None
+            or self.clock.time < session._muted_until
+        ):
             # The broker has still to do with the one before, or throttles: what becomes of it is decided then.
             self.after(self.latency(), self._arrive_late, session, late)
         elif self.late.is_lost(late):

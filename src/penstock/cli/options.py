@@ -161,10 +161,10 @@ def read_config_file(path: Path) -> dict[str, str]:
     Raises:
         ConfigError: it cannot be read.
     """
-    from penstock.config.properties import parse_properties
+    from penstock.config.properties import parse_properties, read_properties
 
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_properties(str(path))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8
         raise ConfigError(f"cannot read the properties file {str(path)!r}: {error}") from error
     return {found.name: found.value for found in parse_properties(text, repr(str(path)))}

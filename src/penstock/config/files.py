@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files that somebody else has written: no more of them than is wanted, and nothing that could block."""
+"""Reads files that an option names, without waiting for ever and without filling the memory.
+
+A name may turn out to be a pipe that nobody writes to, a device without an end, or a file that is not the one meant.
+Each would hold the client, so only regular files are read, and only so many bytes of them.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,37 @@ import os
 import stat
 
 
-def read_regular(path: str, most: int) -> bytes:
-    """At most so many bytes of a file, and one more where it has more.
+class UnreadableError(Exception):
+    """A file cannot be read. The text follows its name: "is not a file". Never holds what is in it."""
 
-    A pipe is refused before it is waited for, and a device before it gives bytes without end. Besides, what is named in
-    options is read more than once.
+
+def read_file(path: str, most: int) -> bytes:
+    """The bytes of a regular file.
+
+    Args:
+        path: where it is.
+        most: how many bytes it may have.
 
     Raises:
-        OSError: it cannot be read, or is not a regular file.
-        ValueError: no file can have that name.
+        UnreadableError: it is not there, not readable, not a regular file, or larger.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
+        # A pipe without a writer must not be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        who = f" by user {os.geteuid()}" if error.errno == errno.EACCES else ""
+        raise UnreadableError(f"cannot be read{who}: {error.strerror}") from None
+    except ValueError:
+        raise UnreadableError("cannot be read: no such path can be") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UnreadableError("is not a file")
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(most + 1)
+            data = file.read(most + 1)
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
+    if len(data) > most:
+        raise UnreadableError(f"has more than {most} bytes; is it the right one?")
+    return data

@@ -131,13 +131,11 @@ def _from_mapping(options: Mapping[str, Any], *, keyword: bool) -> Iterator[_Giv
 
 
 def _from_file(path: str) -> Iterator[_Given]:
-    from penstock.config.properties import parse_properties  # clients without a file need none of it
+    # Clients without a file need none of it.
+    from penstock.config.properties import parse_properties, read_properties
 
     try:
-        with open(
-            path, encoding="utf-8-sig", newline=""
-        ) as file:  # an editor's byte order mark is no part of a name
-            text = file.read()
+        text = read_properties(path)
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one
         raise ConfigError(
             f"cannot read the properties file {path!r}: {error}{addresses_hint(path)}"

@@ -27,12 +27,32 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|\Z)", re.DOTALL)
 _CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
+# A configuration has a few hundred lines; what is larger was named by mistake.
+MOST_CHARACTERS = 1024 * 1024
+
+
 class Property(NamedTuple):
     """One property, and the number of the line where it begins."""
 
     name: str
     value: str
     line: int
+
+
+def read_properties(path: str) -> str:
+    """The text of a properties file. It may be a pipe: shells make one for `--config <(...)`.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not UTF-8, too large, or the path cannot be one.
+    """
+    with open(
+        path, encoding="utf-8-sig", newline=""
+    ) as file:  # an editor's byte order mark is no part of a name
+        text = file.read(MOST_CHARACTERS + 1)
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"it has more than {MOST_CHARACTERS} characters")
+    return text
 
 
 def parse_properties(text: str, source: str) -> Iterator[Property]:
@@ -63,10 +83,12 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         line = natural.lstrip(_BLANKS)
         if not line or line[0] in "#!":
             continue
-        while _goes_on(line):
+        pieces = [line]
+        while _goes_on(pieces[-1]):  # what is left of those before ends in an even number of backslashes
+            pieces[-1] = pieces[-1][:-1]
             _, following = next(lines, (0, ""))
-            line = line[:-1] + following.lstrip(_BLANKS)
-        yield number, line
+            pieces.append(following.lstrip(_BLANKS))
+        yield number, "".join(pieces)
 
 
 def _goes_on(line: str) -> bool:

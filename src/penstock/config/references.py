@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from penstock.config.files import read_regular
+from penstock.config.files import UnreadableError, read_file
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigError
 
@@ -116,12 +116,9 @@ def _split(rest: str) -> tuple[str, str | None]:
 
 def _text_of(path: str) -> str:
     try:
-        content = read_regular(path, MAX_FILE_BYTES)
-    except (OSError, ValueError) as error:  # ValueError: a path that cannot be one
-        reason = error.strerror if isinstance(error, OSError) else "no such path can be"
-        raise ConfigError(f"cannot read the file {path!r}: {reason}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"the file {path!r} has more than {MAX_FILE_BYTES} bytes; is it the right one?")
+        content = read_file(path, MAX_FILE_BYTES)
+    except UnreadableError as error:
+        raise ConfigError(f"the file {path!r} {error}") from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:

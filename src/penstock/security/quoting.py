@@ -11,8 +11,8 @@ from penstock._escaping import escaped
 from penstock._redaction import HIDDEN, Redactor
 
 MOST_CHARACTERS: Final = 400
-# What is looked at. Secrets are hidden before the text is cut, or the half of one might stay.
-_MOST_READ: Final = 20_000
+# What is looked at: it takes a time of its own, and some of it is taken by the I/O thread.
+_MOST_READ: Final = 2_000
 
 
 def quoted(text: str, secrets: Iterable[str] = ()) -> str:
@@ -23,7 +23,11 @@ def quoted(text: str, secrets: Iterable[str] = ()) -> str:
         secrets: values that must not be shown, wherever they turn up.
     """
     redactor = Redactor({secret: HIDDEN for secret in secrets if secret})
-    shown = escaped(redactor(text[:_MOST_READ]).strip())
+    most = _MOST_READ + redactor.longest
+    shown = redactor(text[:most])
+    if len(text) > most:  # its end may be the half of a secret
+        shown = shown[: max(0, len(shown) - redactor.longest)]
+    shown = escaped(shown.strip())
     return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}..."
 
 

@@ -66,8 +66,18 @@ def test_a_file_without_a_token_is_told_when_the_client_is_made(tmp_path, conten
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         source_of(tmp_path / "nothing")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is not a file"):
         source_of(tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="pipe is not a file"):
+        source_of(tmp_path / "pipe")
+    for option in ("assertion_file", "assertion_private_key_file"):
+        given = {option: str(tmp_path / "pipe")}
+        with pytest.raises(ConfigError, match="pipe is not a file"):
+            token_source(OAuthSettings(token_endpoint_url="http://idp/t", grant="jwt_bearer", **given), None)
 
 
 def test_a_file_that_went_wrong_later(tmp_path):

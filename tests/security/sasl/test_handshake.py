@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from security.sasl.dialogue import MODERN, NODE, OLD, authenticated, begin, run, settle, token_of
 
@@ -108,6 +110,24 @@ def test_a_mechanism_that_is_not_offered():
     text = str(refused({"error_code": 33, "mechanisms": ["PLAIN", "SCRAM-SHA-512"]}))
     assert "does not offer the SASL mechanism X-PING; it offers PLAIN, SCRAM-SHA-512" in text
     assert "sasl.mechanism" in text
+
+
+def test_a_flood_of_mechanisms_is_cut_before_it_is_looked_at():
+    began = time.process_time()
+    text = str(refused({"error_code": 33, "mechanisms": ["a." * 10_000] * 1_000}))
+    assert time.process_time() - began < 1
+    assert text.count("a." * 32 + "...") == 20
+    assert "and 980 more" in text
+    assert len(text) < 3_000
+
+
+def test_a_long_message_of_a_broker_takes_no_time():
+    handshake, _ = begin(QuickPing())
+    began = time.process_time()
+    with pytest.raises(AuthenticationError) as caught:
+        handshake.on_answer(2, authenticated(code=58, text="a." * 1_000_000))
+    assert time.process_time() - began < 1
+    assert len(str(caught.value)) < 1_000
 
 
 def test_a_list_of_mechanisms_that_is_absurd_is_bounded_and_harmless():

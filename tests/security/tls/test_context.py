@@ -8,10 +8,12 @@ import builtins
 import logging
 import os
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from security.tls.certificates import (
@@ -36,6 +38,7 @@ from penstock.security.tls import der, material
 from penstock.security.tls.context import TlsContext
 from penstock.security.tls.errors import TlsRefusedError
 from penstock.security.tls.material import StoreError
+from penstock.security.tls.pkcs12 import read_identity
 from penstock.security.tls.settings import TlsSettings
 from penstock.security.tls.transport import TlsTransport
 
@@ -303,7 +306,7 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(1 << 40)
-    wrong(options(store_location=large), "ssl.keystore.location", "larger than")
+    wrong(options(store_location=large), "ssl.keystore.location", "more than")
 
 
 def test_texts_name_their_options():
@@ -630,6 +633,68 @@ def test_structures_that_ask_for_endless_work():
         der.check_rounds(b"\x30" + bytes([len(scrypt)]) + scrypt)
     fine = b"\x04\x08saltsalt\x02\x03\x00\x40\x00\x02\x01\x08\x02\x01\x01"
     der.check_rounds(b"\x30" + bytes([len(fine)]) + fine)
+
+
+def test_structures_that_ask_for_a_little_work_many_times():
+    salted = b"\x04\x08saltsalt\x02\x03\x0f\x00\x00"  # 983,040 rounds
+    one = b"\x30" + bytes([len(salted)]) + salted
+    der.check_rounds(one)
+    with pytest.raises(StoreError, match="hashed"):
+        der.check_rounds(b"\x30\x81" + bytes([len(one) * 6]) + one * 6)
+    scrypt = b"\x04\x08saltsalt\x02\x03\x0f\x00\x00\x02\x01\x08\x02\x01\x01"
+    one = b"\x30" + bytes([len(scrypt)]) + scrypt
+    der.check_rounds(one)
+    with pytest.raises(StoreError, match="scrypt"):
+        der.check_rounds(b"\x30\x81" + bytes([len(one) * 3]) + one * 3)
+
+
+def jks_of(entries: int, chain: int, certificate: bytes = b"\0\0\0\0") -> bytes:
+    """A store of version 1, in which each entry is a key of no bytes with so many certificates."""
+    entry = b"\0\0\0\x01\0\x01a" + bytes(8) + bytes(4) + chain.to_bytes(4, "big") + certificate * chain
+    return b"\xfe\xed\xfe\xed\0\0\0\x01" + entries.to_bytes(4, "big") + entry * entries + bytes(20)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (jks_of(1, 400_000), "certificate 1 of alias 'a' is empty"),
+        (jks_of(1, 300_000, b"\0\0\0\x01x"), "more than 5000 certificates"),
+        (jks_of(5_001, 0), "5001 entries, more than 5000"),
+        (jks_of(1_000, 6, b"\0\0\0\x01x"), "more than 5000 certificates"),
+    ],
+    ids=["empty certificates", "a long chain", "many entries", "many chains"],
+)
+def test_a_store_of_java_without_end(tmp_path: Path, content: bytes, words: str):
+    assert len(content) < material.MOST_BYTES
+    began = time.process_time()
+    wrong(options(trust_location=file_with(tmp_path, content)), "ssl.truststore.location", words)
+    assert time.process_time() - began < 1
+
+
+def test_a_store_of_sixteen_megabytes_is_none(tmp_path: Path):
+    place = file_with(tmp_path, jks_of(1, 4_190_000))
+    wrong(options(trust_location=place), "ssl.truststore.location", "more than 2097152 bytes")
+
+
+@pytest.mark.parametrize("between", [" ", "\n"], ids=["in one line", "in lines"])
+def test_a_key_with_headers_without_end(between: str):
+    headers = "".join(f"{between}a: b" for _ in range(300_000))
+    text = f"-----BEGIN RSA PRIVATE KEY-----{headers}{between}-----END RSA PRIVATE KEY-----"
+    began = time.process_time()
+    wrong(options(key_pem=text), "ssl.keystore.key", "block 1 (line 1), a RSA PRIVATE KEY, has more than 10")
+    assert time.process_time() - began < 2
+
+
+def test_a_chain_without_end_in_pkcs12():
+    links = [make("link 0", signer=the_ca())]
+    for number in range(1, 110):
+        links.append(make(f"link {number}", signer=links[-1]))
+    own = links[-1]
+    store = pkcs12.serialize_key_and_certificates(
+        b"x", own.key, own.certificate, [link.certificate for link in links[:-1]], NoEncryption()
+    )
+    with pytest.raises(StoreError, match="more than 100 certificates"):
+        read_identity(store, None)
 
 
 def test_a_key_that_asks_for_endless_work():

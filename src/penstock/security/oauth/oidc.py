@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from penstock.config.files import read_regular
+from penstock.config.files import UnreadableError, read_file
 from penstock.errors import ConfigError
 from penstock.security.http import exchange
 from penstock.security.oauth.assertion import AssertionMaker
@@ -239,7 +239,7 @@ def _tls_context(settings: OAuthSettings) -> ssl.SSLContext:
 
 def _bundle(path: str) -> str:
     """Certificates as PEM text; what else stands there is left out, as OpenSSL does with a file."""
-    data = read_regular(path, _MOST_BYTES)
-    if len(data) > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-    return data.decode("ascii", "ignore")
+    try:
+        return read_file(path, _MOST_BYTES).decode("ascii", "ignore")
+    except UnreadableError as error:
+        raise ValueError(f"it {error}") from None

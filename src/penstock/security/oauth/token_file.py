@@ -7,7 +7,7 @@ import os
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from penstock.config.files import read_regular
+from penstock.config.files import UnreadableError, read_file
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import (
@@ -44,13 +44,9 @@ def read_bounded(path: str, what: str, limit: int) -> bytes:
         NoTokenError: it cannot be read, or is too large.
     """
     try:
-        data = read_regular(path, limit)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no such path can be"
-        raise NoTokenError(f"{what} {path!r} cannot be read: {reason}") from None
-    if len(data) > limit:
-        raise NoTokenError(f"{what} {path!r} has more than {limit} bytes")
-    return data
+        return read_file(path, limit)
+    except UnreadableError as error:
+        raise NoTokenError(f"{what} {path} {error}") from None
 
 
 class TokenFileSource:

@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from penstock.config.files import read_regular
+from penstock.config.files import UnreadableError, read_file
 from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.quoting import quoted, told
 from penstock.security.sasl.settings import AwsSettings
@@ -154,14 +154,13 @@ class AwsIdentities:
         )
         profile = self._settings.profile or self._environment.get("AWS_PROFILE") or "default"
         parser = configparser.RawConfigParser()
-        try:
-            data = read_regular(path, _MOST_BYTES)
-            if len(data) > _MOST_BYTES:
-                raise _error(f"the file {path} has more than {_MOST_BYTES} bytes")
-            parser.read_string(data.decode("utf-8"))
-        except FileNotFoundError:
+        if not os.path.exists(path):
             return None
-        except (OSError, UnicodeDecodeError, configparser.Error) as error:
+        try:
+            parser.read_string(read_file(path, _MOST_BYTES).decode("utf-8"))
+        except UnreadableError as error:
+            raise _error(f"the file {path} {error}") from None
+        except (UnicodeDecodeError, configparser.Error) as error:
             # The text of the error may hold the line that cannot be read, and so a key.
             place = (
                 f" (line {error.lineno})" if isinstance(error, configparser.MissingSectionHeaderError) else ""
@@ -191,10 +190,12 @@ class AwsIdentities:
         token = self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
         try:
             if token_file:
-                token = read_regular(token_file, _MOST_BYTES).decode("ascii").strip()
+                token = read_file(token_file, _MOST_BYTES).decode("ascii").strip()
             if token:
                 headers["Authorization"] = token
             return _identity_from_json(_parsed(self._fetch("GET", url, headers)), "the container's endpoint")
+        except UnreadableError as error:
+            raise _error(f"the container's token in {token_file} {error}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise _error(f"the container's endpoint for credentials cannot be asked: {told(error)}") from None
 

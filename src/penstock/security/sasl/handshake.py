@@ -32,6 +32,8 @@ MOST_TOKENS = 32
 LONGEST_SESSION_MS = 366 * 86_400_000
 
 _LISTED_MECHANISMS = 20
+# The longest name there is has 20; RFC 4422 allows no longer one than that.
+_MOST_NAME = 64
 _DEFAULT_ADVICE = "check the credentials"
 
 
@@ -191,6 +193,9 @@ def _named(code: int) -> str:
 def _listed(mechanisms: list[str] | None) -> str:
     if not mechanisms:
         return "none"
-    shown = ", ".join(quoted(name) for name in mechanisms[:_LISTED_MECHANISMS])
+    shown = ", ".join(
+        quoted(name if len(name) <= _MOST_NAME else f"{name[:_MOST_NAME]}...")
+        for name in mechanisms[:_LISTED_MECHANISMS]
+    )
     left = len(mechanisms) - _LISTED_MECHANISMS
     return shown if left <= 0 else f"{shown} and {left} more"

@@ -8,7 +8,6 @@ most files called .jks are none. What cannot be read is a ConfigError with the o
 from __future__ import annotations
 
 import binascii
-import errno
 import logging
 import os
 import re
@@ -16,7 +15,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from penstock.config.files import read_regular
+from penstock.config.files import UnreadableError, read_file
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.security.tls import jks, pem, pkcs12
@@ -33,6 +32,8 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 _TOO_OLD: Final = frozenset({"SSLv2", "SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
 # What OpenSSL calls a certificate in a directory.
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
+# A large CA revokes a hundred thousand certificates.
+_MOST_REVOCATIONS: Final = 16 * 1024 * 1024
 # OpenSSL takes no longer one.
 _MOST_PASSWORD: Final = 1024
 
@@ -223,7 +224,7 @@ def _use_revocations(context: ssl.SSLContext, settings: TlsSettings) -> None:
     place = settings.crl_location
     if place is None:
         return
-    data = _read(_CRL, place)
+    data = _read(_CRL, place, _MOST_REVOCATIONS)
     try:
         text = pem.revocation_lists(pem.blocks_of(_text(data)))
         with as_file(text) as name:
@@ -345,20 +346,16 @@ def _why_no_identity(reason: str, identity: Identity) -> StoreError:
 # ------------------------------------------------------------------------------------------ files
 
 
-def _read(option: str, place: str) -> bytes:
+def _read(option: str, place: str, most: int = MOST_BYTES) -> bytes:
     """The bytes of a file.
 
     Raises:
         ConfigError: it cannot be read, is too large, or no file at all.
     """
     try:
-        data = read_regular(place, MOST_BYTES)
-    except (OSError, ValueError) as error:
-        advice = "" if getattr(error, "errno", 0) != errno.EACCES else f" by user {os.geteuid()}"
-        why = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"{option}: {place!r} cannot be read{advice}: {why}", option) from error
-    if len(data) > MOST_BYTES:
-        raise ConfigError(f"{option}: {place!r} is larger than {MOST_BYTES} bytes", option)
+        data = read_file(place, most)
+    except UnreadableError as error:
+        raise ConfigError(f"{option}: {place!r} {error}", option) from None
     if not data.strip():
         raise ConfigError(f"{option}: {place!r} is empty", option)
     return data

@@ -93,6 +93,9 @@ class _Walk:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._left = _MOST_ELEMENTS
+        # Of all that is encrypted: each part of a store asks for its own.
+        self._rounds = 0
+        self._steps = 0
 
     def run(self) -> None:
         self._level(0, len(self._data), 0)
@@ -122,7 +125,7 @@ class _Walk:
         else:
             if open_end:
                 raise StoreError(f"it is cut at byte {at}")
-        _check(numbers)
+        self._check(numbers)
         return at
 
     def _inside(self, element: Element, stop: int, depth: int) -> int:
@@ -139,6 +142,18 @@ class _Walk:
                 self._level(start, end, depth + 1)
         return end
 
+    def _check(self, numbers: list[int]) -> None:
+        if len(numbers) >= 3:
+            self._steps += numbers[0] * numbers[1] * numbers[2]
+            if self._steps > _MOST_SCRYPT:
+                raise StoreError(
+                    f"its scrypt parameters ask for {self._steps} steps, more than {_MOST_SCRYPT}"
+                )
+        elif numbers:
+            self._rounds += numbers[0]
+            if self._rounds > _MOST_ROUNDS:
+                raise StoreError(f"its password is hashed {self._rounds} times, more than {_MOST_ROUNDS}")
+
 
 def element_at_or_none(data: bytes, start: int, end: int) -> Element | None:
     """The element that fills a place to its end; None where it holds something else."""
@@ -147,12 +162,3 @@ def element_at_or_none(data: bytes, start: int, end: int) -> Element | None:
     except StoreError:
         return None
     return element if element.end in (end, -1) else None
-
-
-def _check(numbers: list[int]) -> None:
-    if len(numbers) >= 3:
-        work = numbers[0] * numbers[1] * numbers[2]
-        if work > _MOST_SCRYPT:
-            raise StoreError(f"its scrypt parameters ask for {work} steps, more than {_MOST_SCRYPT}")
-    elif numbers and numbers[0] > _MOST_ROUNDS:
-        raise StoreError(f"its password is hashed {numbers[0]} times, more than {_MOST_ROUNDS}")

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from penstock._escaping import escaped
 from penstock.security.tls import der
-from penstock.security.tls.material import Certificate, StoreError
+from penstock.security.tls.material import MOST_CERTIFICATES, Certificate, StoreError
 
 MAGIC: Final = b"\xfe\xed\xfe\xed"
 # Another store of Java's: its keys are encrypted with ciphers that Python does not have.
@@ -90,6 +90,8 @@ def read_jks(data: bytes, password: str | None) -> JksStore:
     if version not in (1, 2):
         raise StoreError(f"JKS version {version} is not known")
     count = reader.number(4, "the number of entries")
+    if count > MOST_CERTIFICATES:
+        raise StoreError(f"it says that it has {count} entries, more than {MOST_CERTIFICATES}")
     keys: list[JksKey] = []
     trusted: list[Certificate] = []
     for at in range(1, count + 1):
@@ -132,6 +134,7 @@ class _Reader:
         self._data = data
         self.stop = stop
         self.at = 0
+        self._certificates = 0
 
     def take(self, size: int, what: str) -> bytes:
         if size > self.stop - self.at:
@@ -153,7 +156,15 @@ class _Reader:
             kind = self.take(self.number(2, f"the type of {place}"), f"the type of {place}")
             if kind not in (b"X.509", b"X509"):
                 raise StoreError(f"{place} is not an X.509 certificate")
-        return Certificate(place, self.take(self.number(4, f"the size of {place}"), place))
+        self._certificates += 1
+        if self._certificates > MOST_CERTIFICATES:
+            raise StoreError(
+                f"there are more than {MOST_CERTIFICATES} certificates in it (at byte {self.at})"
+            )
+        size = self.number(4, f"the size of {place}")
+        if not size:
+            raise StoreError(f"{place} is empty (at byte {self.at})")
+        return Certificate(place, self.take(size, place))
 
 
 def _protected(locked: bytes, alias: str) -> bytes:

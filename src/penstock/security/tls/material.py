@@ -13,7 +13,9 @@ from typing import Final, Literal, NamedTuple
 Blame = Literal["content", "password", "key password"]
 
 # A JVM's roots are 200 KiB, those of a system 250 KiB.
-MOST_BYTES: Final = 16 * 1024 * 1024
+MOST_BYTES: Final = 2 * 1024 * 1024
+# The roots of a system are 150.
+MOST_CERTIFICATES: Final = 5_000
 
 
 class StoreError(ValueError):

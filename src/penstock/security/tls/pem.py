@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from penstock.security.tls import der
-from penstock.security.tls.material import Certificate, Identity, StoreError, pem_of
+from penstock.security.tls.material import MOST_CERTIFICATES, Certificate, Identity, StoreError, pem_of
 
 _BEGIN: Final = "-----BEGIN "
 _DASHES: Final = "-----"
 _MOST_LABEL: Final = 60
-# The roots of a system are 150 certificates.
-_MOST_BLOCKS: Final = 5_000
+# An encrypted key of the old kind has two.
+_MOST_HEADERS: Final = 10
 
 _CERTIFICATES: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE"})
 _KEYS: Final = frozenset(
@@ -78,8 +78,8 @@ def blocks_of(text: str) -> list[Block]:
     lines, counted_to = 1, 0
     at = text.find(_BEGIN)
     while at >= 0:
-        if len(found) == _MOST_BLOCKS:
-            raise StoreError(f"there are more than {_MOST_BLOCKS} blocks in it")
+        if len(found) == MOST_CERTIFICATES:
+            raise StoreError(f"there are more than {MOST_CERTIFICATES} blocks in it")
         lines += text.count("\n", counted_to, at)
         counted_to = at
         place = f"block {len(found) + 1} (line {lines})"
@@ -100,13 +100,16 @@ def _block(label: str, place: str, body: str) -> Block:
     if label not in _USED:
         return Block(label, place, b"", ())
     headers, base64 = _split(body)
+    if len(headers) > _MOST_HEADERS:
+        raise StoreError(f"{place}, a {label}, has more than {_MOST_HEADERS} headers")
+    needed = _needed(headers)
     try:
         data = binascii.a2b_base64("".join(base64), strict_mode=True)
     except (binascii.Error, ValueError):
         raise StoreError(f"{place}, a {label}, is not base64") from None
-    if not headers and not der.is_sequence(data):
+    if not needed and not der.is_sequence(data):
         raise StoreError(f"{place}, a {label}, is not whole, or not what it says")
-    return Block(label, place, data, tuple(headers))
+    return Block(label, place, data, needed)
 
 
 def _split(body: str) -> tuple[list[str], list[str]]:
@@ -119,17 +122,18 @@ def _split(body: str) -> tuple[list[str], list[str]]:
                 headers.append(line.strip())
             else:
                 pieces += line.split()
-        return _needed(headers), pieces
+        return headers, pieces
     # All in one line: a name ends with a colon, and its value is the next word.
     words = body.split()
-    while len(words) > 1 and words[0].endswith(":"):
-        headers.append(f"{words[0]} {words[1]}")
-        del words[:2]
-    return _needed(headers), words
+    at = 0
+    while at + 1 < len(words) and words[at].endswith(":") and len(headers) <= _MOST_HEADERS:
+        headers.append(f"{words[at]} {words[at + 1]}")
+        at += 2
+    return headers, words[at:]
 
 
-def _needed(headers: list[str]) -> list[str]:
-    return [line for line in headers if line.startswith(("Proc-Type:", "DEK-Info:"))]
+def _needed(headers: list[str]) -> tuple[str, ...]:
+    return tuple(line for line in headers if line.startswith(("Proc-Type:", "DEK-Info:")))
 
 
 # ------------------------------------------------------------------------------------------ what is wanted of them

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.security.tls import der
-from penstock.security.tls.material import Certificate, Identity, StoreError
+from penstock.security.tls.material import MOST_CERTIFICATES, Certificate, Identity, StoreError
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -16,6 +16,8 @@ _CONVERT = (
     "PKCS#12 needs the package cryptography: pip install 'penstock-kafka[pkcs12]'. Or convert the file to PEM: "
     "openssl pkcs12 -in store.p12 -out store.pem -nodes (and -legacy for old files under OpenSSL 3)"
 )
+# OpenSSL follows as many when it checks one.
+_MOST_CHAIN = 100
 
 
 def looks_like_pkcs12(data: bytes) -> bool:
@@ -74,11 +76,14 @@ def _load(data: bytes, password: str | None) -> PKCS12KeyAndCertificates:
     tried: tuple[Any, ...] = (None, b"") if password is None else (password.encode(errors="surrogatepass"),)
     for secret in tried:
         try:
-            return pkcs12.load_pkcs12(data, secret)
+            store = pkcs12.load_pkcs12(data, secret)
         except UnsupportedAlgorithm as error:
             raise StoreError(f"it is encrypted in a way that is not supported: {error}") from None
         except (ValueError, TypeError):
-            pass  # told below; the text may be about the password
+            continue  # told below; the text may be about the password
+        if len(store.additional_certs) > MOST_CERTIFICATES:
+            raise StoreError(f"there are more than {MOST_CERTIFICATES} certificates in it")
+        return store
     if password is None:
         raise StoreError("its password is needed, or it is damaged", "password")
     raise StoreError("the password of the store is wrong, or the file is damaged", "password")
@@ -86,13 +91,16 @@ def _load(data: bytes, password: str | None) -> PKCS12KeyAndCertificates:
 
 def _in_order(own: x509.Certificate, others: list[x509.Certificate]) -> list[x509.Certificate]:
     """The chain from the own certificate upwards; a store has it in any order."""
+    by_subject: dict[x509.Name, list[x509.Certificate]] = {}
+    for each in others:
+        by_subject.setdefault(each.subject, []).append(each)
     chain = [own]
-    while True:
-        last = chain[-1]
-        above = next((each for each in others if each.subject == last.issuer and each not in chain), None)
+    while len(chain) <= _MOST_CHAIN:
+        above = next((each for each in by_subject.get(chain[-1].issuer, ()) if each not in chain), None)
         if above is None:
             return chain
         chain.append(above)
+    raise StoreError(f"the chain of its certificate has more than {_MOST_CHAIN} certificates")
 
 
 def _der(certificate: x509.Certificate) -> bytes:
