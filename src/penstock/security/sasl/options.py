@@ -95,7 +95,7 @@ def sasl_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> SaslSe
 
     Args:
         values: checked values by dotted names.
-        given: those that the user set, and not to their defaults.
+        given: those that the user set.
 
     Raises:
         ConfigError: something is missing, malformed, or contradicts something else.
