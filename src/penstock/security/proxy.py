@@ -35,7 +35,7 @@ _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})( .*)?", re.DOTALL)
 _HOST_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-")
 
 _WHICH_PROXY: Final = "Check the address and the scheme of the proxy: socks5:// or http://."
-_IDENTITY: Final = "Check user and password in the URL of the proxy: socks5://user:password@host:port."
+_IDENTITY: Final = "Check user and password in the URL of the proxy: {}://user:password@host:port."
 _TARGET: Final = "Does the proxy reach that broker, and is it allowed to? Its log tells more."
 
 _FORM: Final = "scheme://[user:password@]host:port, with the scheme socks5 or http"
@@ -49,8 +49,8 @@ class ProxySettings:
         kind: which protocol it speaks.
         host: its name or address.
         port: its port.
-        user: who we are, None where it does not ask.
-        password: the proof.
+        user: this client's name at the proxy; None where the proxy does not ask.
+        password: of that user.
     """
 
     kind: ProxyKind
@@ -124,7 +124,10 @@ class ProxyRefusedError(OSError):
 
 
 class ProxyIdentityError(RefusedError):
-    """A proxy does not take who we are: trying again will not help."""
+    """A proxy refuses the user or the password, or wants one: trying again will not help."""
+
+    def __init__(self, settings: ProxySettings, text: str) -> None:
+        super().__init__(f"{settings} {text}", _IDENTITY.format(settings.kind))
 
 
 # One step of the talk with a proxy: writes what is given, then reads as many bytes as the dialogue asks for. It gets
@@ -145,7 +148,7 @@ class ProxyTransport:
 
     Args:
         inner: the connection to the proxy.
-        settings: which proxy it is, and who we are to it.
+        settings: the proxy, and the user there.
         host: the broker's name, which the proxy resolves, or its address.
         port: the broker's port.
     """
@@ -290,10 +293,10 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         )
     if method == _NO_METHOD:
         raise ProxyIdentityError(
-            f"{settings} takes neither a user with a password nor a client without"
-            if settings.user is not None
-            else f"{settings} wants to know who we are",
-            _IDENTITY,
+            settings,
+            "requires authentication"
+            if settings.user is None
+            else "takes neither a user with a password nor a client without",
         )
     if method not in methods:
         raise ProxyRefusedError(f"{settings} chose the method {method}, which was not offered", _WHICH_PROXY)
@@ -302,9 +305,7 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         said = bytes([1, len(user)]) + user + bytes([len(password)]) + password
         version, status = yield _Step(said, 2)
         if status != 0:
-            raise ProxyIdentityError(
-                f"{settings} does not accept the password of {settings.user!r}", _IDENTITY
-            )
+            raise ProxyIdentityError(settings, f"does not accept the password of {settings.user!r}")
     yield from _connect(settings, host, port)
 
 
@@ -362,8 +363,12 @@ def _http(settings: ProxySettings, host: str, port: int) -> _Dialogue:
     if 200 <= code < 300:
         return
     if code == 407:
-        told = "wants to know who we are" if settings.user is None else "does not accept who we are"
-        raise ProxyIdentityError(f"{settings} {told}: 407 {words}", _IDENTITY)
+        told = (
+            "requires authentication"
+            if settings.user is None
+            else f"does not accept the password of {settings.user!r}"
+        )
+        raise ProxyIdentityError(settings, f"{told}: 407 {words}")
     raise ProxyRefusedError(f"{settings} cannot connect to {target}: {code} {words}", _TARGET)
 
 
