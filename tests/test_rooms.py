@@ -68,6 +68,7 @@ STILL_A_PREFIX: dict[str, set[str]] = {}
 
 # What named tuples, enums, C structures and the standard library call by such names, which anybody may use.
 NOT_PRIVATE = {
+    "_current_frames",
     "_asdict",
     "_fields",
     "_fields_",

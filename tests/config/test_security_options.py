@@ -149,6 +149,12 @@ def test_no_check_of_the_host_name_is_told(caplog):
             SERVERS | {"sasl.username": "me"},
             ["sasl.username is given", "security.protocol=PLAINTEXT", "SASL_SSL"],
         ),
+        (SERVERS | {"sasl.mechanism": "GSSAPI"}, ["sasl.mechanism is given", "SASL_SSL"]),
+        (TLS | {"sasl.oauthbearer.method": "default"}, ["sasl.oauthbearer.method is given", "SASL_SSL"]),
+        (
+            SERVERS | {"ssl.endpoint.identification.algorithm": "https"},
+            ["ssl.endpoint.identification.algorithm is given", "without TLS"],
+        ),
         (TLS | {"sasl.mechanism": "PLAIN"}, ["sasl.mechanism is given", "security.protocol=SSL", "SASL_SSL"]),
         (SERVERS | {"ssl_cafile": "x"}, ["ssl.truststore.location is given", "without TLS"]),
         (
@@ -233,6 +239,11 @@ def test_a_ready_context_stands_alone():
     assert "ssl.truststore.location would have no effect" in refusal(
         TLS, ssl_context=context, ssl_cafile="/x"
     )
+    context.check_hostname = False
+    for name, default in (("ssl_endpoint_identification_algorithm", "https"), ("ssl_protocol", "TLSv1.3")):
+        assert f"{name.replace('_', '.')} would have no effect" in refusal(
+            TLS, ssl_context=context, **{name: default}
+        )
 
 
 def test_a_proxy_alone_is_not_plain():

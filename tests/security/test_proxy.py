@@ -207,7 +207,7 @@ def test_what_comes_behind_the_last_answer_is_the_brokers(kind: str):
 @pytest.mark.parametrize(
     ("kind", "user", "answer", "words"),
     [
-        ("socks5", None, b"\x05\xff", "wants to know who we are"),
+        ("socks5", None, b"\x05\xff", "proxy:1080 requires authentication"),
         ("socks5", "me", b"\x05\xff", "takes neither a user with a password nor"),
         ("socks5", None, b"\x05\x02", "chose the method 2"),
         ("socks5", None, b"HTTP/1.1 400", "does not speak SOCKS5: it answered 'HT'"),
@@ -221,8 +221,13 @@ def test_what_comes_behind_the_last_answer_is_the_brokers(kind: str):
         ("socks5", None, b"\x05\x00\x05\x63\x00\x01", "code 99"),
         ("socks5", None, b"\x05\x00\x04\x00\x00\x01", "version 4"),
         ("socks5", None, b"\x05\x00\x05\x00\x00\x07", "unknown kind 7"),
-        ("http", None, b"HTTP/1.1 407 Who?\r\n\r\n", "wants to know who we are: 407 'Who?'"),
-        ("http", "me", b"HTTP/1.1 407 No\x1b[2J\r\n\r\n", "does not accept who we are: 407 'No\\\\x1b[2J'"),
+        ("http", None, b"HTTP/1.1 407 Who?\r\n\r\n", "requires authentication: 407 'Who?'"),
+        (
+            "http",
+            "me",
+            b"HTTP/1.1 407 No\x1b[2J\r\n\r\n",
+            "does not accept the password of 'me': 407 'No\\\\x1b[2J'",
+        ),
         (
             "http",
             None,
@@ -239,11 +244,12 @@ def test_refusals_have_the_answer_of_the_proxy(kind: str, user: str | None, answ
     with pytest.raises((ProxyRefusedError, ProxyIdentityError)) as caught:
         transport.finish_connect()
     # Who is not let in is told at once; a broker that cannot be reached is tried again.
-    asks_who = any(mark in words for mark in ("who we are", "password"))
+    asks_who = any(mark in words for mark in ("requires authentication", "password"))
     assert isinstance(caught.value, ProxyIdentityError) == asks_who
     assert f"the {kind.upper()} proxy proxy:1080" in str(caught.value)
     assert words in str(caught.value)
     assert caught.value.advice
+    assert not asks_who or f"{kind}://user:password@host:port" in caught.value.advice
     assert len(str(caught.value)) < 500
     assert "s3cret" not in str(caught.value)
 

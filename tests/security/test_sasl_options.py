@@ -242,3 +242,42 @@ def test_a_secret_in_jaas_follows_its_file(tmp_path):
     assert password.value == 'two"\\;'
     file.unlink()
     assert password.value == 'two"\\;'
+
+
+LOGIN = '{}LoginModule required username="{}" password="{}";'
+
+
+def replaced(mechanism, module, tmp_path, texts):
+    """The first tokens of a client, after each of these texts was put into the file of its login."""
+    from penstock.security.sasl.mechanism import mechanism_factory
+
+    file = tmp_path / "jaas"
+    file.write_text(LOGIN.format(module, "old-user", "old-pass"))
+    settings = of(mechanism, f"${{file:{file}}}")
+    kept = mechanism_factory(mechanism)(settings)
+    for text in texts:
+        file.write_text(text)
+        started = kept.mechanism("b")
+        yield started, started.first()
+
+
+def test_user_and_password_are_replaced_together(tmp_path, caplog):
+    new = LOGIN.format("Plain", "new-user", "new-pass")
+    half = new.replace("password", "pasword")
+    texts = [new, half, new[:-20], LOGIN.format("Plain", "third", "3")]
+    tokens = [token for _, token in replaced("PLAIN", "Plain", tmp_path, texts)]
+    assert tokens == [b"\0new-user\0new-pass"] * 3 + [b"\0third\x003"]
+    assert "pass" not in caplog.text.replace("password", "")
+
+
+def test_a_user_of_scram_proves_the_password_that_was_read_with_the_name(tmp_path):
+    from security.sasl.dialogue import ScramServer
+
+    new = LOGIN.format("Scram", "new-user", "new-pass")
+    started, first = next(replaced("SCRAM-SHA-256", "Scram", tmp_path, [new]))
+    assert first.startswith(b"n,,n=new-user,r=")
+    server = ScramServer("sha256", {"new-user": "new-pass"})
+    challenge = server(first)
+    (tmp_path / "jaas").write_text(LOGIN.format("Scram", "third", "3"))
+    assert started.next(server(started.next(challenge))) is None
+    assert started.user == "new-user"

@@ -90,12 +90,10 @@ def setup_timeout_error(known: NodeState, now: float, transport: Transport) -> K
     """What it takes to be ready took too long. A transport of several layers knows which of them waits (`delay`)."""
     node = describe(known.node)
     if known.state is REAUTHENTICATING:
-        return NetworkError(
-            f"{node} could not be told anew in time who this client is; a new connection is made"
-        )
+        return NetworkError(f"re-authentication with {node} took too long; a new connection is made")
     waited = f"within {(now - known.last_attempt_at) * 1000:.0f} ms"
     if known.state is AUTHENTICATING:
-        return NetworkError(f"cannot connect to {node}: authentication did not come to its end {waited}")
+        return NetworkError(f"cannot connect to {node}: authentication did not finish {waited}")
     delay = getattr(transport, "delay", "")
     return NetworkError(f"cannot connect to {node}: no answer {waited}{f': {delay}' if delay else ''}")
 
@@ -201,7 +199,7 @@ class FailureReporter:
     """Remembers, tells the metadata keeper, and logs. Owned by the I/O thread.
 
     Attributes:
-        refusal: the latest refusal of who we are, by any node; None since a connection was made.
+        refusal: the latest refused authentication, by any node; None since a connection was made.
     """
 
     def __init__(self, tell_updater: TellUpdater) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -95,6 +96,27 @@ def _at_exit() -> None:
                 orphan.name, records_left(),
             )  # fmt: skip
     tell_at_exit()
+
+
+def held_at(thread: threading.Thread) -> str:
+    """Where a thread is just now, for a warning: the function, the file and the line; "" when nobody can tell.
+
+    It is the innermost place outside the standard library: whose code waits there, not how it waits.
+    """
+    frames = []
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        frames.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    library = os.path.dirname(os.__file__) + os.sep
+    own = [
+        (code, line)
+        for code, line in frames
+        if not code.co_filename.startswith(library) or "-packages" in code.co_filename
+    ]
+    for code, line in own or frames:
+        return f"{code.co_qualname} ({code.co_filename}:{line})"
+    return ""
 
 
 if hasattr(os, "register_at_fork"):

@@ -409,7 +409,9 @@ class Producer(SendFace):
         if self._ended.is_set():
             self._thread.join(_FORCED_END_SECONDS)
         else:
-            log.warning("the I/O thread of %r did not end: a delivery callback seems to block it", self)
+            # A delivery callback, or whatever else of the user's runs there.
+            held = lifecycle.held_at(self._thread)
+            log.warning("the I/O thread of %r did not end: it is still in %s", self, held or "a call")
 
     def _begin_close(self) -> bool:
         """Stop accepting; False when the producer was closed before."""

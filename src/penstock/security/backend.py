@@ -8,7 +8,6 @@ with the broker, SASL. Each part is imported only where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
@@ -22,9 +21,6 @@ from penstock.security.settings import SecuritySettings
 if TYPE_CHECKING:
     from penstock.security.proxy import ProxySettings
     from penstock.security.tls.settings import TlsSettings
-
-# How much of the time for setting up a connection an authentication may wait for its token.
-_SHARE_OF_SETUP = 0.8
 
 # Puts one transport over another one, for a broker.
 _Layer = Callable[[Transport, Endpoint], Transport]
@@ -55,9 +51,7 @@ def secure_backend(
     if security.sasl is not None:
         from penstock.security.sasl.authenticator import Authenticator
 
-        # A provider that hangs is told as one, and not as a broker that cannot be reached.
-        wait = max(1, int(_SHARE_OF_SETUP * network.connection_setup_timeout_ms))
-        authenticator = Authenticator(replace(security.sasl, token_timeout_ms=wait))
+        authenticator = Authenticator(security.sasl)
         authenticate, close = authenticator.handshake, authenticator.close
     try:
         selector = SocketSelector()

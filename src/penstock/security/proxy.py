@@ -49,8 +49,8 @@ class ProxySettings:
         kind: which protocol it speaks.
         host: its name or address.
         port: its port.
-        user: who we are, None where it does not ask.
-        password: the proof.
+        user: this client's name at the proxy; None where the proxy does not ask.
+        password: of that user.
     """
 
     kind: ProxyKind
@@ -124,10 +124,10 @@ class ProxyRefusedError(OSError):
 
 
 class ProxyIdentityError(ProxyRefusedError, RefusedError):
-    """A proxy does not take who we are: trying again with the same user and password is of no use."""
+    """A proxy refuses the user or the password, or wants one: trying again will not help."""
 
-    def __init__(self, settings: ProxySettings, told: str) -> None:
-        super().__init__(f"{settings} {told}", _IDENTITY.format(settings.kind))
+    def __init__(self, settings: ProxySettings, text: str) -> None:
+        super().__init__(f"{settings} {text}", _IDENTITY.format(settings.kind))
 
 
 # One step of the talk with a proxy: writes what is given, then reads as many bytes as the dialogue asks for. It gets
@@ -148,7 +148,7 @@ class ProxyTransport:
 
     Args:
         inner: the connection to the proxy.
-        settings: which proxy it is, and who we are to it.
+        settings: the proxy, and the user there.
         host: the broker's name, which the proxy resolves, or its address.
         port: the broker's port.
     """
@@ -315,9 +315,9 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
     if method == _NO_METHOD:
         raise ProxyIdentityError(
             settings,
-            "takes neither a user with a password nor a client without"
-            if settings.user is not None
-            else "wants to know who we are",
+            "requires authentication"
+            if settings.user is None
+            else "takes neither a user with a password nor a client without",
         )
     if method not in methods:
         raise ProxyRefusedError(f"{settings} chose the method {method}, which was not offered", _WHICH_PROXY)
@@ -384,7 +384,11 @@ def _http(settings: ProxySettings, host: str, port: int) -> _Dialogue:
     if 200 <= status < 300:
         return
     if status == 407:
-        told = "wants to know who we are" if settings.user is None else "does not accept who we are"
+        told = (
+            "requires authentication"
+            if settings.user is None
+            else f"does not accept the password of {settings.user!r}"
+        )
         raise ProxyIdentityError(settings, f"{told}: 407 {words}")
     raise ProxyRefusedError(f"{settings} cannot connect to {target}: {status} {words}", _TARGET)
 

@@ -80,11 +80,8 @@ class SecuritySettings:
             ConfigError: options contradict each other, would have no effect, or are not enough.
         """
         protocol: str = values["security.protocol"]
-        given = {
-            name: values[name]
-            for name in explicit
-            if name in values and values[name] is not None and values[name] != KEYS[name].default
-        }
+        # Also what is set to its default: whoever sets it relies on it.
+        given = {name: values[name] for name in explicit if values.get(name) is not None}
         _refuse_without_effect(protocol, given)
         tls = sasl = proxy = None
         if protocol in _WITH_TLS:

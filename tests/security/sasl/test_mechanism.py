@@ -97,7 +97,7 @@ def test_what_cannot_be_registered(name, factory):
 
 
 def test_a_mechanism_without_credentials_is_refused_when_the_client_is_made():
-    with pytest.raises(ConfigError, match="needs a user name"):
+    with pytest.raises(ConfigError, match="needs a username"):
         Authenticator(SaslSettings(mechanism="PLAIN", password=Password("p")))
 
 

@@ -197,11 +197,36 @@ def test_a_key_as_text(form: str, password: str | None, layout: Any, tmp_path: P
         assert common_name(connect(options(**places, **trust), server_context(**MUTUAL))) == "client"
 
 
-def test_a_password_for_a_key_that_needs_none_is_harmless():
-    given = options(
-        trust_pem=the_ca().pem, key_pem=client().key_pem(), certificate_pem=client().pem, key_password="x"
-    )
-    assert common_name(connect(given, server_context(**MUTUAL))) == "client"
+def test_a_password_for_a_key_that_has_none_is_refused(tmp_path: Path):
+    text = {"key_pem": client().key_pem(), "certificate_pem": client().pem, "key_password": "x"}
+    wrong(options(**text), "ssl.key.password", "is not encrypted", "leave it out")
+    both = file_with(tmp_path, client().pem + client().key_pem())
+    for way in ("store_location", "certificate_location"):
+        wrong(options(**{way: both}, key_password="x"), "ssl.key.password", "is not encrypted", str(both))
+
+
+def test_types_and_passwords_must_fit_what_the_file_holds(stores: Stores, tmp_path: Path):
+    trust, key = tmp_path / "ca", tmp_path / "client"
+    trust.write_text(the_ca().pem)
+    key.write_text(client().pem + client().key_pem())
+    for kind in ("JKS", "PKCS12"):
+        wrong(options(trust_location=trust, trust_type=kind), "ssl.truststore.type", "it is PEM", kind)
+        given = options(store_location=key, store_type=kind, store_password="x")
+        wrong(given, "ssl.keystore.type", "it is PEM", kind, "set it to PEM")
+        wrong(options(trust_location=tmp_path, trust_type=kind), "ssl.truststore.type", "a directory of PEM")
+    for store in (stores.jks_key, stores.p12_key):
+        wrong(options(store_location=store, store_type="PEM"), "ssl.keystore.type", "set it to JKS or PKCS12")
+        for kind in ("JKS", "PKCS12"):
+            TlsContext(options(store_location=store, store_type=kind, store_password=STORE_PASSWORD))
+    wrong(options(trust_location=trust, trust_password="x"), "ssl.truststore.password", "it is PEM")
+    wrong(options(trust_location=tmp_path, trust_password="x"), "ssl.truststore.password", "a directory")
+    wrong(options(store_location=key, store_password="x"), "ssl.keystore.password", "it is PEM")
+    der = file_with(tmp_path, the_ca().der)
+    wrong(options(trust_location=der, trust_password="x"), "ssl.truststore.password", "in DER")
+    wrong(options(store_location=der), "ssl.keystore.location", "it is a certificate")
+    TlsContext(options(trust_location=trust, trust_type="PEM"))
+    other = options(store_location=stores.p12_key, store_password=STORE_PASSWORD, key_password=KEY_PASSWORD)
+    wrong(other, "ssl.key.password", "has the password of the store")
 
 
 @pytest.mark.parametrize(
@@ -393,7 +418,7 @@ def test_a_context_of_the_users():
 def test_no_secret_is_shown(stores: Stores):
     given = options(
         trust_pem=the_ca().pem,
-        key_pem=client().key_pem(),
+        key_pem=client().key_pem(KEY_PASSWORD),
         certificate_pem=client().pem,
         key_password=KEY_PASSWORD,
     )

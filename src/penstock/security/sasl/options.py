@@ -16,6 +16,7 @@ from penstock.config.keys import KEYS
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import Grant, OAuthSettings
+from penstock.security.sasl.plain import user_and_password
 from penstock.security.sasl.settings import AwsSettings, KerberosSettings, SaslSettings
 
 _MECHANISM: Final = "sasl.mechanism"
@@ -98,7 +99,7 @@ def sasl_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> SaslSe
 
     Args:
         values: checked values by dotted names.
-        given: those that the user set, and not to their defaults.
+        given: those that the user set.
 
     Raises:
         ConfigError: something is missing, malformed, or contradicts something else.
@@ -124,7 +125,10 @@ def sasl_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> SaslSe
     properties = {name: value for name, value in given.items() if name.startswith("sasl.")}
     setup_ms = values.get(_SETUP_TIMEOUT, KEYS[_SETUP_TIMEOUT].default)
     patience_ms = int(setup_ms * _SHARE_FOR_TOKENS)
-    return SaslSettings(**settings, properties=properties, token_timeout_ms=patience_ms)
+    made = SaslSettings(**settings, properties=properties, token_timeout_ms=patience_ms)
+    if mechanism in _USER_AND_PASSWORD:
+        user_and_password(made)
+    return made
 
 
 class _Login:
@@ -158,6 +162,30 @@ class _Login:
             return value
 
         return Password(self._options[name], read)
+
+    def both(self, one: str, other: str) -> Callable[[], tuple[str, str]] | None:
+        """Read two options that belong together, always both from the same text; None where one is missing.
+
+        A new text that lacks one of them is not used, like one that cannot be read.
+        """
+        text = self._text
+        if text is None or one not in self._options or other not in self._options:
+            return None
+
+        def checked() -> str:
+            value = text.value
+            for name in (one, other):
+                if name not in _read_jaas(value)[1]:
+                    raise ConfigError(f"{_JAAS} has no {name} any more", _JAAS)
+            return value
+
+        kept = Password(checked(), checked)
+
+        def read() -> tuple[str, str]:
+            options = _read_jaas(kept.value)[1]
+            return options[one], options[other]
+
+        return read
 
     def beginning_with(self, prefix: str) -> Iterator[tuple[str, str]]:
         """The options whose name begins so, without that beginning."""
@@ -247,15 +275,11 @@ def _load_provider(value: Any) -> object | None:
 def _user_and_password(mechanism: str, given: Mapping[str, Any], login: _Login) -> dict[str, Any]:
     username = _one_of(given.get("sasl.username"), login.option("username"), "sasl.username", "username")
     password = _one_of(given.get("sasl.password"), login.secret("password"), "sasl.password", "password")
-    for option, value in (("sasl.username", username), ("sasl.password", password)):
-        if value is None or not (value.value if isinstance(value, Password) else value):
-            what = option.removeprefix("sasl.")
-            raise ConfigError(
-                f"{mechanism} needs a {what}: set {option}, or {what} in {_JAAS}",
-                options=(option, _JAAS, _MECHANISM),
-            )
     token_auth = mechanism.startswith("SCRAM") and login.flag("tokenauth")
-    return {"username": username, "password": password, "token_auth": token_auth}
+    read_login = None
+    if "sasl.username" not in given and "sasl.password" not in given:
+        read_login = login.both("username", "password")
+    return {"username": username, "password": password, "read_login": read_login, "token_auth": token_auth}
 
 
 def _one_of(option: Any, in_jaas: Any, name: str, jaas_name: str) -> Any:

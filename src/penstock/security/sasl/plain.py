@@ -12,32 +12,32 @@ _NAME = "PLAIN"
 
 
 def user_and_password(settings: SaslSettings) -> tuple[str, str]:
-    """The two, both not empty and such that they can be sent.
+    """The two as they are now, both not empty and such that they can be sent.
 
     Raises:
         ConfigError: one is missing or cannot be sent.
     """
-    user = settings.username
-    password = None if settings.password is None else settings.password.value
-    for what, option, value in (
-        ("user name", "sasl.username", user),
-        ("password", "sasl.password", password),
-    ):
+    if settings.read_login is not None:
+        user, password = settings.read_login()
+    else:
+        user = settings.username or ""
+        password = "" if settings.password is None else settings.password.value
+    for what, option, value in (("username", "sasl.username", user), ("password", "sasl.password", password)):
+        options = (option, "sasl.jaas.config", "sasl.mechanism")
         if not value:
             raise ConfigError(
-                f"the SASL mechanism {settings.mechanism} needs a {what}: set username and password in "
-                "sasl.jaas.config, or sasl.username and sasl.password",
+                f"{settings.mechanism} needs a {what}: set {option}, or {what} in sasl.jaas.config",
                 option,
+                options,
             )
         if "\0" in value or not _is_text(value):
             # The value is not shown: it may be the password.
             raise ConfigError(
-                f"the {what} of the SASL mechanism {settings.mechanism} cannot be sent: it holds a "
-                "NUL character or half of a surrogate pair",
+                f"the {what} of {settings.mechanism} cannot be sent: it holds a NUL character or half of a "
+                "surrogate pair",
                 option,
+                options,
             )
-    assert user is not None
-    assert password is not None
     return user, password
 
 
@@ -48,7 +48,7 @@ def _is_text(value: str) -> bool:
 class PlainCredentials:
     """User and password. The authorization id is left empty, as Java does.
 
-    The password is asked for anew for each authentication: it may have been replaced where it is kept.
+    They are read again for each authentication: they may have been replaced where they are kept.
     """
 
     def __init__(self, settings: SaslSettings) -> None:
@@ -57,11 +57,10 @@ class PlainCredentials:
 
     def mechanism(self, host: str) -> PlainMechanism:  # the same for every broker
         """A new authentication."""
-        return PlainMechanism(self._user, self._token)
+        return PlainMechanism(self._user, self._login)
 
-    def _token(self) -> bytes:
-        user, password = user_and_password(self._settings)
-        return f"\0{user}\0{password}".encode()
+    def _login(self) -> tuple[str, str]:
+        return user_and_password(self._settings)
 
     def close(self) -> None:
         """Nothing to stop."""
@@ -73,15 +72,15 @@ class PlainCredentials:
 class PlainMechanism:
     """One token, and an empty answer."""
 
-    __slots__ = ("_give_token", "user")
+    __slots__ = ("_login", "user")
 
     name = _NAME
     blocks = False
     advice = "check the user name and the password (sasl.jaas.config, or sasl.username and sasl.password)"
 
-    def __init__(self, user: str, give_token: Callable[[], bytes]) -> None:
+    def __init__(self, user: str, login: Callable[[], tuple[str, str]]) -> None:
         self.user = user
-        self._give_token = give_token
+        self._login = login
 
     def first(self) -> bytes:
         """User and password.
@@ -90,9 +89,10 @@ class PlainMechanism:
             AuthenticationError: the password was replaced by one that cannot be sent.
         """
         try:
-            return self._give_token()
+            self.user, password = self._login()
         except ConfigError as error:
             raise AuthenticationError(str(error), mechanism=_NAME, user=self.user) from None
+        return f"\0{self.user}\0{password}".encode()
 
     def next(self, challenge: bytes) -> None:
         """The broker is satisfied.

@@ -20,6 +20,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.errors import AuthenticationError, ConfigError
@@ -53,6 +54,10 @@ class ScramKeys(NamedTuple):
         return "<ScramKeys>"
 
 
+# Gives the keys for a salt and a number of iterations.
+KeysOf = Callable[[bytes, int], ScramKeys]
+
+
 def derive_keys(hash_name: str, password: bytes, salt: bytes, iterations: int) -> ScramKeys:
     """The keys of RFC 5802. Takes milliseconds to a second, and gives up the interpreter lock meanwhile."""
     salted = hashlib.pbkdf2_hmac(hash_name, password, salt, iterations)
@@ -64,38 +69,48 @@ def derive_keys(hash_name: str, password: bytes, salt: bytes, iterations: int) -
 class ScramCredentials:
     """User, password and the keys derived from it.
 
-    The password is asked for anew for each authentication: it may have been replaced where it is kept.
+    User and password are read again for each authentication: they may have been replaced where they are kept.
     """
 
     def __init__(self, settings: SaslSettings) -> None:
         self._name = settings.mechanism.upper()
         self._hash_name = _HASHES[self._name]
         self._settings = settings
-        self._user, _ = user_and_password(settings)
-        if not self._user.isascii():
-            raise ConfigError(
-                f"the user name {self._user!r} has characters outside ASCII: Kafka refuses them with SCRAM "
-                "(with PLAIN it does not)",
-                "sasl.username",
-            )
+        self._user, _ = self._user_and_password()
         self._token_auth = settings.token_auth
         self._lock = threading.Lock()
         self._keys: dict[tuple[bytes, bytes, int], ScramKeys] = {}  # the oldest first; under the lock
 
     def mechanism(self, host: str) -> ScramMechanism:  # the same for every broker
         """A new authentication."""
-        return ScramMechanism(self._name, self._user, self._hash_name, self.keys, token_auth=self._token_auth)
+        return ScramMechanism(
+            self._name, self._user, self._hash_name, self.login, token_auth=self._token_auth
+        )
 
-    def keys(self, salt: bytes, iterations: int) -> ScramKeys:
-        """The keys, derived at the first time.
+    def login(self) -> tuple[str, KeysOf]:
+        """The user, and what gives the keys of the password, as both are now.
 
         Raises:
-            AuthenticationError: the password was replaced by one that cannot be sent.
+            AuthenticationError: they were replaced by what cannot be sent.
         """
         try:
-            password = user_and_password(self._settings)[1].encode()
+            user, password = self._user_and_password()
         except ConfigError as error:
             raise AuthenticationError(str(error), mechanism=self._name, user=self._user) from None
+        return user, partial(self.keys, password.encode())
+
+    def _user_and_password(self) -> tuple[str, str]:
+        user, password = user_and_password(self._settings)
+        if not user.isascii():
+            raise ConfigError(
+                f"the user name {user!r} has characters outside ASCII: Kafka refuses them with SCRAM "
+                "(with PLAIN it does not)",
+                "sasl.username",
+            )
+        return user, password
+
+    def keys(self, password: bytes, salt: bytes, iterations: int) -> ScramKeys:
+        """The keys, derived at the first time."""
         with self._lock:
             known = self._keys.get((password, salt, iterations))
         if known is None:
@@ -118,9 +133,9 @@ class ScramMechanism:
 
     Args:
         name: of the mechanism.
-        user: as it is written in the options.
+        user: for errors before the first token.
         hash_name: in the words of hashlib.
-        keys: gives the keys for a salt and a number of iterations.
+        login: gives the user, and what gives the keys.
         token_auth: user and password are those of a delegation token.
         nonce: of the client; a new one where none is given. For tests.
     """
@@ -130,7 +145,7 @@ class ScramMechanism:
         name: str,
         user: str,
         hash_name: str,
-        keys: Callable[[bytes, int], ScramKeys],
+        login: Callable[[], tuple[str, KeysOf]],
         *,
         token_auth: bool = False,
         nonce: str | None = None,
@@ -144,15 +159,23 @@ class ScramMechanism:
             "(kafka-configs --describe --entity-type users): one for the other SCRAM mechanism does not serve"
         )
         self._hash_name = hash_name
-        self._keys = keys
+        self._login = login
+        self._keys: KeysOf | None = None  # known with the first token, as the next
+        self._bare = ""
+        self._token_auth = token_auth
         self._nonce = secrets.token_urlsafe(24) if nonce is None else nonce
-        escaped = user.replace("=", "=3D").replace(",", "=2C")
-        self._bare = f"n={escaped},r={self._nonce}" + (",tokenauth=true" if token_auth else "")
         self._step = self._answer_first
         self._signature = b""
 
     def first(self) -> bytes:
-        """Who we are, and a nonce."""
+        """The user, and a nonce.
+
+        Raises:
+            AuthenticationError: user or password were replaced by what cannot be sent.
+        """
+        self.user, self._keys = self._login()
+        escaped = self.user.replace("=", "=3D").replace(",", "=2C")
+        self._bare = f"n={escaped},r={self._nonce}" + (",tokenauth=true" if self._token_auth else "")
         return f"{_NO_BINDING}{self._bare}".encode("ascii")
 
     def next(self, challenge: bytes) -> bytes | None:
@@ -180,6 +203,7 @@ class ScramMechanism:
         salt = self._decoded(salt_text, "salt")
         iterations = int(iterations_text)
         self._check_iterations(iterations)
+        assert self._keys is not None
         keys = self._keys(salt, iterations)
         without_proof = f"c={_NO_BINDING_BASE64},r={nonce}"
         auth_message = f"{self._bare},{server_first},{without_proof}".encode("ascii")

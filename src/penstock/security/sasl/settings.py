@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.config.kinds import Password
@@ -60,6 +60,8 @@ class SaslSettings:
         mechanism: sasl.mechanism, in capitals.
         username: of PLAIN and SCRAM.
         password: of PLAIN and SCRAM.
+        read_login: gives user and password by one reading of sasl.jaas.config, where both are in it: they are replaced
+            together. None: username and password are used.
         token_auth: user and password are the id and the HMAC of a delegation token (SCRAM).
         extensions: what OAUTHBEARER tells the broker besides the token.
         token_provider: an object or a callable that gives tokens for OAUTHBEARER, or credentials for AWS_MSK_IAM.
@@ -74,6 +76,7 @@ class SaslSettings:
     mechanism: str
     username: str | None = None
     password: Password | None = None
+    read_login: Callable[[], tuple[str, str]] | None = field(default=None, repr=False, compare=False)
     token_auth: bool = False
     extensions: Mapping[str, str] = field(default_factory=dict)
     token_provider: object | None = field(default=None, repr=False)

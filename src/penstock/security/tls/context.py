@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trust and identity as an SSLContext, built from the settings and built anew when a file has changed.
 
-Files are told apart by what they hold, not by the type that was declared: Java reads PKCS#12 under the type JKS, so
-most files called .jks are none. What cannot be read is a ConfigError with the option, the file and the place.
+Files are told apart by what they hold: Java reads PKCS#12 under the type JKS and the other way round, so most files
+called .jks are none. A type or a password that is given must fit what the file holds. What cannot be read is a
+ConfigError with the option, the file and the place.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ _MOST_PASSWORD: Final = 1024
 _TRUST: Final = "ssl.truststore.location"
 _TRUST_TEXT: Final = "ssl.truststore.certificates"
 _TRUST_PASSWORD: Final = "ssl.truststore.password"  # noqa: S105 - the name of an option
+_TRUST_TYPE: Final = "ssl.truststore.type"
 _STORE: Final = "ssl.keystore.location"
 _STORE_PASSWORD: Final = "ssl.keystore.password"  # noqa: S105
+_STORE_TYPE: Final = "ssl.keystore.type"
 _KEY_TEXT: Final = "ssl.keystore.key"
 _CHAIN_TEXT: Final = "ssl.keystore.certificate.chain"
 _KEY_FILE: Final = "ssl.key.location"
@@ -168,30 +171,33 @@ def _use_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
             _fail(_TRUST_TEXT, None, error)
     elif place is None:
         context.load_default_certs()
-    elif os.path.isdir(place):
-        _use_directory(context, place)
     else:
-        data = _read(_TRUST, place)
         try:
-            _trust(context, _trusted(data, _value(settings.trust_password)))
+            if os.path.isdir(place):
+                _check_kind("a directory of PEM files", settings.trust_type, settings.trust_password)
+                _use_directory(context, place)
+            else:
+                data = _read(_TRUST, place)
+                _check_kind(_kind(data), settings.trust_type, settings.trust_password)
+                _trust(context, _trusted(data, _value(settings.trust_password)))
         except StoreError as error:
-            _fail(_TRUST_PASSWORD if error.blame == "password" else _TRUST, place, error)
+            blamed = {"password": _TRUST_PASSWORD, "type": _TRUST_TYPE}
+            _fail(blamed.get(error.blame, _TRUST), place, error)
 
 
 def _trusted(data: bytes, password: str | None) -> Sequence[Certificate]:
     found: Sequence[Certificate]
-    if data.startswith(jks.MAGIC):
+    kind = _kind(data)
+    if kind == _JKS:
         store = jks.read_jks(data, password)
         # Java trusts the certificate of a key in a trust store as well.
         found = [*store.trusted, *(key.chain[0] for key in store.keys if key.chain)]
-    elif pem.looks_like_pem(data):
+    elif kind == _PEM:
         found = pem.certificates(pem.blocks_of(_text(data)))
-    elif pkcs12.looks_like_pkcs12(data):
+    elif kind == _PKCS12:
         found = pkcs12.read_trusted(data, password)
-    elif data[:1] == b"\x30":
-        found = [Certificate("the certificate", data)]
     else:
-        _unknown(data)
+        found = [Certificate("the certificate", data)]
     if not found:
         raise StoreError("there is no certificate in it")
     return found
@@ -252,17 +258,15 @@ def _use_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
     try:
         _load_identity(context, _identity(settings))
     except StoreError as error:
-        if error.blame == "key password":
-            option = _KEY_PASSWORD
-        elif error.blame == "password":
-            option = _STORE_PASSWORD
-        _fail(option, place, error)
+        blamed = {"key password": _KEY_PASSWORD, "password": _STORE_PASSWORD, "type": _STORE_TYPE}
+        _fail(blamed.get(error.blame, option), place, error)
 
 
 def _identity(settings: TlsSettings) -> Identity:
     password = _value(settings.key_password)
     if settings.store_location is not None:
         data = _read(_STORE, settings.store_location)
+        _check_kind(_kind(data), settings.store_type, settings.store_password)
         return _stored_identity(data, _value(settings.store_password), password)
     if settings.key_pem is not None:
         key = pem.blocks_of(settings.key_pem.value)
@@ -289,13 +293,19 @@ def _chain_of(text: Password) -> list[pem.Block]:
 
 
 def _stored_identity(data: bytes, password: str | None, key_password: str | None) -> Identity:
-    if pem.looks_like_pem(data) and not data.startswith(jks.MAGIC):
+    kind = _kind(data)
+    if kind == _PEM:
         blocks = pem.blocks_of(_text(data))
         return pem.identity(blocks, blocks, key_password)
-    if pkcs12.looks_like_pkcs12(data):
+    if kind == _PKCS12:
+        if password is not None and key_password is not None and password != key_password:
+            raise StoreError(
+                "in a PKCS#12 store the key has the password of the store, but another one is given: leave it out",
+                "key password",
+            )
         return pkcs12.read_identity(data, password if password is not None else key_password)
-    if not data.startswith(jks.MAGIC):
-        _unknown(data)
+    if kind != _JKS:
+        raise StoreError("it is a certificate; a key store has the private key as well")
     keys = jks.read_jks(data, password).keys
     if not keys:
         raise StoreError("there is no private key in it; is it a trust store?")
@@ -361,13 +371,46 @@ def _read(option: str, place: str, most: int = MOST_BYTES) -> bytes:
     return data
 
 
-def _unknown(data: bytes) -> NoReturn:
+# What a file can be. One certificate in DER is not a store, but is trusted.
+_PEM: Final = "PEM"
+_JKS: Final = "JKS"
+_PKCS12: Final = "PKCS#12"
+_DER: Final = "a certificate in DER"
+
+
+def _kind(data: bytes) -> str:
+    """What a file holds.
+
+    Raises:
+        StoreError: nothing that is known.
+    """
+    if data.startswith(jks.MAGIC):
+        return _JKS
+    if pem.looks_like_pem(data):
+        return _PEM
+    if pkcs12.looks_like_pkcs12(data):
+        return _PKCS12
+    if data[:1] == b"\x30":
+        return _DER
     if data.startswith(jks.JCEKS_MAGIC):
         raise StoreError(
             "it is a JCEKS store, which only Java reads. Convert it: keytool -importkeystore -srckeystore FILE "
             "-srcstoretype JCEKS -destkeystore store.p12 -deststoretype PKCS12"
         )
     raise StoreError(f"it is neither PEM nor JKS nor PKCS#12; it begins with the bytes {data[:4].hex(' ')}")
+
+
+def _check_kind(kind: str, declared: str | None, password: Password | None) -> None:
+    """Refuse a declared type that does not fit, and a password that would have no effect."""
+    has_password = kind in (_JKS, _PKCS12)
+    if declared is not None and (declared != _PEM) != has_password:
+        # Java reads JKS and PKCS#12 under both names.
+        fitting = "JKS or PKCS12" if has_password else "PEM"
+        raise StoreError(
+            f"it is {kind}, but the type is {declared}: set it to {fitting}, or leave it out", "type"
+        )
+    if password is not None and not has_password:
+        raise StoreError(f"it is {kind}, which has no password of its own: leave it out", "password")
 
 
 def _text(data: bytes) -> str:

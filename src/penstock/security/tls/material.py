@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal, NamedTuple
 
-# Whose fault it is: the store's password, the key's, or what the file holds.
-Blame = Literal["content", "password", "key password"]
+# Whose fault it is: the store's password, the key's, the declared type, or what the file holds.
+Blame = Literal["content", "password", "key password", "type"]
 
 # A JVM's roots are 200 KiB, those of a system 250 KiB.
 MOST_BYTES: Final = 2 * 1024 * 1024

@@ -155,7 +155,8 @@ def identity(key_blocks: Sequence[Block], chain_blocks: Sequence[Block], passwor
     """The one private key, and the certificates.
 
     Raises:
-        StoreError: there is no key, more than one, no certificate, or an encrypted key without a password.
+        StoreError: there is no key, more than one, no certificate, an encrypted key without a password, or one that is
+            not encrypted with one.
     """
     keys = [block for block in key_blocks if block.label in _KEYS]
     if not keys:
@@ -170,7 +171,12 @@ def identity(key_blocks: Sequence[Block], chain_blocks: Sequence[Block], passwor
             )
         if not key.headers:
             der.check_rounds(key.data)
-    return Identity(key.text, password if key.encrypted else None, certificates(chain_blocks))
+    elif password is not None:
+        raise StoreError(
+            f"the private key in {key.place} is not encrypted, so it has no password: leave it out",
+            "key password",
+        )
+    return Identity(key.text, password, certificates(chain_blocks))
 
 
 def revocation_lists(blocks: Sequence[Block]) -> str:
