@@ -325,7 +325,7 @@ def test_files_that_are_no_trust_store(tmp_path: Path, content: bytes | str, wor
 def test_files_that_cannot_be_read(tmp_path: Path):
     wrong(options(trust_location=tmp_path / "none"), "ssl.truststore.location", "No such file")
     os.mkfifo(tmp_path / "pipe")
-    wrong(options(trust_location=tmp_path / "pipe"), "ssl.truststore.location", "it is not a regular file")
+    wrong(options(trust_location=tmp_path / "pipe"), "ssl.truststore.location", "is not a file")
     wrong(options(store_location=tmp_path), "ssl.keystore.location", "Is a directory")
     wrong(options(trust_location="a\0b"), "ssl.truststore.location", "cannot be read")
     large = tmp_path / "large"
