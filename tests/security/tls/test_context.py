@@ -326,7 +326,7 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     wrong(options(trust_location=tmp_path / "none"), "ssl.truststore.location", "No such file")
     os.mkfifo(tmp_path / "pipe")
     wrong(options(trust_location=tmp_path / "pipe"), "ssl.truststore.location", "is not a file")
-    wrong(options(store_location=tmp_path), "ssl.keystore.location", "Is a directory")
+    wrong(options(store_location=tmp_path), "ssl.keystore.location", "is not a file")
     wrong(options(trust_location="a\0b"), "ssl.truststore.location", "cannot be read")
     large = tmp_path / "large"
     with large.open("wb") as file:
