@@ -104,6 +104,11 @@ test-spark-faults: build need-java ## Spark jobs whose processes are killed, fro
 test-spark-cluster: build need-java ## Spark jobs on a standalone cluster whose workers have no penstock of their own
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/spark/deployment.py $(PYTEST_ARGS)
 
+# `make test` has the core of it. What is missing (keytool, confluent-kafka, cryptography, Spark) is a failure.
+.PHONY: test-security
+test-security: build need-java ## every way to connect to a real Kafka, with all versions of TLS and kinds of stores, and all refusals
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/security/matrix.py tests/security $(PYTEST_ARGS)
+
 .PHONY: fuzz
 fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers and lying Arrow tables, for longer than the tests do; FUZZ_SECONDS=60 of each
 	PENSTOCK_FUZZ_EFFORT=10 $(PY) -m pytest tests/fuzz tests/network/test_fuzz_responses.py --timeout 900 $(PYTEST_ARGS)

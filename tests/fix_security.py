@@ -16,12 +16,15 @@ from typing import Any
 import pytest
 
 from penstock.devbroker import DevCluster
-from penstock.devbroker.security import USERS
+from penstock.devbroker.security import CHOICES, USERS, accesses
 
 BOB = "bob"
 # What the tests of rights connect by.
 BOBS_WAY = "sasl_ssl-scram-sha-512"
 READ_SECONDS = 60.0
+# Every way to connect.
+PLAINTEXT = "plaintext"
+WAYS = (PLAINTEXT, *(way.name for way in accesses(CHOICES["all"])))
 _STRICT = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS;User:alice",
@@ -37,6 +40,8 @@ class SecuredKafka:
 
     def options(self, way: str, user: str = "alice", password: str | None = None) -> dict[str, str]:
         """What a client writes to connect that way."""
+        if way == PLAINTEXT:
+            return {"bootstrap.servers": self.cluster.bootstrap_servers, "security.protocol": "PLAINTEXT"}
         options = self.cluster.client_options(way)
         if "sasl.jaas.config" in options:
             jaas = options["sasl.jaas.config"]
