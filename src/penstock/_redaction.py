@@ -27,6 +27,7 @@ HIDDEN: Final = "(hidden)"
 # In any place of a name, however its words are joined.
 _SECRET_PARTS: Final = (
     *("password", "passwd", "passphrase", "passcode", "secret", "token", "credential", "jaas", "userinfo"),
+    *("proxyurl", "socks5proxy"),
     *(
         "apikey",
         "accesskey",

@@ -66,6 +66,17 @@ def test_option_without_name_or_value_is_refused(text: str) -> None:
         parse_option(text)
 
 
+@pytest.mark.parametrize("text", ["sasl.password:hunter2", "sasl.password hunter2", "=hunter2"])
+def test_a_password_behind_the_wrong_separator_is_not_shown(
+    parse: Parse, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse("produce", "t", "-X", text)
+    told = capsys.readouterr().err
+    assert "argument -X: it must be NAME=VALUE" in told
+    assert "hunter2" not in told
+
+
 def test_close_waits_unless_interrupted(fake: FakeProducer) -> None:
     assert close_producer(fake, interrupted=False) is False
     assert close_producer(fake, interrupted=True) is True

@@ -96,6 +96,25 @@ def test_a_wrong_value_is_not_shown(monkeypatch):
     assert str(caught.value) == "linger.ms must be a whole number, not '${env:WAIT}' (str)"
 
 
+@pytest.mark.parametrize("secret", ["hunter2", "hunter2\\hun'ter", 'hun"ter2'])
+@pytest.mark.parametrize(
+    ("name", "items"),
+    [
+        ("bootstrap.servers", ["${env:WORD}"]),
+        ("bootstrap.servers", ["h:1", "x${env:WORD}:none"]),
+        ("bootstrap.servers", ("${env:WORD}", 7)),
+        ("ssl.cipher.suites", ["${env:WORD}", "${env:WORD}"]),
+    ],
+)
+def test_a_wrong_value_in_a_list_is_not_shown(monkeypatch, name, items, secret):
+    monkeypatch.setenv("WORD", secret)
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_user(SERVERS | {name: items})
+    assert "hunter2" not in str(caught.value)
+    assert "ter2" not in str(caught.value)
+    assert "${env:WORD}" in str(caught.value)
+
+
 def test_a_secret_is_read_again_and_kept_when_it_cannot_be(secrets, caplog):
     file = secrets / "word"
     config = ProducerConfig.from_user(PLAIN | {"sasl.password": f"${{file:{file}}}"})

@@ -79,6 +79,9 @@ def test_users_and_passwords_are_unescaped_and_hidden():
         "socks5://u:" + "s3cret" * 50 + "@proxy:1",
         "http://u:%ff%fes3cret@proxy:1",
         "http://proxy:1/path",
+        "socks5://u:pa/s3cret@proxy:1",
+        "http://u:s3cret/@proxy:1",
+        "http://u/s3cret@proxy:1",
         "http://a b:1",
     ],
 )

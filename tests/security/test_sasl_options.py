@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from penstock.config.config import ProducerConfig
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
+from penstock.security.oauth.source import ProviderSource
 
 BASE = {"bootstrap.servers": "localhost:9092", "security.protocol": "SASL_SSL"}
 KAFKA = "org.apache.kafka.common.security"
@@ -122,6 +125,34 @@ def test_a_provider_as_it_is_as_a_class_and_by_name():
     assert isinstance(of("OAUTHBEARER", None, {"oauth_cb": Tokens}).token_provider, Tokens)
     named = of("OAUTHBEARER", None, {"sasl.oauth.token.provider": "os.path:join"}).token_provider
     assert callable(named)
+
+
+def test_what_a_provider_is_called_with_is_not_shown():
+    seen = []
+
+    def provider(config):
+        seen.append(config)
+        return "a.b.c"
+
+    more = {"sasl.oauth.token.provider": provider, "sasl.oauthbearer.config": "principal=x hunter2"}
+    settings = of("OAUTHBEARER", None, more)
+    assert "hunter2" not in repr(settings)
+    assert settings.oauth.callback_config == Password("principal=x hunter2")
+    ProviderSource(provider, settings.oauth).fetch()
+    assert seen == ["principal=x hunter2"]
+
+
+def test_the_text_of_a_providers_error_is_not_shown():
+    class Provider:
+        def __init__(self):
+            raise RuntimeError("bad key hunter2")
+
+    with pytest.raises(
+        ConfigError, match=r"Provider\(\) failed: RuntimeError \(raised in __init__"
+    ) as caught:
+        of("OAUTHBEARER", None, {"sasl.oauth.token.provider": Provider})
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "hunter2" not in shown.replace('RuntimeError("bad key hunter2")', "")
 
 
 def test_kerberos():

@@ -113,7 +113,8 @@ def parse_option(text: str) -> tuple[str, str]:
     """NAME=VALUE as a pair."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, for example linger.ms=20")
+        # What was written is not shown: it may be a password behind the wrong separator.
+        raise argparse.ArgumentTypeError("it must be NAME=VALUE, for example linger.ms=20")
     return name.strip(), value
 
 

@@ -230,9 +230,7 @@ def _parse_value(key: ConfigKey, value: Any) -> Any:
     if isinstance(value, str) and "${" in value:
         return _parse_reference(key, value)
     if isinstance(value, list | tuple) and any(isinstance(item, str) and "${" in item for item in value):
-        from penstock.config.references import look_up
-
-        value = [look_up(item, key.name) if isinstance(item, str) else item for item in value]
+        return _parse_references(key, value)
     return key.parse(value)
 
 
@@ -242,12 +240,30 @@ def _parse_reference(key: ConfigKey, text: str) -> Any:
     value = look_up(text, key.name)
     if key.kind is Kind.PASSWORD:
         return Password(value, lambda: look_up(text, key.name))
+    return _parse_hidden(key, value, {value: text})
+
+
+def _parse_references(key: ConfigKey, items: list[Any] | tuple[Any, ...]) -> Any:
+    """A list in which some items, or parts of them, stand elsewhere."""
+    from penstock.config.references import look_up
+
+    found = [look_up(item, key.name) if isinstance(item, str) else item for item in items]
+    shown = {
+        value: text
+        for value, text in zip(found, items, strict=True)
+        if isinstance(text, str) and value != text
+    }
+    return _parse_hidden(key, found, shown)
+
+
+def _parse_hidden(key: ConfigKey, value: Any, shown: Mapping[str, str]) -> Any:
+    """Check a value, and show in its place what was written."""
     try:
         return key.parse(value)
     except ConfigError as error:
         from penstock._redaction import Redactor
 
-        raise ConfigError(Redactor({value: text})(str(error)), error.option) from None
+        raise ConfigError(Redactor(shown)(str(error)), error.option) from None
 
 
 def _parse_alias(option: _Given) -> tuple[str, Any]:

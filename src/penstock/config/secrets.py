@@ -11,12 +11,23 @@ from penstock._redaction import is_secret_name
 from penstock.config.keys import KEYS
 from penstock.config.kinds import Kind
 from penstock.config.names import try_meaning
+from penstock.config.security_keys import SPELLINGS
 
 # PEM text that everybody may see.
 _PUBLIC: Final = frozenset({"ssl.truststore.certificates", "ssl.keystore.certificate.chain", "https.ca.pem"})
 _JAAS: Final = "sasl.jaas.config"
-# A secret of a login module whose value is no reference.
-_JAAS_SECRET: Final = re.compile(r"(?i)(?:password|secret|passphrase|token)\s*=\s*[\"']?(?!\$\{)[^\s\"';]")
+_PROXY: Final = "proxy.url"
+# A secret of a login module.
+_JAAS_SECRET: Final = re.compile(
+    r"""
+    (?:password|secret|passphrase|token|keystore\.key)\s*=\s*
+    (?:"(?P<double>(?:\\.|[^"\\])*) | '(?P<single>(?:\\.|[^'\\])*) | (?P<bare>[^\s;"']+))
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_REFERENCE: Final = re.compile(r"\$\$\{|\$\{[^}]{0,4096}\}")
+# Stands for a reference: what is left is seen by all.
+_ELSEWHERE: Final = "\0"
 
 
 def is_secret_option(name: str) -> bool:
@@ -32,13 +43,24 @@ def given_in_the_clear(options: Mapping[str, object]) -> list[str]:
     return [name for name, value in options.items() if _is_in_the_clear(name, value)]
 
 
+def secret_names() -> list[str]:
+    """The dotted names of all options whose values are secrets or may hold one, also those of other clients."""
+    return [name for name in (*KEYS, *SPELLINGS) if is_secret_option(name)]
+
+
 def _is_in_the_clear(name: str, value: object) -> bool:
-    if not isinstance(value, str) or not value or not is_secret_option(name):
+    if not isinstance(value, str) or not is_secret_option(name):
         return False
+    seen = _REFERENCE.sub(lambda found: "$" if found[0] == "$${" else _ELSEWHERE, value)
     meaning = try_meaning(name)
     if meaning == _JAAS:
-        return _JAAS_SECRET.search(value) is not None
-    if meaning == "proxy.url":
-        user, at, _ = value.rpartition("@")
-        return bool(at) and ":" in user.partition("://")[2] and "${" not in value
-    return "${" not in value.replace("$${", "")
+        return any(_has_more(found[found.lastgroup or 0]) for found in _JAAS_SECRET.finditer(seen))
+    if meaning == _PROXY:
+        identity, _, _ = (seen.partition("://")[2] or seen).rpartition("@")
+        return _has_more(identity.partition(":")[2])
+    return _has_more(seen)
+
+
+def _has_more(text: str) -> bool:
+    """Whether there is anything but references."""
+    return bool(text.replace(_ELSEWHERE, "").strip())

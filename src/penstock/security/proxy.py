@@ -71,6 +71,8 @@ class ProxySettings:
         if not colon or kind is None:
             raise _bad(option, "it must be " + _FORM)
         identity, at, place = rest.removesuffix("/").rpartition("@")
+        if "/" in identity:
+            raise _bad(option, "there is a '/' before the '@'")
         user, password = _identity(kind, identity, option) if at else (None, None)
         try:
             host, port = parse_address(place if _has_port(place) else f"{place}:{_DEFAULT_PORTS[kind]}")

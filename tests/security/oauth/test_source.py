@@ -14,6 +14,7 @@ import pytest
 from aiokafka.abc import AbstractTokenProvider as AioProvider
 from security.oauth.tokens import claims_of, jwt
 
+from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.source import ProviderSource, UnsecuredSource, token_source
@@ -124,7 +125,7 @@ def test_confluents_callback_gets_its_configuration_and_gives_four_things():
         seen.append(config)
         return "opaque", SOON, "principal", {"traceId": "1"}
 
-    token = ProviderSource(oauth_cb, OAuthSettings(callback_config="key=value")).fetch()
+    token = ProviderSource(oauth_cb, OAuthSettings(callback_config=Password("key=value"))).fetch()
     assert seen == ["key=value"]
     assert (token.principal, token.extensions) == ("principal", {"traceId": "1"})
 

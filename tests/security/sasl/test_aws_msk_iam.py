@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 import time
 import warnings
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from security.oauth.provider import running_provider
@@ -138,7 +141,15 @@ def test_the_file_of_shared_credentials(tmp_path, environment, aws, expected):
     assert identities(tmp_path, environment, **aws).find() == expected
 
 
-@pytest.mark.parametrize("content", ["hunter2 without a section\n", "[default]\nhunter2\n", "x" * 200_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "hunter2 without a section\n",
+        "[default]\nhunter2\n",
+        "x" * 200_000,
+        "[default]\nx" + " " * 90_000 + "x",
+    ],
+)
 def test_a_file_that_cannot_be_read_is_named_and_not_shown(tmp_path, content):
     (tmp_path / "credentials").write_text(content)
     with pytest.raises(AuthenticationError, match="credentials") as caught:
@@ -200,6 +211,110 @@ def test_an_endpoint_elsewhere_without_https_is_not_asked(tmp_path):
         identities(tmp_path, environment, lambda *_: answer(60)).find()
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.evil.example/x", "without https"),
+        ("http://localhost.evil.example/x", "without https"),
+        ("http://169.254.170.2@evil.example/x", "without https"),
+        ("file://localhost/etc/passwd", "must begin with http"),
+        ("ftp://127.0.0.1/x", "must begin with http"),
+    ],
+)
+def test_endpoints_that_only_look_local(tmp_path, url, why):
+    environment = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": url}
+    with pytest.raises(AuthenticationError, match=why):
+        identities(tmp_path, environment, lambda *_: pytest.fail("asked")).find()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]", "169.254.170.23"])
+def test_endpoints_that_are_local(tmp_path, host):
+    environment = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://{host}:81/x"}
+    assert identities(tmp_path, environment, lambda *_: answer(60)).find().access_key == "A"
+
+
+@pytest.mark.parametrize("in_file", [False, True], ids=["variable", "file"])
+@pytest.mark.parametrize("token", ["hunter2-token\n", " hunter2-token \r\n"])
+def test_a_container_token_with_a_line_end(tmp_path, token, in_file):
+    (tmp_path / "token").write_text(token, newline="")
+    name = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
+    given = {f"{name}_FILE": str(tmp_path / "token")} if in_file else {name: token}
+    heard = []
+
+    def fetch(_method, _url, headers):
+        heard.append(headers["Authorization"])
+        return answer(60)
+
+    identities(tmp_path, {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"} | given, fetch).find()
+    assert heard == ["hunter2-token"]
+
+
+@pytest.mark.parametrize("token", ["hunter2\nX-Other: 1", "hunter2\x00", "hunter2\u00e9"])
+def test_a_container_token_that_is_no_header_is_not_shown(tmp_path, token):
+    given = {
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:9/x",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN": token,
+    }
+    with pytest.raises(
+        AuthenticationError, match="AWS_CONTAINER_AUTHORIZATION_TOKEN has characters"
+    ) as caught:
+        AwsIdentities(AwsSettings(), environment=given | {"HOME": str(tmp_path)}).find()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_pipes_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    given = {
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(tmp_path / "pipe"),
+    }
+    with pytest.raises(
+        AuthenticationError, match="pipe of AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE is not a file"
+    ):
+        identities(tmp_path, given).find()
+    with pytest.raises(AuthenticationError, match="pipe is not a file"):
+        identities(tmp_path, {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "pipe")}).find()
+
+
+def test_a_redirect_is_not_followed(tmp_path):
+    heard = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):  # its name there
+            heard.append((self.path, self.headers["Authorization"]))
+            self.send_response(302)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            given = {
+                "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://127.0.0.1:{server.server_port}/x",
+                "AWS_CONTAINER_AUTHORIZATION_TOKEN": "t",
+            }
+            with pytest.raises(AuthenticationError, match="it answered 302"):
+                AwsIdentities(AwsSettings(), environment=given).find()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert heard == [("/x", "t")]
+
+
+def test_an_endpoint_that_cannot_be_reached_is_told_in_words_of_the_system(tmp_path):
+    def fetch(*_):
+        raise ConnectionRefusedError(111, "Connection refused", "hunter2")
+
+    with pytest.raises(AuthenticationError, match=r"cannot be asked: Connection refused$"):
+        identities(tmp_path, {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/x"}, fetch).find()
+
+
 def test_the_endpoint_of_the_machine(tmp_path):
     def fetch(method, url, headers):
         if method == "PUT":
@@ -256,7 +371,7 @@ def test_a_provider_that_gives_rubbish(tmp_path, given):
 
 def test_a_provider_that_raises(tmp_path):
     def provider():
-        raise RuntimeError("secret=hunter2")
+        raise RuntimeError("cannot use hunter2")
 
     with pytest.raises(AuthenticationError, match="RuntimeError") as caught:
         identities(tmp_path, provider=provider).find()

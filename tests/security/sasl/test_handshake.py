@@ -40,7 +40,7 @@ class QuickPing(Ping):
 
 class Failing(Ping):
     def first(self) -> bytes:
-        raise RuntimeError("password=hunter2 is wrong")
+        raise RuntimeError("the passphrase hunter2 is wrong")
 
 
 @pytest.mark.parametrize(

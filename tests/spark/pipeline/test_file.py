@@ -164,4 +164,4 @@ def test_secrets_of_the_sink_stay_references(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_file_that_a_variable_names_must_be_there() -> None:
     text = refusal({"source": {"options": {"password": "${file:/no/such/file}"}}})
     assert text.startswith("[source] options.password: ")
-    assert "cannot read the file '/no/such/file'" in text
+    assert "the file '/no/such/file' cannot be read" in text

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 from fix_spark import shell_environment
 
+from penstock.config.secrets import secret_names
 from penstock.errors import PipelineError
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.session import (
     _settings,
+    hidden_settings,
     pipeline_session,
     set_worker_python,
     silence_query_errors,
@@ -123,3 +126,13 @@ def test_definitions_are_checked_without_pyspark() -> None:
         "sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
+
+
+def test_spark_shows_no_secret_of_a_client() -> None:
+    hidden = re.compile(hidden_settings())
+    for name in secret_names():
+        for written in (name, f"kafka.{name}", f"spark.x.{name.replace('.', '_')}", name.upper()):
+            assert hidden.search(written), written
+    for name in ("spark.sql.shuffle.partitions", "kafka.linger.ms", "kafka.key.serializer", "proxy.user"):
+        assert not hidden.search(name), name
+    assert _settings({}, remote=False, verbose=False)["spark.redaction.regex"] == hidden_settings()

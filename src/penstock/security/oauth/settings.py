@@ -96,7 +96,7 @@ class OAuthSettings:
     unsecured_subject: str | None = None
     unsecured_lifetime_seconds: int = 3600
     unsecured_claims: Mapping[str, Any] = field(default_factory=dict)
-    callback_config: str = ""
+    callback_config: Password | None = None
 
     @property
     def http_timeout(self) -> float:

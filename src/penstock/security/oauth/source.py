@@ -24,6 +24,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import (
@@ -185,7 +186,7 @@ class UnsecuredSource:
         """Nothing to close."""
 
 
-def _caller(provider: object, config: str) -> Callable[[], Any]:
+def _caller(provider: object, config: Password | None) -> Callable[[], Any]:
     token = getattr(provider, "token", None)
     if callable(token):
         found: Callable[[], Any] = token
@@ -208,8 +209,8 @@ def _caller(provider: object, config: str) -> Callable[[], Any]:
             "sasl.oauthbearer.config",
             "sasl.oauth.token.provider",
         )
-    if needed or (by_place and config):
-        return lambda: provider(config)
+    if needed or (by_place and config is not None):
+        return lambda: provider("" if config is None else config.value)
     return provider
 
 

@@ -9,6 +9,7 @@ and that of the machine (EC2). Everything here may block.
 from __future__ import annotations
 
 import configparser
+import ipaddress
 import json
 import os
 import threading
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from penstock.config.files import UnreadableError, read_file
 from penstock.errors import AuthenticationError, ConfigError
@@ -26,8 +27,12 @@ from penstock.security.sasl.settings import AwsSettings
 
 _MECHANISM: Final = "AWS_MSK_IAM"
 _MOST_BYTES: Final = 100_000
+# Python's parser takes the square of a line's length.
+_MOST_LINE: Final = 8_192
 _CONTAINER_HOST: Final = "http://169.254.170.2"
 _MACHINE_HOST: Final = "http://169.254.169.254"
+# Of the agents of ECS and EKS.
+_CONTAINER_ADDRESSES: Final = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
 _HTTP_TIMEOUT: Final = 2.0
 # Temporary keys are replaced so long before they expire.
 _SPARE_SECONDS: Final = 300.0
@@ -154,10 +159,13 @@ class AwsIdentities:
         )
         profile = self._settings.profile or self._environment.get("AWS_PROFILE") or "default"
         parser = configparser.RawConfigParser()
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             return None
         try:
-            parser.read_string(read_file(path, _MOST_BYTES).decode("utf-8"))
+            text = read_file(path, _MOST_BYTES).decode("utf-8")
+            if max(map(len, text.splitlines()), default=0) > _MOST_LINE:
+                raise _error(f"the file {path} has a line of more than {_MOST_LINE} characters")
+            parser.read_string(text)
         except UnreadableError as error:
             raise _error(f"the file {path} {error}") from None
         except (UnicodeDecodeError, configparser.Error) as error:
@@ -183,21 +191,30 @@ class AwsIdentities:
         if not url:
             return None
         parts = urlsplit(url)
+        if parts.scheme not in ("http", "https"):
+            raise _error("AWS_CONTAINER_CREDENTIALS_FULL_URI must begin with http:// or https://")
         if parts.scheme != "https" and not _is_local(parts.hostname or ""):
             raise _error("AWS_CONTAINER_CREDENTIALS_FULL_URI names another machine without https")
-        headers = {}
-        token_file = self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
-        token = self._environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+        token = self._container_token()
+        headers = {"Authorization": token} if token else {}
         try:
-            if token_file:
-                token = read_file(token_file, _MOST_BYTES).decode("ascii").strip()
-            if token:
-                headers["Authorization"] = token
-            return _identity_from_json(_parsed(self._fetch("GET", url, headers)), "the container's endpoint")
-        except UnreadableError as error:
-            raise _error(f"the container's token in {token_file} {error}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise _error(f"the container's endpoint for credentials cannot be asked: {told(error)}") from None
+            body = self._fetch("GET", url, headers)
+        except OSError as error:
+            raise _error(f"the container's endpoint for credentials cannot be asked: {_why(error)}") from None
+        return _identity_from_json(_parsed(body), "the container's endpoint")
+
+    def _container_token(self) -> str:
+        name = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"
+        path = self._environment.get(name)
+        if path:
+            try:
+                token = read_file(path, _MOST_BYTES).decode("latin-1")
+            except UnreadableError as error:
+                raise _error(f"the file {path} of {name} {error}") from None
+        else:
+            name = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
+            token = self._environment.get(name, "")
+        return _header(token, name)
 
     def _from_machine(self) -> AwsIdentity | None:
         if self._environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
@@ -205,14 +222,15 @@ class AwsIdentities:
         base = f"{_MACHINE_HOST}/latest"
         try:
             limit = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-            token = self._fetch("PUT", f"{base}/api/token", limit).decode("ascii")
-            headers = {"X-aws-ec2-metadata-token": token}
+            token = self._fetch("PUT", f"{base}/api/token", limit).decode("latin-1")
+            headers = {"X-aws-ec2-metadata-token": _header(token, "the machine's endpoint")}
             where = f"{base}/meta-data/iam/security-credentials/"
             role = self._fetch("GET", where, headers).decode("ascii").split("\n")[0].strip()
             if not role:
                 return None
             return _identity_from_json(
-                _parsed(self._fetch("GET", where + role, headers)), "the machine's endpoint"
+                _parsed(self._fetch("GET", where + quote(role, safe="+=,.@_-"), headers)),
+                "the machine's endpoint",
             )
         except (OSError, UnicodeDecodeError):
             return None  # not on a machine of EC2, which is usual
@@ -271,10 +289,27 @@ def _parsed(body: bytes) -> dict[str, Any]:
     return answer
 
 
+def _header(token: str, whose: str) -> str:
+    """A token as a header takes it. Files and variables often end in a line end."""
+    token = token.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise _error(f"the token of {whose} has characters that no HTTP header can have")
+    return token
+
+
 def _is_local(host: str) -> bool:
-    return host in ("localhost", "::1", "169.254.170.2", "169.254.170.23", "fd00:ec2::23") or host.startswith(
-        "127."
-    )
+    if host in ("localhost", *_CONTAINER_ADDRESSES):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name: whoever owns it says where it leads
+
+
+def _why(error: OSError) -> str:
+    """What went wrong, in words of the system. Others may hold what was sent."""
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or type(reason).__name__
 
 
 def _fetch(method: str, url: str, headers: Mapping[str, str]) -> bytes:
@@ -288,11 +323,11 @@ def _fetch(method: str, url: str, headers: Mapping[str, str]) -> bytes:
         # No proxy: these addresses are of this machine.
         answer = exchange(request, seconds=_HTTP_TIMEOUT, most=_MOST_BYTES, direct=True)
     except (http.client.HTTPException, ValueError) as error:
-        raise OSError(f"its answer is not HTTP ({type(error).__name__})") from None
+        raise OSError(0, f"its answer is not HTTP ({type(error).__name__})") from None
     if answer.status != 200:
-        raise OSError(f"it answered {answer.status}")
+        raise OSError(0, f"it answered {answer.status}")
     if len(answer.body) > _MOST_BYTES:
-        raise OSError(f"its answer has more than {_MOST_BYTES} bytes")
+        raise OSError(0, f"its answer has more than {_MOST_BYTES} bytes")
     return answer.body
 
 

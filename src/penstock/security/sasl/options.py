@@ -16,6 +16,7 @@ from penstock.config.keys import KEYS
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import Grant, OAuthSettings
+from penstock.security.quoting import told
 from penstock.security.sasl.plain import user_and_password
 from penstock.security.sasl.settings import AwsSettings, KerberosSettings, SaslSettings
 
@@ -262,10 +263,11 @@ def _load_provider(value: Any) -> object | None:
     if isinstance(value, type):
         try:
             value = value()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # of the user's class
+            # Not as the cause: its text may hold a secret.
             raise ConfigError(
-                f"{_PROVIDER}: {value.__qualname__}() failed: {type(error).__name__}", _PROVIDER
-            ) from error
+                f"{_PROVIDER}: {value.__qualname__}() failed: {told(error)}", _PROVIDER
+            ) from None
     return value  # type: ignore[no-any-return]  # whatever it is: the part that asks it for tokens looks at it
 
 
@@ -333,7 +335,7 @@ def _oauth(
         unsecured_subject=subject,
         unsecured_lifetime_seconds=_seconds(login, "unsecuredLoginLifetimeSeconds", 3600),
         unsecured_claims=claims,
-        callback_config=given["sasl.oauthbearer.config"].value if "sasl.oauthbearer.config" in given else "",
+        callback_config=given.get("sasl.oauthbearer.config"),
         **fields,
     )
     _check_oauth(oauth, given)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 _QUERY_ERROR_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _HIDDEN_SETTINGS = (
     "(?i)secret|passw|passphrase|token|credential|jaas"
-    "|(access|account|api|private|shared)[._-]?key|[._-]sas([._-]|$)"
-    "|ssl[._].*key([._]pem)?$|proxy[._]url"
+    "|(access|account|api|private|shared)[._-]?key|[._-]sas([._-]|$)|ssl[._].*key([._]pem)?$"
 )
 _INSTALL = "PySpark is not installed: pip install 'penstock-kafka[spark]'"
 
@@ -144,5 +143,12 @@ def _settings(wanted: Mapping[str, str], *, remote: bool, verbose: bool) -> dict
     settings.setdefault("spark.log.level", "WARN" if verbose else "OFF")
     settings.setdefault("spark.ui.showConsoleProgress", "false")
     # What Spark hides by itself, in its log and on its page, and more names of secrets.
-    settings.setdefault("spark.redaction.regex", _HIDDEN_SETTINGS)
+    settings.setdefault("spark.redaction.regex", hidden_settings())
     return settings
+
+
+def hidden_settings() -> str:
+    """A pattern, in the form that Java and Python share, for the names of settings whose values Spark must not show."""
+    from penstock.config.secrets import secret_names
+
+    return "|".join((_HIDDEN_SETTINGS, *(name.replace(".", "[._]") for name in secret_names())))
