@@ -397,7 +397,8 @@ class ConnectionPool:
             if late is not None:
                 self.fail(connection, _timed_out(known.node, late, now), now)
             elif now >= connection.setup_deadline:
-                self.fail(connection, failures.setup_timeout_error(known, now), now)
+                why = self._dialogues.late_error(connection, now) or failures.setup_timeout_error(known, now)
+                self.fail(connection, why, now)
             elif now >= _renewal_due(connection) and known.state is READY and not connection.unsent_bytes:
                 self._renew(connection, now)
                 self._note_deadlines(connection, now)
