@@ -69,13 +69,14 @@ class Doors:
         self.lifetime_ms = lifetime_ms
         self.refuses = False
         self.made: list[Knock] = []
+        self.kind: type[Knock] = Knock
         self.h = Harness(authenticate=self.handshake, **settings)
         self.broker = self.h.brokers[0]
         self.broker.rules[SASL_HANDSHAKE.key] = lambda _: {"error_code": 0, "mechanisms": ["KNOCK"]}
         self.broker.rules[SASL_AUTHENTICATE.key] = self._admit
 
     def handshake(self, node: Any, versions: Any) -> Knock:
-        self.made.append(Knock(lambda: self.find()))  # noqa: PLW0108 - the test may change it later
+        self.made.append(self.kind(lambda: self.find()))  # noqa: PLW0108 - the test may change it later
         return self.made[-1]
 
     def _admit(self, request: Received) -> dict[str, Any]:
@@ -182,10 +183,29 @@ def test_a_token_is_not_in_the_repr_of_a_step():
 # ---- the time to be ready
 
 
+class Excused(Knock):
+    """One that can say what it means that its work aside does not end."""
+
+    def late_error(self, seconds: float) -> AuthenticationError:
+        return AuthenticationError(
+            f"the vault is silent for {seconds:.0f} s", mechanism="KNOCK", user="alice"
+        )
+
+
+def until_given_up(doors: Doors, times: int = 1) -> None:
+    """So many attempts whose work aside hangs."""
+    h = doors.h
+    for _ in range(times):
+        before = len(h.updater.connection_failures)
+        h.client.ready(h.nodes[0], h.now)
+        h.poll_until(lambda before=before: len(h.updater.connection_failures) > before, timeout=10)
+        h.clock.advance(2)
+
+
 def test_the_setup_timeout_ends_work_aside_that_hangs_and_its_late_result_is_dropped():
     doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
     h = doors.h
-    h.network.aside_delay = 60
+    h.network.aside_delay = 20
     start = h.now
     h.client.ready(h.nodes[0], h.now)
     h.poll_until(lambda: h.updater.connection_failures, timeout=10)
@@ -193,13 +213,110 @@ def test_the_setup_timeout_ends_work_aside_that_hangs_and_its_late_result_is_dro
     assert "authentication did not finish within" in str(h.client.connection_error(0))
     assert not h.updater.fatal
     h.network.aside_delay = 0
-    h.clock.advance(5)
+    h.clock.advance(20)
+    h.poll()
     h.connect()
     seen = doors.names()
     h.clock.advance(100)
     for _ in range(5):
         h.poll()
     assert doors.names() == seen, "the result for the connection that is gone was sent on another"
+
+
+def test_the_work_of_the_next_connection_waits_for_the_one_that_hangs_and_nothing_piles_up():
+    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    h = doors.h
+    begun: list[float] = []
+    doors.find = lambda: begun.append(h.now) or token()
+    h.network.aside_delay = 30
+    start = h.now
+    until_given_up(doors, times=4)
+    assert not begun
+    h.network.aside_delay = 0
+    h.client.ready(h.nodes[0], h.now)
+    h.poll()
+    h.clock.advance(start + 30 - h.now)
+    h.poll_until(lambda: h.client._pool.get(0) is None or doors.state() is READY)
+    h.clock.advance(2)
+    h.connect()
+    assert len(begun) == 1, "what nobody waits for is not begun, and of the others one at a time"
+
+
+def test_the_work_that_waited_goes_on_when_the_one_before_comes_back():
+    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    h = doors.h
+    h.network.aside_delay = 5
+    until_given_up(doors)
+    h.network.aside_delay = 0
+    h.client.ready(h.nodes[0], h.now)
+    h.poll_until(lambda: doors.state() is READY, timeout=1)
+    assert len(doors.made) == 2
+    assert doors.names().count("SaslAuthenticate") == 1
+
+
+def test_work_aside_that_hangs_for_a_minute_is_taken_for_lost():
+    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    h = doors.h
+    h.network.aside_delay = math.inf
+    start = h.now
+    until_given_up(doors, times=2)
+    h.network.aside_delay = 0
+    while h.now < start + 59:
+        until_given_up(doors)
+    h.clock.advance(2)
+    h.connect()
+
+
+def test_work_aside_that_hangs_is_told_as_such():
+    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    doors.kind = Excused
+    h = doors.h
+    h.network.aside_delay = math.inf
+    until_given_up(doors, times=2)
+    first, second = h.updater.fatal
+    assert isinstance(first, AuthenticationError)
+    assert str(first) == "no connection to broker 0 at b0:9092: the vault is silent for 3 s"
+    assert (first.mechanism, first.user, first.broker) == ("KNOCK", "alice", "broker 0 at b0:9092")
+    assert "the vault is silent for 8 s" in str(second), "the second waits for the first"
+    assert doors.state() is AUTHENTICATION_FAILED
+
+
+def test_work_aside_is_not_blamed_for_a_broker_that_has_taken_the_time():
+    doors = Doors(connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+    doors.kind = Excused
+    h = doors.h
+    doors.broker.latency = 1.4  # two answers, and hardly anything is left
+    h.network.aside_delay = math.inf
+    until_given_up(doors)
+    assert not h.updater.fatal
+    assert isinstance(h.client.connection_error(0), NetworkError)
+
+
+def test_the_same_error_of_our_own_is_logged_once_and_not_as_a_listener_that_cannot_be_reached(caplog):
+    doors = Doors()
+    doors.find = lambda: 1 / 0
+    h = doors.h
+    with caplog.at_level(logging.INFO):
+        until_given_up(doors, times=5)
+    (record,) = caplog.records
+    assert "ZeroDivisionError in " in record.getMessage()
+    assert "advertised" not in record.getMessage()
+    assert not h.updater.fatal
+
+
+def test_what_would_end_a_thread_ends_the_connection():
+    doors = Doors()
+
+    def leave() -> HandshakeStep:
+        raise SystemExit(SECRET)
+
+    doors.find = leave
+    h = doors.h
+    until_given_up(doors)
+    (error,) = h.updater.fatal
+    assert isinstance(error, AuthenticationError)
+    assert "SystemExit in leave" in str(error)
+    assert SECRET not in str(error)
 
 
 @pytest.mark.parametrize(

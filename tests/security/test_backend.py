@@ -7,6 +7,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -160,6 +161,28 @@ def test_what_authenticates_is_closed_with_the_backend(monkeypatch):
     assert backend.authenticate is not None
     backend.close()
     assert len(closed) == 1
+
+
+def test_a_thread_for_authentication_is_there_with_the_client_and_ends_with_it():
+    """Later it might not be possible any more to start one."""
+    before = set(threading.enumerate())
+    backend = secure_backend(network_settings(), SecuritySettings(protocol="SASL_PLAINTEXT", sasl=ALICE))
+    (helper,) = set(threading.enumerate()) - before
+    where: list[threading.Thread] = []
+    done = threading.Event()
+    backend.run_aside(lambda: (where.append(threading.current_thread()), done.set()))
+    assert done.wait(5)
+    assert where == [helper]
+    backend.close()
+    helper.join(5)
+    assert not helper.is_alive()
+
+
+def test_a_client_that_does_not_authenticate_has_no_such_thread(layers):
+    before = set(threading.enumerate())
+    backend = secure_backend(network_settings(), SecuritySettings(protocol="SSL", tls=TlsSettings()))
+    assert set(threading.enumerate()) == before
+    backend.close()
 
 
 def test_what_authenticates_is_closed_when_the_rest_cannot_be_made(monkeypatch):

@@ -397,7 +397,10 @@ class ConnectionPool:
             if late is not None:
                 self.fail(connection, _timed_out(known.node, late, now), now)
             elif now >= connection.setup_deadline:
-                self.fail(connection, failures.setup_timeout_error(known, now, connection.transport), now)
+                why = self._dialogues.late_error(connection, now)
+                if why is None:
+                    why = failures.setup_timeout_error(known, now, connection.transport)
+                self.fail(connection, why, now)
             elif now >= _renewal_due(connection) and known.state is READY and not connection.unsent_bytes:
                 self._renew(connection, now)
                 self._note_deadlines(connection, now)

@@ -7,7 +7,10 @@ Rules:
    requests in flight: brokers answer in order, so that these are answered first.
 3. What runs aside only leaves its result, and wakes the I/O thread, which goes on. The result for a connection that has
    been closed meanwhile is dropped.
-4. An error that is no KafkaError may hold a secret in its text, once it is about who we are: only its type and place
+4. For one node one thing runs aside at a time. When a connection is given up while its work aside goes on, the work of
+   the next connection waits for it, for a minute at most: then it is taken for lost. So work that hangs does not pile
+   up. It is told as what hangs, and not as a broker that cannot be reached.
+5. An error that is no KafkaError may hold a secret in its text, once it is about who we are: only its type and place
    are told.
 
 Owned by the I/O thread, but for `finished`, to which others append.
@@ -21,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from penstock.errors import IllegalStateError, KafkaError
+from penstock.errors import AuthenticationError, IllegalStateError, KafkaError
 from penstock.network import failures
 from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
 from penstock.network.backend import NetworkBackend
@@ -40,6 +43,8 @@ logger = logging.getLogger("penstock.network")
 
 # The version of a request that has none.
 BARE = -1
+# Rule 4.
+GIVEN_UP_SECONDS = 60.0
 
 
 class Keeper(Protocol):
@@ -64,11 +69,24 @@ class Keeper(Protocol):
         ...
 
 
-class Result(NamedTuple):
-    """What work aside has come to, for the handshake that it belongs to."""
+class Errand(NamedTuple):
+    """Work aside, and the handshake that it belongs to."""
 
     connection: Connection
     handshake: Handshake
+    work: Callable[[], HandshakeStep | None]
+    began_at: float
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody still waits for the result."""
+        return not self.connection.closed and self.connection.handshake is self.handshake
+
+
+class Result(NamedTuple):
+    """What work aside has come to."""
+
+    errand: Errand
     take: Callable[[], HandshakeStep | None]
 
 
@@ -93,6 +111,9 @@ class Dialogues:
         self._backend = backend
         self._handshakes = handshakes
         self._keeper = keeper
+        self._under_way: dict[int, Errand] = {}  # by node id
+        self._waiting: dict[int, Errand] = {}  # for the one that is under way
+        self._logged: set[str] = set()  # places of errors
 
     @property
     def authenticates(self) -> bool:
@@ -110,9 +131,28 @@ class Dialogues:
     def take_finished(self, now: float) -> None:
         """Go on where work aside has come to its end."""
         while self.finished:
-            result = self.finished.pop(0)
-            if not result.connection.closed and result.connection.handshake is result.handshake:
-                self._go_on(result.connection, result.take, now)
+            errand, take = self.finished.pop(0)
+            node_id = errand.connection.known.node.id
+            if self._under_way.get(node_id) is errand:
+                del self._under_way[node_id]
+                following = self._waiting.pop(node_id, None)
+                if following is not None and following.wanted:
+                    self._go_on(following.connection, partial(Aside, following.work), now)
+            if errand.wanted:
+                self._go_on(errand.connection, take, now)
+
+    def late_error(self, connection: Connection, now: float) -> KafkaError | None:
+        """Why a connection is late, where it waits for work aside that has taken most of the time; else None."""
+        known = connection.known
+        under_way = self._under_way.get(known.node.id)
+        mine = self._waiting.get(known.node.id) or under_way
+        explain = getattr(connection.handshake, "late_error", None)
+        if under_way is None or mine is None or mine.connection is not connection or explain is None:
+            return None
+        seconds = now - under_way.began_at
+        return (
+            failures.late_error(known.node, explain(seconds)) if 2 * seconds >= known.setup_timeout else None
+        )
 
     # ---- inside
 
@@ -144,16 +184,8 @@ class Dialogues:
                 return
         except KafkaError as error:
             self._keeper.fail(connection, failures.refused_error(known.node, error), now)
-        except Exception as error:
-            # Nothing would be waited for, so that this connection would neither be used nor closed.
-            if known.state is CHECKING_API_VERSIONS:
-                logger.exception("The first exchange with %s could not go on", describe(known.node))
-                failure = failures.unexpected_error(known.node, error)
-            else:
-                place = _type_and_place(error)
-                logger.error("Authentication with %s could not go on: %s", describe(known.node), place)  # noqa: TRY400
-                failure = failures.unexpected_error(known.node, KafkaError(place))
-            self._keeper.fail(connection, failure, now)
+        except Exception as error:  # noqa: BLE001 - else this connection would neither be used nor closed
+            self._keeper.fail(connection, self._unexpected(connection, error), now)
         else:
             self._keeper.agreed(connection, now)
 
@@ -162,8 +194,7 @@ class Dialogues:
             if connection.known.state is REAUTHENTICATING:
                 # No request is on its way whose time-out would end this.
                 self._keeper.watch_setup(connection, now + self._timeout)
-            handshake = connection.handshake
-            self._backend.run_aside(partial(self._work, connection, handshake, step.work))
+            self._send_errand(Errand(connection, connection.handshake, step.work, now))
             return
         request = BareToken(step.raw) if step.raw is not None else step.request
         if request is None:
@@ -183,28 +214,58 @@ class Dialogues:
             connection, lambda: handshake.on_answer(response.version, response.body), response.received_at
         )
 
-    def _work(
-        self, connection: Connection, handshake: Handshake, work: Callable[[], HandshakeStep | None]
-    ) -> None:
-        """The body of the thread aside."""
+    def _unexpected(self, connection: Connection, error: Exception) -> KafkaError:
+        node, place = connection.known.node, _type_and_place(error)
+        if connection.known.state is not CHECKING_API_VERSIONS:
+            return failures.unexpected_error(node, KafkaError(place))
+        if place not in self._logged:
+            self._logged.add(place)
+            logger.error("The first exchange with %s could not go on", describe(node), exc_info=error)
+        return failures.unexpected_error(node, error)
+
+    # ---- aside
+
+    def _send_errand(self, errand: Errand) -> None:
+        node_id = errand.connection.known.node.id
+        under_way = self._under_way.get(node_id)
+        if under_way is not None and errand.began_at - under_way.began_at < GIVEN_UP_SECONDS:
+            self._waiting[node_id] = errand
+            return
+        self._waiting.pop(node_id, None)
+        self._under_way[node_id] = errand
         try:
-            step = work()
+            self._backend.run_aside(partial(self._work, errand))
+        except BaseException:
+            del self._under_way[node_id]
+            raise
+
+    def _work(self, errand: Errand) -> None:
+        """The body of the thread aside."""
+        take: Callable[[], HandshakeStep | None]
+        try:
+            step = errand.work() if errand.wanted else None
         except Exception as error:  # noqa: BLE001 - the I/O thread tells it
-            result = Result(connection, handshake, partial(_raise, error))
+            take = partial(_raise, error)
+        except BaseException as error:  # noqa: BLE001 - of a mechanism of the user's: it must not end the I/O thread
+            take = partial(_raise, AuthenticationError(f"authentication failed: {_type_and_place(error)}"))
         else:
-            result = Result(connection, handshake, lambda: step)
-        self.finished.append(result)
+            take = partial(_give, step)
+        self.finished.append(Result(errand, take))
         self._backend.selector.wakeup()
 
     def __repr__(self) -> str:
         return f"<Dialogues: {len(self.finished)} results to be taken>"
 
 
+def _give(step: HandshakeStep | None) -> HandshakeStep | None:
+    return step
+
+
 def _raise(error: Exception) -> HandshakeStep | None:
     raise error
 
 
-def _type_and_place(error: Exception) -> str:
+def _type_and_place(error: BaseException) -> str:
     where = traceback.extract_tb(error.__traceback__)
     place = f" in {where[-1].name}, {where[-1].filename}:{where[-1].lineno}" if where else ""
     return f"{type(error).__name__}{place}"

@@ -98,6 +98,14 @@ def setup_timeout_error(known: NodeState, now: float, transport: Transport) -> K
     return NetworkError(f"cannot connect to {node}: no answer {waited}{f': {delay}' if delay else ''}")
 
 
+def late_error(node: Node, cause: AuthenticationError) -> KafkaError:
+    """What finds out who we are, on this machine, has not come back in time."""
+    text = f"no connection to {describe(node)}: {cause}"
+    error = AuthenticationError(text, mechanism=cause.mechanism, user=cause.user, broker=describe(node))
+    error.__cause__ = cause
+    return error
+
+
 def broken_error(node: Node, cause: Exception, state: ConnectionState) -> KafkaError:
     """An existing connection broke."""
     if isinstance(cause, RefusedError) and state not in MADE:
@@ -234,6 +242,8 @@ class FailureReporter:
             logger.warning("No connection to a bootstrap server: %s. %s", error, _bootstrap_advice(error))
         elif ever_ready:
             logger.warning("No connection to broker %d any more: %s", node.id, error)
+        elif isinstance(error.__cause__, KafkaError):  # so that it was reached
+            logger.warning("No connection to broker %d: %s", node.id, error)
         else:
             logger.warning(
                 "The advertised listener %s of broker %d cannot be reached: %s. Check advertised.listeners of the "

@@ -203,8 +203,16 @@ RunAside = Callable[[Callable[[], None]], None]
 
 
 def run_on_daemon_thread(work: Callable[[], None]) -> None:
-    """Run the function on a thread that does not keep the process alive."""
-    threading.Thread(target=work, name="penstock-aside", daemon=True).start()
+    """Run the function on a thread that does not keep the process alive.
+
+    Where no thread can be started it runs here: Python refuses new threads from 3.12 on when the program ends.
+    """
+    thread = threading.Thread(target=work, name="penstock-aside", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        logger.debug("No thread could be started: %s", error)
+        work()
 
 
 class BootstrapSettings(NamedTuple):

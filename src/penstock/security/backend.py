@@ -8,6 +8,7 @@ with the broker, SASL. Each part is imported only where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
@@ -16,6 +17,7 @@ from penstock.network.resolver import RESOLVE_CANONICAL, Resolve, system_resolve
 from penstock.network.selector import SocketSelector
 from penstock.network.settings import NetworkSettings
 from penstock.network.transport import Address, Endpoint, TcpTransport, Transport, TransportFactory
+from penstock.security.aside import Helpers
 from penstock.security.settings import SecuritySettings
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def secure_backend(
         ConfigError: a file of certificates or keys cannot be used, a mechanism is not known, or the options contradict
             each other.
     """
+    helpers = Helpers()
     layers: list[_Layer] = []
     if security.proxy is not None:
         layers.append(_proxy_layer(network, security.proxy))
@@ -47,21 +50,18 @@ def secure_backend(
     if security.tls is not None:
         layers.append(_tls_layer(security.tls))
     authenticate: Authenticate | None = None
-    close: Callable[[], None] | None = None
-    if security.sasl is not None:
-        from penstock.security.sasl.authenticator import Authenticator
+    with ExitStack() as stack:
+        stack.callback(helpers.close)
+        if security.sasl is not None:
+            from penstock.security.sasl.authenticator import Authenticator
 
-        authenticator = Authenticator(security.sasl)
-        authenticate, close = authenticator.handshake, authenticator.close
-    try:
+            authenticator = Authenticator(security.sasl)
+            stack.callback(authenticator.close)
+            authenticate = authenticator.handshake
+            helpers.start()
         selector = SocketSelector()
-    except BaseException:
-        if close is not None:
-            close()
-        raise
-    return NetworkBackend(
-        selector, _connect(network, layers), resolve, authenticate=authenticate, close_security=close
-    )
+        close = stack.pop_all().close
+    return NetworkBackend(selector, _connect(network, layers), resolve, authenticate, helpers.run, close)
 
 
 def _connect(network: NetworkSettings, layers: Sequence[_Layer]) -> TransportFactory:

@@ -11,6 +11,8 @@ import pytest
 from security.oauth.tokens import Scripted
 
 from penstock.errors import AuthenticationError
+from penstock.security.aside import FIRST_PAUSE
+from penstock.security.oauth import refresh
 from penstock.security.oauth.refresh import RETRY_SECONDS, TokenKeeper, seconds_to_refresh
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import BadTokenError, NoTokenError, Token
@@ -262,6 +264,89 @@ def test_threads_that_are_stuck_have_a_limit(keepers):
             keeper.token()
     assert source.calls <= 6
     release.set()
+
+
+def test_threads_that_were_stuck_and_came_back_do_not_count(keepers):
+    hanging: list[threading.Event] = []
+
+    def give():
+        hanging.append(threading.Event())
+        hanging[-1].wait(10)
+        raise RuntimeError("at last")
+
+    keeper, source = keepers(give, patience=0.005, stuck_seconds=0.0)
+    for number in range(1, 20):
+        with pytest.raises(AuthenticationError):
+            keeper.token()
+        until(lambda number=number: len(hanging) == number)
+        if number > 2:
+            hanging[number - 3].set()
+            until(lambda number=number: source.left == number - 2)
+    for event in hanging:
+        event.set()
+
+
+def test_a_provider_that_hung_as_often_as_may_be_is_asked_again_after_a_while(keepers, monkeypatch):
+    release = threading.Event()
+    state = {"hangs": True}
+
+    def give():
+        if state["hangs"]:
+            release.wait(10)
+        return good("after all")
+
+    keeper, source = keepers(give, patience=0.005, stuck_seconds=0.0)
+    for _ in range(20):
+        with pytest.raises(AuthenticationError):
+            keeper.token()
+    before = source.calls
+    state["hangs"] = False
+    with pytest.raises(AuthenticationError):
+        keeper.token()
+    assert source.calls == before
+    later = time.monotonic() + FIRST_PAUSE
+    monkeypatch.setattr(refresh.time, "monotonic", lambda: later)
+    keeper._patience = 5.0
+    assert keeper.token().value == "after all"
+    monkeypatch.undo()
+    release.set()
+
+
+def test_without_a_thread_whoever_needs_the_token_fetches_it_and_the_next_thread_is_tried(
+    keepers, monkeypatch
+):
+    where = []
+
+    def give():
+        where.append(threading.current_thread().name)
+        return Token("t")  # good for one authentication
+
+    def refuse(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    keeper, source = keepers(give)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            assert keeper.token().value == "t"
+        assert where == [threading.current_thread().name] * 2
+        assert source.left == 2
+    assert keeper.token().value == "t"
+    assert where[2] == "penstock-token-3"
+
+
+def test_without_a_thread_a_provider_that_fails_is_told(keepers, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    def give():
+        raise RuntimeError("down")
+
+    keeper, _ = keepers(give)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(AuthenticationError, match="down"):
+        keeper.token()
+    monkeypatch.undo()
 
 
 def test_a_failure_is_told_once_and_so_is_its_end(keepers, caplog):

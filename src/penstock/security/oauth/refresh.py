@@ -2,12 +2,14 @@
 """Keeps a token that is good: fetches the first one when it is needed, and the next ones before the old one expires.
 
 Rules:
-1. Tokens are fetched on a thread of its own, which starts with the first authentication: never on the I/O thread.
+1. Tokens are fetched on a thread of its own, which starts with the first authentication: never on the I/O thread. Where
+   no thread can be started, as when the program ends, whoever needs a token fetches it.
 2. Who needs a token gets the one at hand while it is good. Otherwise all wait for one fetch, each as long as it may.
 3. When the next one is fetched follows Java (sasl.login.refresh.*). One that fails is tried again after ten seconds,
    for ever, and sooner where an authentication needs it. The old token stays in use while it is good.
 4. A token of which nobody knows when it expires is fetched anew for each authentication.
-5. A provider that does not come back is given up after a while, and asked again on another thread, a few times.
+5. A provider that does not come back is given up after a while, and asked again on another thread: a few times, and
+   rarely from then on, as long as it does not come back.
 6. A token that a broker has refused is fetched anew before the next authentication, unless it is quite new: it may have
    been revoked, and the provider must not be asked in haste.
 7. A failure is told once, not every ten seconds; that it is over is told as well.
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.errors import AuthenticationError
+from penstock.security.aside import STUCK_SECONDS, Replacements
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.source import TokenSource
 from penstock.security.oauth.token import BadTokenError, NoTokenError, Token
@@ -31,9 +34,6 @@ from penstock.security.quoting import told
 logger = logging.getLogger("penstock.security")
 
 RETRY_SECONDS: Final = 10.0
-# After so long a fetch is given up, and so many may be.
-STUCK_SECONDS: Final = 60.0
-MOST_STUCK: Final = 5
 # A provider of tokens that hardly live is not asked more often.
 SHORTEST_WAIT: Final = 0.5
 # A token that is refused is fetched anew when it is older.
@@ -109,8 +109,10 @@ class TokenKeeper:
         self._fetches = 0  # that have ended
         self._wanted = False  # a fetch, now
         self._fetching_since: float | None = None  # monotonic
-        self._generation = 0  # of the thread; a stuck one has an older number
-        self._running = False
+        self._generation = 0  # of who fetches; a stuck one has an older number
+        self._running = False  # somebody of this generation fetches, or waits until the next fetch is due
+        self._stuck = 0  # of older generations, and not back yet
+        self._replacements = Replacements()
         self._closed = False
 
     def token(self) -> Token:
@@ -126,7 +128,11 @@ class TokenKeeper:
                 return known
             # A fetch that is under way serves as well.
             seen = self._fetches
-            self._want_locked()
+            here = self._want_locked()
+        if here is not None:
+            self._fetch_once(here)
+            self._leave(here)
+        with self._changed:
             while self._fetches == seen and not self._closed:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -159,19 +165,46 @@ class TokenKeeper:
             return False
         return not self._refused or time.monotonic() - self._fetched_at < self._quite_new_seconds
 
-    def _want_locked(self) -> None:
+    def _want_locked(self) -> int | None:
+        """Have a token fetched; the generation under which the caller has to do it, where no thread can be started."""
         self._wanted = True
+        self._changed.notify_all()
         now = time.monotonic()
         stuck = self._fetching_since is not None and now - self._fetching_since > self._stuck_seconds
-        if stuck and self._generation <= MOST_STUCK:
-            self._running = False
-        if not self._running and not self._closed:
-            self._running = True
-            self._fetching_since = None
-            self._generation += 1
-            name = f"penstock-token-{self._generation}"
-            threading.Thread(target=self._run, args=(self._generation,), name=name, daemon=True).start()
-        self._changed.notify_all()
+        if self._closed or (self._running and not stuck):
+            return None
+        if stuck and not self._replacements.allow(self._stuck + 1, now):
+            return None
+        generation = self._generation + 1
+        started = self._try_start(generation)
+        if stuck and not started:
+            return None  # it would hang here as well
+        self._stuck += self._running
+        self._running = True
+        self._generation = generation
+        self._fetching_since = None if started else now
+        return None if started else generation
+
+    def _try_start(self, generation: int) -> bool:
+        name = f"penstock-token-{generation}"
+        thread = threading.Thread(target=self._run, args=(generation,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the program ends, or there are too many threads
+            logger.debug("No thread could be started: %s", error)
+            return False
+        return True
+
+    def _leave(self, generation: int) -> None:
+        """Who fetched will not do so again."""
+        try:
+            self._source.leave()
+        finally:
+            with self._changed:
+                if generation == self._generation:
+                    self._running = False
+                else:
+                    self._stuck -= 1
 
     def _late_locked(self) -> str:
         trouble = self._source.trouble
@@ -186,7 +219,7 @@ class TokenKeeper:
             while self._wait_for_turn(generation, wait):
                 wait = self._fetch_once(generation)
         finally:
-            self._source.leave()
+            self._leave(generation)
 
     def _wait_for_turn(self, generation: int, seconds: float | None) -> bool:
         """Until a fetch is due; False when this thread has to end."""

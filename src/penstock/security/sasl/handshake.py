@@ -104,6 +104,13 @@ class SaslHandshake:
             f"it: {self._advice}"
         )
 
+    def late_error(self, seconds: float) -> AuthenticationError:
+        """What it means that a step of the mechanism has not come back after so long."""
+        return self._error(
+            f"the mechanism has not come back after {seconds:.1f} s: what it asks does not answer (a file, a service "
+            "for credentials, a key distribution center)"
+        )
+
     def _say(self, find: Callable[[], bytes | None]) -> HandshakeStep | Aside | None:
         if self._blocks:
             return Aside(lambda: self._step(find))

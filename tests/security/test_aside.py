@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The threads for work that may block: how many there are, who waits for whom, and what happens when there is none."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.security.aside import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    MOST_AT_WORK,
+    MOST_STUCK,
+    STUCK_SECONDS,
+    Helpers,
+    Replacements,
+)
+
+
+def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
+
+
+class Desk:
+    """Helpers with a clock that the test moves, and work that hangs until the test ends."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.helpers = Helpers(now=lambda: self.time)
+        self.done: list[str] = []
+        self.hanging = 0
+        self.release = threading.Event()
+        self._before = set(threading.enumerate())
+
+    def threads(self) -> int:
+        now = set(threading.enumerate()) - self._before
+        return sum(thread.name.startswith("penstock-aside-") for thread in now)
+
+    def hang(self) -> None:
+        self.helpers.run(self._hang)
+
+    def do(self, name: str) -> None:
+        self.helpers.run(lambda: self.done.append(name))
+
+    def _hang(self) -> None:
+        self.hanging += 1
+        self.release.wait(10)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    yield made
+    made.release.set()
+    made.helpers.close()
+    until(lambda: made.threads() == 0)
+
+
+def test_work_is_done_on_one_daemon_thread_in_its_order(desk):
+    seen: list[tuple[int, str, bool]] = []
+
+    def note(number: int) -> None:
+        thread = threading.current_thread()
+        seen.append((number, thread.name, thread.daemon))
+
+    desk.helpers.start()
+    for number in range(50):
+        desk.helpers.run(lambda number=number: note(number))
+        if number % 10 == 0:
+            time.sleep(0.005)
+    until(lambda: len(seen) == 50)
+    assert all(daemon and name.startswith("penstock-aside-") for _, name, daemon in seen)
+    until(lambda: desk.threads() == 1)
+
+
+def test_the_thread_is_there_before_there_is_work_and_stays(desk):
+    desk.helpers.start()
+    desk.helpers.start()
+    assert desk.threads() == 1
+    desk.do("a")
+    until(lambda: desk.done)
+    time.sleep(0.02)
+    assert desk.threads() == 1
+
+
+def test_without_new_threads_the_one_that_is_there_does_all(desk, monkeypatch):
+    desk.helpers.start()
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    names = [f"work {number}" for number in range(20)]
+    for name in names:
+        desk.do(name)
+    until(lambda: len(desk.done) == 20)
+    assert desk.done == names
+
+
+def test_without_any_thread_the_caller_does_it(desk, monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    desk.helpers.start()
+    where: list[threading.Thread] = []
+    desk.helpers.run(lambda: where.append(threading.current_thread()))
+    assert where == [threading.current_thread()]
+
+
+def test_threads_are_started_again_once_that_can_be_done(desk, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _refuse)
+        desk.do("here")
+    where: list[str] = []
+    desk.helpers.run(lambda: where.append(threading.current_thread().name))
+    until(lambda: where)
+    assert desk.done == ["here"]
+    assert where[0].startswith("penstock-aside-")
+
+
+def _refuse(self: threading.Thread) -> None:
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+
+def test_work_that_takes_long_does_not_hold_up_other_work(desk):
+    for _ in range(MOST_AT_WORK - 1):
+        desk.hang()
+    desk.do("free")
+    until(lambda: desk.done == ["free"])
+    assert desk.threads() <= MOST_AT_WORK
+
+
+def test_there_are_few_threads_and_the_rest_waits(desk):
+    for _ in range(30):
+        desk.hang()
+    until(lambda: desk.hanging == MOST_AT_WORK)
+    desk.do("later")
+    time.sleep(0.02)
+    assert desk.threads() == MOST_AT_WORK
+    assert not desk.done
+    desk.release.set()
+    until(lambda: desk.done == ["later"])
+    until(lambda: desk.threads() == 1)
+
+
+def test_threads_that_are_stuck_are_replaced_up_to_a_limit_and_then_rarely(desk):
+    for _ in range(200):  # minutes, with one that hangs in each
+        desk.hang()
+        desk.time += STUCK_SECONDS + 1
+        time.sleep(0.001)
+    until(lambda: desk.threads() == desk.hanging)
+    assert MOST_STUCK < desk.threads() <= MOST_STUCK + MOST_AT_WORK + 8
+    before = desk.threads()
+    desk.helpers._queue.clear()
+    desk.time += LONGEST_PAUSE + 1
+    desk.do("it works again")
+    until(lambda: desk.done == ["it works again"])
+    assert desk.threads() == before + 1
+
+
+def test_those_stuck_now_count_and_not_those_that_ever_were():
+    replacements = Replacements()
+    now = 0.0
+    for _ in range(1000):
+        now += 61
+        assert replacements.allow(1, now)
+    assert not replacements.allow(MOST_STUCK + 1, now)
+    allowed = [second for second in range(6 * 3600) if replacements.allow(MOST_STUCK + 1, now + second)]
+    assert allowed[:4] == [FIRST_PAUSE, 3 * FIRST_PAUSE, 7 * FIRST_PAUSE, 15 * FIRST_PAUSE]
+    assert max(b - a for a, b in itertools.pairwise(allowed)) == LONGEST_PAUSE
+    assert replacements.allow(MOST_STUCK, now)
+
+
+def test_work_that_raises_ends_nothing_and_its_text_is_not_told(desk, caplog):
+    def leave() -> None:
+        raise SystemExit("hunter2")
+
+    with caplog.at_level(logging.DEBUG):
+        desk.helpers.run(leave)
+        desk.do("next")
+        until(lambda: desk.done == ["next"] and caplog.records)
+    assert "SystemExit in leave" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_close_ends_the_threads_and_waits_for_nobody(desk):
+    desk.hang()
+    until(lambda: desk.hanging == 1)
+    desk.do("next")
+    until(lambda: desk.done)
+    began = time.monotonic()
+    desk.helpers.close()
+    desk.helpers.close()
+    assert time.monotonic() - began < 1
+    until(lambda: desk.threads() == 1)  # the one that hangs
+    desk.do("too late")
+    desk.release.set()
+    until(lambda: desk.threads() == 0)
+    assert desk.done == ["next"]

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A producer whose authentication blocks, hangs or finds no thread: what is sent, what is told, what is left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from penstock import Producer
+from penstock.errors import AuthenticationError
+from penstock.security.sasl import mechanism as mechanism_module
+from penstock.security.sasl.mechanism import register_mechanism
+from penstock.testing import FakeKafka, FakeSecurity
+
+SASL = FakeSecurity(protocol="SASL_PLAINTEXT")
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python does from 3.12 on, once the program ends."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize("first", [True, False], ids=["first record", "another broker"])
+def test_a_record_is_sent_when_no_thread_can_be_started_any_more(mechanism, first, monkeypatch, caplog):
+    with FakeKafka(brokers=2, topics={"t": 2}, security=SASL) as kafka:
+        with Producer({**kafka.client_options(mechanism), "linger.ms": "0"}) as producer:
+            if not first:
+                producer.send("t", b"x", partition=0).result(10)
+            refuse_threads(monkeypatch)
+            for partition in (0, 1):
+                producer.send("t", b"y", partition=partition).result(10)
+        monkeypatch.undo()
+    assert not caplog.records
+
+
+class Hanging:
+    """A mechanism whose first token does not come, and its credentials."""
+
+    name = "PLAIN"
+    user = "alice"
+
+    def __init__(self, settings: Any) -> None:
+        self.asked = 0
+        self.release = threading.Event()
+
+    def mechanism(self, host: str) -> Hanging:
+        return self
+
+    def first(self) -> bytes:
+        self.asked += 1
+        if not self.release.wait(20):
+            raise AssertionError("nobody released it")
+        return b"\0alice\0alice-secret"
+
+    def next(self, challenge: bytes) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Hanging]]:
+    made: list[Hanging] = []
+
+    def make(settings: Any) -> Hanging:
+        made.append(Hanging(settings))
+        return made[-1]
+
+    monkeypatch.setattr(mechanism_module, "_registered", {})
+    register_mechanism("PLAIN", make)
+    yield made
+    for one in made:
+        one.release.set()
+
+
+def aside() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-aside")]
+
+
+def test_a_mechanism_that_hangs_is_told_and_its_threads_do_not_pile_up(hanging, caplog):
+    brokers = 3
+    with FakeKafka(brokers=brokers, topics={"t": 3}, security=SASL) as kafka:
+        options = {
+            **kafka.client_options("PLAIN"),
+            "socket.connection.setup.timeout.ms": "100",
+            "socket.connection.setup.timeout.max.ms": "100",
+            "reconnect.backoff.max.ms": "50",
+            "max.block.ms": "20000",
+            "linger.ms": "0",
+        }
+        with Producer(options) as producer:
+            began = time.monotonic()
+            with pytest.raises(AuthenticationError) as caught:
+                producer.send("t", b"x")
+            assert time.monotonic() - began < 5, "long before max.block.ms"
+            assert "the mechanism has not come back after 0." in str(caught.value)
+            assert (caught.value.mechanism, caught.value.user) == ("PLAIN", "alice")
+            assert "refused" not in str(caught.value)
+            time.sleep(1.5)  # ten attempts and more
+            assert 1 <= len(aside()) <= brokers
+            assert hanging[0].asked <= brokers
+            hanging[0].release.set()
+            with suppress(AuthenticationError):  # of the last attempt, told to the next who asks
+                producer.send("t", b"y")
+            producer.send("t", b"z").result(10)
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) <= brokers, "each once"
+    end = time.monotonic() + 5
+    while aside() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert not aside()
