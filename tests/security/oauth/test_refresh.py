@@ -344,7 +344,7 @@ def test_without_a_thread_a_provider_that_fails_is_told(keepers, monkeypatch):
 
     keeper, _ = keepers(give)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(AuthenticationError, match="down"):
+    with pytest.raises(AuthenticationError, match=r"RuntimeError \(raised in give"):
         keeper.token()
     monkeypatch.undo()
 
