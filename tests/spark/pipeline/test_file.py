@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,11 @@ def test_a_file_that_a_variable_names_must_be_there() -> None:
     text = refusal({"source": {"options": {"password": "${file:/no/such/file}"}}})
     assert text.startswith("[source] options.password: ")
     assert "the file '/no/such/file' cannot be read" in text
+
+
+def test_a_long_text_beside_a_variable_takes_no_longer_than_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORD", "hunter2")
+    began = time.process_time()
+    definition = read_definition({"a": {"password": "x" * 30_000 + " y${env:WORD}"}})
+    assert definition.hide("yhunter2") == "y${env:WORD}"
+    assert time.process_time() - began < 5

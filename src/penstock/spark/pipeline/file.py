@@ -27,10 +27,10 @@ from penstock.errors import ConfigError, PipelineDefinitionError, PipelineError
 
 _VARIABLE = re.compile(r"\$?\$\{([^}]*)\}")
 _VARIABLE_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*")
-# A variable with the letters and digits that touch it.
 # What stands for a value that is kept elsewhere; `penstock.config.references` looks it up.
 _ELSEWHERE = ("env:", "file:", "directory:")
-_RUN = re.compile(r"(?:\w|\$?\$\{[^}]*\})*\$\{[^}]*\}(?:\w|\$?\$\{[^}]*\})*")
+# A variable with the letters and digits that touch it. It begins with the first of them: to try each takes the square.
+_RUN = re.compile(r"(?<!\w)(?:\w|\$?\$\{[^}]*\})*\$\{[^}]*\}(?:\w|\$?\$\{[^}]*\})*")
 _KAFKA = "kafka."
 _OPTION_TABLES = ("options", "settings")
 _TOML_PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
