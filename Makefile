@@ -91,9 +91,9 @@ test-spark-matrix: build need-java ## the Spark sink's tests on Spark 4.0, 4.1 a
 	$(PY) tools/spark_matrix.py $(SPARK) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 .PHONY: chaos
-chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producers for MINUTES=10; SEED=n, PROTOCOL=v1|v2|both
+chaos: build need-java $(BENCH_STAMP) ## break brokers, connections and producers for MINUTES=10; SEED=n, PROTOCOL=v1|v2|both, SECURITY=SASL_SSL
 	PYTHONPATH=tests $(PY) -m chaos --minutes $(or $(MINUTES),10) --protocol $(or $(PROTOCOL),both) \
-	  $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+	  $(if $(SEED),--seed $(SEED)) $(if $(SECURITY),--security $(SECURITY)) $(CHAOS_ARGS)
 
 .PHONY: test-spark-faults
 test-spark-faults: build need-java ## Spark jobs whose processes are killed, frozen and replaced; all cases, some minutes

@@ -45,6 +45,11 @@ TARGETS = (
     Target("fuzz", ("fuzz",), "answers of brokers and Arrow data that lie"),
     Target("chaos", ("chaos", "MINUTES=10"), "three real brokers that are broken"),
     Target("test-security", ("test-security",), "every way to connect to a secured Kafka"),
+    Target(
+        "chaos-security",
+        ("chaos", "MINUTES=10", "SECURITY=SASL_SSL"),
+        "the same by TLS and SCRAM, with sessions of two seconds",
+    ),
     Target("test-spark-faults", ("test-spark-faults",), "Spark jobs that are killed and frozen"),
     Target("test-spark-cluster", ("test-spark-cluster",), "the package on the workers of a Spark cluster"),
     Target("test-spark-matrix", ("test-spark-matrix",), "the sink on older versions of Spark"),

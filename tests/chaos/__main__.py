@@ -39,12 +39,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--haste", type=_haste, default=1.0, help="how much less rest there is between faults; 3 finds more"
     )
+    parser.add_argument(
+        "--security",
+        choices=("PLAINTEXT", "SASL_SSL"),
+        default="PLAINTEXT",
+        help="SASL_SSL: by TLS and SCRAM, with sessions of two seconds",
+    )
     parser.add_argument("--min-faults", type=int, default=0, help="fail when fewer faults counted")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args(argv)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    say(f"seed {seed}, {options.minutes:g} minutes, transactions {options.protocol}")
-    plan = ChaosPlan(options.minutes * 60, seed, options.protocol, options.rate, haste=options.haste)
+    say(f"seed {seed}, {options.minutes:g} minutes, transactions {options.protocol}, {options.security}")
+    secured = options.security != "PLAINTEXT"
+    plan = ChaosPlan(
+        options.minutes * 60, seed, options.protocol, options.rate, haste=options.haste, secured=secured
+    )
     report = run_chaos(plan, say)
     say(report.text())
     if options.json is not None:

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from chaos.proxy import HOST, Proxy, ProxyLoop
+from chaos.proxy import HOST, Proxy, ProxyLoop, ProxyTls
 from penstock.devbroker import DevCluster
 from penstock.devbroker.machine import free_ports
 from penstock.devbroker.node import Node
-from penstock.devbroker.settings import QUICK_JVM, server_properties
+from penstock.devbroker.settings import QUICK_JVM, NodeAddress, server_properties
 
 _FEATURES = "org.apache.kafka.tools.FeatureCommand"
 # Leaders move when a fault or an election moves them, so that each move can be counted.
@@ -22,18 +24,38 @@ _PROPERTIES = {
 }
 
 
+# With TLS and SASL: how clients connect, and how long they stay known.
+ACCESS = "sasl_ssl-scram-sha-256"
+_SECURED = {"connections.max.reauth.ms": 2000}
+_TLS_LISTENER = "SASLTLS"
+
+
 class ProxiedCluster(DevCluster):
     """A DevCluster with a second listener on each broker, advertised at the port of a proxy.
+
+    Args:
+        nodes: how many brokers.
+        heap_mb: heap of each.
+        properties: of the brokers; they win.
+        secured: that listener wants TLS and SCRAM, and an authentication is good for two seconds.
 
     Attributes:
         proxies: by node id.
     """
 
     def __init__(
-        self, nodes: int = 3, *, heap_mb: int = 256, properties: Mapping[str, object] | None = None
+        self,
+        nodes: int = 3,
+        *,
+        heap_mb: int = 256,
+        properties: Mapping[str, object] | None = None,
+        secured: bool = False,
     ) -> None:
-        self._extra = {**_PROPERTIES, **(properties or {})}
-        super().__init__(nodes, heap_mb=heap_mb, properties=self._extra)
+        self._is_secured = secured
+        self._extra = {**_PROPERTIES, **(_SECURED if secured else {}), **(properties or {})}
+        super().__init__(
+            nodes, heap_mb=heap_mb, properties=self._extra, security="scram" if secured else None
+        )
         self.proxies: dict[int, Proxy] = {}
         self._proxy_loop: ProxyLoop | None = None
 
@@ -41,6 +63,14 @@ class ProxiedCluster(DevCluster):
     def proxied_servers(self) -> str:
         """Where clients that are to be troubled connect; `bootstrap_servers` leads past the proxies."""
         return ",".join(f"{HOST}:{proxy.port}" for proxy in self.proxies.values())
+
+    def security_options(self) -> dict[str, str]:
+        """What clients that are to be troubled set besides `proxied_servers`."""
+        if not self._is_secured:
+            return {}
+        options = self.client_options(ACCESS)
+        del options["bootstrap.servers"]
+        return options
 
     def stop(self) -> None:
         super().stop()
@@ -73,18 +103,39 @@ class ProxiedCluster(DevCluster):
         for proxy in self.proxies.values():
             proxy.close()
         addresses = [node.address for node in self.nodes]
-        taken = [port for address in addresses for port in (address.port, address.controller_port)]
-        behind = free_ports(len(addresses), avoid=taken)
+        if self._is_secured:
+            behind = [address.secured_ports[_TLS_LISTENER] for address in addresses]
+            tls = self._proxy_tls()
+        else:
+            taken = [port for address in addresses for port in (address.port, address.controller_port)]
+            behind = free_ports(len(addresses), avoid=taken)
+            tls = None
         self.proxies = {
-            node.node_id: Proxy(self._proxy_loop, port) for node, port in zip(self.nodes, behind, strict=True)
+            node.node_id: Proxy(self._proxy_loop, port, tls)
+            for node, port in zip(self.nodes, behind, strict=True)
         }
         for node, port in zip(self.nodes, behind, strict=True):
-            own = node.address
-            listeners = {
-                "listeners": f"PLAINTEXT://{HOST}:{own.port},TROUBLED://{HOST}:{port},"
-                f"CONTROLLER://{HOST}:{own.controller_port}",
-                "advertised.listeners": f"PLAINTEXT://{HOST}:{own.port},"
-                f"TROUBLED://{HOST}:{self.proxies[node.node_id].port}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TROUBLED:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            }
-            node.configure(server_properties(own, addresses, node.log_dir, {**self._extra, **listeners}))
+            own, told = node.address, f"{HOST}:{self.proxies[node.node_id].port}"
+            changed = self._secured_listeners(own, told) if self._is_secured else _listeners(own, port, told)
+            node.configure(server_properties(own, addresses, node.log_dir, {**self._extra, **changed}))
+
+    def _secured_listeners(self, own: NodeAddress, told: str) -> dict[str, object]:
+        properties = self._secured(own, self.data_dir)
+        plain = f"PLAINTEXT://{HOST}:{own.port}"
+        return {**properties, "advertised.listeners": f"{plain},{_TLS_LISTENER}://{told}"}
+
+    def _proxy_tls(self) -> ProxyTls:
+        options = self.client_options(ACCESS)
+        authority = options["ssl.truststore.location"]
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(Path(authority).with_name("broker.pem"))
+        return ProxyTls(server, ssl.create_default_context(cafile=authority))
+
+
+def _listeners(own: NodeAddress, port: int, told: str) -> dict[str, object]:
+    plain = f"PLAINTEXT://{HOST}:{own.port}"
+    return {
+        "listeners": f"{plain},TROUBLED://{HOST}:{port},CONTROLLER://{HOST}:{own.controller_port}",
+        "advertised.listeners": f"{plain},TROUBLED://{told}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TROUBLED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }

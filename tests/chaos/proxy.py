@@ -2,7 +2,8 @@
 """A TCP proxy in front of one broker that cuts, delays, stalls and half-closes connections when told to.
 
 It reads just enough of the bytes that pass to know which requests wait for an answer, and whose they are: so a fault
-can be made to strike while records are in flight, and it is known whether it did.
+can be made to strike while records are in flight, and it is known whether it did. With `ProxyTls` it ends the clients'
+TLS and begins TLS of its own with the broker; SASL passes through it untouched.
 
 All proxies of a run share one event loop in a thread (`ProxyLoop`). Methods that end in `_on_loop` run there, which is
 where armed actions run too; all others may be called from any other thread.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -35,6 +37,18 @@ class Passing(NamedTuple):
 
     api_key: int
     client_id: str
+
+
+class ProxyTls(NamedTuple):
+    """Both sides of TLS: towards clients, and towards the broker.
+
+    Attributes:
+        server: has a certificate for 127.0.0.1.
+        client: trusts the broker's.
+    """
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
 
 
 class FrameTap:
@@ -87,8 +101,7 @@ class _Link:
 
     def end_requests(self) -> None:
         self.requests_ended = True
-        with contextlib.suppress(OSError, RuntimeError):
-            self.broker.write_eof()
+        _end_stream(self.broker)
 
     def reset(self) -> None:
         for writer in (self.client, self.broker):
@@ -97,6 +110,15 @@ class _Link:
                 with contextlib.suppress(OSError):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             writer.transport.abort()
+
+
+def _end_stream(writer: asyncio.StreamWriter) -> None:
+    """End one direction of a connection."""
+    with contextlib.suppress(OSError, RuntimeError):
+        if writer.can_write_eof():
+            writer.write_eof()
+        else:  # TLS knows no such thing, but a network does it to TLS
+            writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
 
 
 class ProxyLoop:
@@ -143,10 +165,11 @@ class ProxyLoop:
 
 
 class Proxy:
-    """Listens at `port`, and passes on to the broker at `target_port`, both on 127.0.0.1."""
+    """Listens at `port`, and passes on to the broker at `target_port`, both on 127.0.0.1; with `tls` on both sides."""
 
-    def __init__(self, loop: ProxyLoop, target_port: int) -> None:
+    def __init__(self, loop: ProxyLoop, target_port: int, tls: ProxyTls | None = None) -> None:
         self.target_port = target_port
+        self._tls = tls
         self._loop = loop
         # Owned by the loop.
         self._links: set[_Link] = set()
@@ -154,7 +177,9 @@ class Proxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._armed: list[tuple[Callable[[Passing], bool], Callable[[], None], Future[None]]] = []
-        self._server: asyncio.Server = loop.run(asyncio.start_server(self._serve, HOST, 0))
+        self._server: asyncio.Server = loop.run(
+            asyncio.start_server(self._serve, HOST, 0, ssl=None if tls is None else tls.server)
+        )
         self.port: int = self._server.sockets[0].getsockname()[1]
 
     # ---- what is in flight
@@ -201,8 +226,7 @@ class Proxy:
         """End the stream towards the clients; what they sent still reaches the broker, its answers are swallowed."""
         for link in self._links:
             link.swallow_answers = True
-            with contextlib.suppress(OSError, RuntimeError):
-                link.client.write_eof()
+            _end_stream(link.client)
 
     def half_close_to_broker_on_loop(self) -> None:
         """End the stream towards the broker; answers that are on their way still reach the clients."""
@@ -235,7 +259,9 @@ class Proxy:
 
     async def _serve(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
         try:
-            broker_in, broker_out = await asyncio.open_connection(HOST, self.target_port)
+            broker_in, broker_out = await asyncio.open_connection(
+                HOST, self.target_port, ssl=None if self._tls is None else self._tls.client
+            )
         except OSError:
             client_out.transport.abort()  # the broker is down
             return

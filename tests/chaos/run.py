@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -35,6 +35,7 @@ class ChaosPlan:
         rate: records per second, of all processes together.
         haste: see `Schedule`.
         plain: processes without transactions; transactional: those with.
+        secured: producers connect by TLS and SCRAM, and tell anew every two seconds who they are.
     """
 
     seconds: float
@@ -44,8 +45,11 @@ class ChaosPlan:
     plain: int = 3
     transactional: int = 2
     haste: float = 1.0
+    secured: bool = False
 
-    def workers(self, servers: str, folder: Path) -> list[WorkerPlan]:
+    def workers(
+        self, servers: str, folder: Path, security: Mapping[str, str] | None = None
+    ) -> list[WorkerPlan]:
         """One plan for each process; a transactional one gets a third of the others' rate."""
         share = self.rate / (3 * self.plain + self.transactional)
         return [
@@ -58,6 +62,7 @@ class ChaosPlan:
                 rate=share if transactional else 3 * share,
                 journal=str(folder / f"{name}.journal"),
                 compression=COMPRESSION[number % len(COMPRESSION)],
+                security=dict(security or {}),
             )
             for transactional, count in ((False, self.plain), (True, self.transactional))
             for number, name in enumerate(f"{'txn' if transactional else 'idem'}-{i}" for i in range(count))
@@ -71,7 +76,7 @@ def run_chaos(plan: ChaosPlan, log: Callable[[str], None]) -> ChaosReport:
         WorkerFailed: a producer process broke; its standard error is in the text.
         TimeoutError, RuntimeError: the cluster did not recover from a fault, or could not be read back.
     """
-    with ProxiedCluster() as cluster:
+    with ProxiedCluster(secured=plan.secured) as cluster:
         # Beside the brokers' data, which goes away with the cluster, also when this process is killed.
         folder = cluster.data_dir / "journals"
         folder.mkdir()
@@ -84,7 +89,7 @@ def _run(plan: ChaosPlan, cluster: ProxiedCluster, folder: Path, log: Callable[[
     cluster.create_topic(TOPIC, PARTITIONS, replication=3, config={"min.insync.replicas": 2})
     workers: list[WorkerProcess] = []
     try:
-        for each in plan.workers(cluster.proxied_servers, folder):
+        for each in plan.workers(cluster.proxied_servers, folder, cluster.security_options()):
             workers.append(WorkerProcess(each, folder))  # noqa: PERF401 - those started must be ended
         victims = [worker for worker in workers if worker.plan.transactional]
         faults = Faults(cluster, TOPIC, victims, log)

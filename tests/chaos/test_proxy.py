@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
+from security.tls.certificates import client_context, server_context
 
-from chaos.proxy import END_TXN, PRODUCE, FrameTap, Passing, Proxy, ProxyLoop, _request_head_size
+from chaos.proxy import END_TXN, PRODUCE, FrameTap, Passing, Proxy, ProxyLoop, ProxyTls, _request_head_size
 
 SECONDS = 10.0
 
@@ -29,14 +31,19 @@ def answer(correlation_id: int, body: bytes = b"done") -> bytes:
 class Ends:
     """A client's socket, the proxy, and the broker's end of the connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, secured: bool = False) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.settimeout(SECONDS)
         self.loop = ProxyLoop()
-        self.proxy = Proxy(self.loop, self.listener.getsockname()[1])
+        tls = ProxyTls(server_context(), client_context()) if secured else None
+        self.proxy = Proxy(self.loop, self.listener.getsockname()[1], tls)
         self.client = socket.create_connection(("127.0.0.1", self.proxy.port), SECONDS)
+        if tls is not None:
+            self.client = tls.client.wrap_socket(self.client, server_hostname="127.0.0.1")
         self.broker, _ = self.listener.accept()
         self.broker.settimeout(SECONDS)
+        if tls is not None:
+            self.broker = tls.server.wrap_socket(self.broker, server_side=True)
 
     def ask(self, data: bytes) -> None:
         self.client.sendall(data)
@@ -61,9 +68,9 @@ def receive(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-@pytest.fixture
-def ends() -> Iterator[Ends]:
-    made = Ends()
+@pytest.fixture(params=["in the clear", "by TLS"])
+def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    made = Ends(secured=request.param == "by TLS")
     yield made
     made.close()
 
@@ -115,6 +122,28 @@ def test_an_action_that_raises_is_told(ends: Ends) -> None:
         struck.result(SECONDS)
 
 
+@pytest.mark.parametrize("ends", ["by TLS"], indirect=True)
+def test_under_tls_both_ends_notice_a_cut_and_each_one_its_half_close(ends: Ends) -> None:
+    ends.ask(request(PRODUCE, 1))
+    ends.proxy.call_on_loop(ends.proxy.half_close_to_client_on_loop)
+    assert has_ended(ends.client)
+    ends.proxy.call_on_loop(ends.proxy.cut_on_loop)
+    assert has_ended(ends.broker)
+    assert ends.proxy.in_flight() == 0
+
+
+def has_ended(side: socket.socket) -> bool:
+    try:
+        return side.recv(1) == b""
+    except (ConnectionResetError, ssl.SSLError):
+        return True
+
+
+# What is left of a connection that was ended in one direction cannot be used by OpenSSL.
+only_plain = pytest.mark.parametrize("ends", ["in the clear"], indirect=True)
+
+
+@only_plain
 def test_a_cut_resets_both_sides(ends: Ends) -> None:
     ends.ask(request(PRODUCE, 1))
     ends.proxy.call_on_loop(ends.proxy.cut_on_loop)
@@ -124,6 +153,7 @@ def test_a_cut_resets_both_sides(ends: Ends) -> None:
     assert ends.proxy.in_flight() == 0
 
 
+@only_plain
 def test_a_half_close_to_the_client_swallows_answers(ends: Ends) -> None:
     ends.ask(request(PRODUCE, 1))
     ends.proxy.call_on_loop(ends.proxy.half_close_to_client_on_loop)
@@ -132,6 +162,7 @@ def test_a_half_close_to_the_client_swallows_answers(ends: Ends) -> None:
     ends.ask(request(PRODUCE, 2))  # still reaches the broker
 
 
+@only_plain
 def test_a_half_close_to_the_broker_lets_answers_through(ends: Ends) -> None:
     ends.ask(request(PRODUCE, 1))
     ends.proxy.call_on_loop(ends.proxy.half_close_to_broker_on_loop)
@@ -158,6 +189,7 @@ def test_a_delay_keeps_the_order(ends: Ends) -> None:
     ends.proxy.heal()
 
 
+@only_plain
 def test_a_broker_that_is_down_is_told_by_a_reset(ends: Ends) -> None:
     ends.listener.close()
     with socket.create_connection(("127.0.0.1", ends.proxy.port), SECONDS) as client:

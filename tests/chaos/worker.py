@@ -16,7 +16,7 @@ import time
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class WorkerPlan:
         rate: records per second.
         journal: where it notes what became of them.
         compression: of its batches.
+        security: dotted options by which it connects.
     """
 
     name: str
@@ -50,6 +51,7 @@ class WorkerPlan:
     rate: float
     journal: str
     compression: str = "none"
+    security: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -57,6 +59,7 @@ class WorkerPlan:
     def options(self) -> dict[str, Any]:
         """The producer's options."""
         options: dict[str, Any] = {
+            **{name.replace(".", "_"): value for name, value in self.security.items()},
             "bootstrap_servers": self.servers,
             "client_id": self.name,
             "compression_type": self.compression,
@@ -125,6 +128,9 @@ class PlainWorker:
                     self._send(producer, turn % self._plan.partitions)
                     turn += 1
             producer.flush(FLUSH_SECONDS)
+            renewed = producer.metrics()["producer-metrics"]["successful-reauthentication-total"]
+        if self._plan.security and not renewed:
+            raise AssertionError("no session was renewed")
         if self._settled != sum(self._sent):
             raise AssertionError(f"{sum(self._sent)} records were sent, {self._settled} have an outcome")
         if self._settled_twice:
