@@ -499,10 +499,49 @@ def test_a_session_is_renewed_again_and_again_until_a_broker_says_that_it_has_no
 def test_clients_do_not_all_renew_at_the_same_part_of_a_session():
     doors = Doors(lifetime_ms=1000)
     states = doors.h.client._pool.states
-    parts = [states.renewal_delay(1000) for _ in range(200)]
+    parts = [states.renewal_delay(10_000) / 10 for _ in range(200)]
     assert 0.85 <= min(parts) < 0.87
     assert 0.93 < max(parts) <= 0.95
     assert states.renewal_delay(0) == states.renewal_delay(-5) == math.inf
+
+
+def test_no_session_is_renewed_within_a_second():
+    states = Doors().h.client._pool.states
+    assert {states.renewal_delay(lifetime) for lifetime in (1, 300, 600, 1000, 1052)} == {math.inf}
+    assert all(1.0 <= states.renewal_delay(lifetime) <= lifetime / 1000 for lifetime in range(1053, 1300))
+
+
+def test_a_session_that_is_too_short_to_be_renewed_ends_with_the_connection():
+    doors = Doors(lifetime_ms=600)
+    h = doors.h
+    h.connect()
+    h.poll(5.0)
+    assert doors.state() is READY
+    assert doors.names().count("SaslHandshake") == 1
+    doors.broker.rules[10] = lambda request: request.peer.close()  # the session is over
+    h.send()
+    h.poll_until(lambda: h.ended, timeout=1)
+    assert isinstance(h.ended[0].error, NetworkError)
+    assert not h.updater.fatal
+    h.clock.advance(1)
+    h.connect()
+
+
+def test_a_handshake_that_renews_a_session_is_told_so():
+    class Renewing(Knock):
+        renewed = 0
+
+        def renew(self) -> HandshakeStep:
+            Renewing.renewed += 1
+            return hello()
+
+    doors = Doors(lifetime_ms=10_000)
+    doors.kind = Renewing
+    h = doors.h
+    h.connect()
+    assert Renewing.renewed == 0
+    h.poll_until(lambda: h.client.metrics.reauthentications == 1, timeout=30)
+    assert Renewing.renewed == 1
 
 
 @pytest.mark.parametrize("how", ["refused", "closed", "asked wrongly"])

@@ -120,3 +120,18 @@ def test_a_mechanism_that_hangs_is_told_and_its_threads_do_not_pile_up(hanging, 
     while aside() and time.monotonic() < end:
         time.sleep(0.005)
     assert not aside()
+
+
+def test_a_session_of_less_than_a_second_goes_on_without_bad_advice(caplog):
+    security = FakeSecurity(protocol="SASL_PLAINTEXT", session_seconds=0.3)
+    with FakeKafka(brokers=1, topics={"t": 1}, security=security) as kafka:
+        options = {**kafka.client_options("PLAIN"), "linger.ms": "0"}
+        with caplog.at_level("DEBUG", "penstock"), Producer(options) as producer:
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                producer.send("t", b"x").result(10)
+                time.sleep(0.02)
+    assert "PLAINTEXT" not in caplog.text
+    assert "renew" not in caplog.text
+    told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert all("is sent again" in text for text in told), told

@@ -68,6 +68,8 @@ MADE = frozenset({READY, REAUTHENTICATING})
 # A session is renewed when this part of it is over: somewhere between the two, so that clients do not all come at once.
 _EARLIEST_RENEWAL = 0.85
 _LATEST_RENEWAL = 0.95
+# Seconds. A broker does not take a renewal that follows on another one sooner.
+_SHORTEST_RENEWAL = 1.0
 
 
 class NodeState:
@@ -194,10 +196,18 @@ class ConnectionStates:
         known.setup_timeout = known.first_setup_timeout
 
     def renewal_delay(self, lifetime_ms: float) -> float:
-        """Seconds after which a session of that length is renewed; infinity when it has no end."""
+        """Seconds after which a session of that length is renewed; infinity when it is not.
+
+        It is not when it has no end, or so near a one that a renewal would come too soon: then the broker closes the
+        connection, and a new one is made.
+        """
         if lifetime_ms <= 0:
             return math.inf
-        return lifetime_ms / 1000 * self._rng.uniform(_EARLIEST_RENEWAL, _LATEST_RENEWAL)
+        lifetime = lifetime_ms / 1000
+        delay = lifetime * self._rng.uniform(_EARLIEST_RENEWAL, _LATEST_RENEWAL)
+        if delay >= _SHORTEST_RENEWAL:
+            return delay
+        return _SHORTEST_RENEWAL if lifetime * _LATEST_RENEWAL > _SHORTEST_RENEWAL else math.inf
 
     def disconnected(self, known: NodeState, now: float) -> None:
         """The attempt failed, or the connection is gone."""
