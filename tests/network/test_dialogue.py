@@ -767,6 +767,85 @@ def test_a_transport_that_has_more_to_say_before_it_is_connected_is_waited_for()
     assert 2.4 <= h.now - start <= 3.6, "a handshake that stalls ends in time, and nothing spins until then"
 
 
+class TwoDoors:
+    """Two servers, of which the first refuses who we are."""
+
+    def __init__(self) -> None:
+        self.h = Harness(2, connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+        h = self.h
+        h.client.ready(h.nodes[0], h.now)
+        h.network.transports[0].broken = RefusedError("the certificate is for another name", "Use b1.")
+        h.poll()
+        assert doors_state(h) is AUTHENTICATION_FAILED
+
+    def told(self) -> list[str]:
+        return [str(error) for error in self.h.updater.fatal]
+
+
+def test_a_refusal_is_not_told_while_another_server_may_accept():
+    doors = TwoDoors()
+    h = doors.h
+    assert not doors.told()
+    assert h.client.refusal() is None
+    (failed,) = h.updater.connection_failures
+    assert isinstance(failed[1], AuthenticationError), "it is kept as the reason of a time-out"
+    h.connect(h.nodes[1])
+    assert not doors.told()
+    h.clock.advance(10)
+    h.client.ready(h.nodes[0], h.now)
+    h.network.transports[-1].broken = RefusedError("the certificate is for another name", "Use b1.")
+    h.poll()
+    assert doors_state(h) is AUTHENTICATION_FAILED
+    assert not doors.told(), "the other server is connected"
+
+
+def test_a_refusal_is_told_once_the_other_server_has_refused_too():
+    doors = TwoDoors()
+    h = doors.h
+    h.client.ready(h.nodes[1], h.now)
+    h.network.transports[-1].broken = RefusedError("the certificate is for another name", "Use b1.")
+    h.poll()
+    (text,) = doors.told()
+    assert "broker 1" in text
+    assert h.client.refusal() is h.updater.fatal[0]
+
+
+def test_a_refusal_is_told_once_the_other_server_cannot_be_reached():
+    doors = TwoDoors()
+    h = doors.h
+    h.client.ready(h.nodes[1], h.now)
+    h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
+    h.poll()
+    (text,) = doors.told()
+    assert "broker 0" in text
+    assert isinstance(h.client.refusal(), AuthenticationError)
+    h.poll(1.0)
+    assert len(doors.told()) == 1
+
+
+def test_a_refusal_from_before_another_server_accepted_is_forgotten():
+    doors = TwoDoors()
+    h = doors.h
+    h.connect(h.nodes[1])
+    h.brokers[1].peers[0].close()
+    h.poll_until(lambda: h.client._pool.get(1) is None)
+    h.clock.advance(10)
+    h.client.ready(h.nodes[1], h.now)
+    h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
+    h.poll()
+    assert not doors.told()
+
+
+def test_a_server_that_has_moved_may_accept():
+    doors = TwoDoors()
+    h = doors.h
+    h.client.ready(h.nodes[1], h.now)
+    h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
+    h.updater.known = [h.nodes[0], h.nodes[1]._replace(host="elsewhere")]
+    h.poll()
+    assert not doors.told()
+
+
 # ---- a listener that wants SASL
 
 
