@@ -633,6 +633,7 @@ def test_a_listener_that_wants_tls_is_told_at_once_with_what_to_set(caplog):
     h = Harness()
     h.network.listen("web", 80, lambda peer: peer.send(b"\x15\x03\x03\x00\x02\x02\x50"))
     node = Node(-1, "web", 80)
+    h.updater.known = [node]
     for _ in range(3):
         h.client.ready(node, h.now)
         h.poll_until(lambda: not h.client._pool.states.is_preparing(-1))

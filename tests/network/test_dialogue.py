@@ -499,10 +499,49 @@ def test_a_session_is_renewed_again_and_again_until_a_broker_says_that_it_has_no
 def test_clients_do_not_all_renew_at_the_same_part_of_a_session():
     doors = Doors(lifetime_ms=1000)
     states = doors.h.client._pool.states
-    parts = [states.renewal_delay(1000) for _ in range(200)]
+    parts = [states.renewal_delay(10_000) / 10 for _ in range(200)]
     assert 0.85 <= min(parts) < 0.87
     assert 0.93 < max(parts) <= 0.95
     assert states.renewal_delay(0) == states.renewal_delay(-5) == math.inf
+
+
+def test_no_session_is_renewed_within_a_second():
+    states = Doors().h.client._pool.states
+    assert {states.renewal_delay(lifetime) for lifetime in (1, 300, 600, 1000, 1052)} == {math.inf}
+    assert all(1.0 <= states.renewal_delay(lifetime) <= lifetime / 1000 for lifetime in range(1053, 1300))
+
+
+def test_a_session_that_is_too_short_to_be_renewed_ends_with_the_connection():
+    doors = Doors(lifetime_ms=600)
+    h = doors.h
+    h.connect()
+    h.poll(5.0)
+    assert doors.state() is READY
+    assert doors.names().count("SaslHandshake") == 1
+    doors.broker.rules[10] = lambda request: request.peer.close()  # the session is over
+    h.send()
+    h.poll_until(lambda: h.ended, timeout=1)
+    assert isinstance(h.ended[0].error, NetworkError)
+    assert not h.updater.fatal
+    h.clock.advance(1)
+    h.connect()
+
+
+def test_a_handshake_that_renews_a_session_is_told_so():
+    class Renewing(Knock):
+        renewed = 0
+
+        def renew(self) -> HandshakeStep:
+            Renewing.renewed += 1
+            return hello()
+
+    doors = Doors(lifetime_ms=10_000)
+    doors.kind = Renewing
+    h = doors.h
+    h.connect()
+    assert Renewing.renewed == 0
+    h.poll_until(lambda: h.client.metrics.reauthentications == 1, timeout=30)
+    assert Renewing.renewed == 1
 
 
 @pytest.mark.parametrize("how", ["refused", "closed", "asked wrongly"])
@@ -726,6 +765,85 @@ def test_a_transport_that_has_more_to_say_before_it_is_connected_is_waited_for()
     start = h.now
     h.poll_until(lambda: h.updater.connection_failures, timeout=10)
     assert 2.4 <= h.now - start <= 3.6, "a handshake that stalls ends in time, and nothing spins until then"
+
+
+class TwoDoors:
+    """Two servers, of which the first refuses who we are."""
+
+    def __init__(self) -> None:
+        self.h = Harness(2, connection_setup_timeout_ms=3000, connection_setup_timeout_max_ms=3000)
+        h = self.h
+        h.client.ready(h.nodes[0], h.now)
+        h.network.transports[0].broken = RefusedError("the certificate is for another name", "Use b1.")
+        h.poll()
+        assert doors_state(h) is AUTHENTICATION_FAILED
+
+    def told(self) -> list[str]:
+        return [str(error) for error in self.h.updater.fatal]
+
+
+def test_a_refusal_is_not_told_while_another_server_may_accept():
+    doors = TwoDoors()
+    h = doors.h
+    assert not doors.told()
+    assert h.client.refusal() is None
+    (failed,) = h.updater.connection_failures
+    assert isinstance(failed[1], AuthenticationError), "it is kept as the reason of a time-out"
+    h.connect(h.nodes[1])
+    assert not doors.told()
+    h.clock.advance(10)
+    h.client.ready(h.nodes[0], h.now)
+    h.network.transports[-1].broken = RefusedError("the certificate is for another name", "Use b1.")
+    h.poll()
+    assert doors_state(h) is AUTHENTICATION_FAILED
+    assert not doors.told(), "the other server is connected"
+
+
+def test_a_refusal_is_told_once_the_other_server_has_refused_too():
+    doors = TwoDoors()
+    h = doors.h
+    h.client.ready(h.nodes[1], h.now)
+    h.network.transports[-1].broken = RefusedError("the certificate is for another name", "Use b1.")
+    h.poll()
+    (text,) = doors.told()
+    assert "broker 1" in text
+    assert h.client.refusal() is h.updater.fatal[0]
+
+
+def test_a_refusal_is_told_once_the_other_server_cannot_be_reached():
+    doors = TwoDoors()
+    h = doors.h
+    h.client.ready(h.nodes[1], h.now)
+    h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
+    h.poll()
+    (text,) = doors.told()
+    assert "broker 0" in text
+    assert isinstance(h.client.refusal(), AuthenticationError)
+    h.poll(1.0)
+    assert len(doors.told()) == 1
+
+
+def test_a_refusal_from_before_another_server_accepted_is_forgotten():
+    doors = TwoDoors()
+    h = doors.h
+    h.connect(h.nodes[1])
+    h.brokers[1].peers[0].close()
+    h.poll_until(lambda: h.client._pool.get(1) is None)
+    h.clock.advance(10)
+    h.client.ready(h.nodes[1], h.now)
+    h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
+    h.poll()
+    assert not doors.told()
+
+
+def test_a_server_that_has_moved_may_accept():
+    doors = TwoDoors()
+    h = doors.h
+    h.client.ready(h.nodes[1], h.now)
+    h.network.transports[-1].broken = ConnectionRefusedError(111, "Connection refused")
+    h.updater.known = [h.nodes[0], h.nodes[1]._replace(host="elsewhere")]
+    h.poll()
+    assert not doors.told()
 
 
 # ---- a listener that wants SASL

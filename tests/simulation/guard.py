@@ -8,6 +8,7 @@ takes longer than a connection may, the connection is cut in the middle, a sessi
 Rules that are checked here:
 1. Nothing is asked before the client is authenticated, and nothing while it authenticates anew.
 2. ApiVersions comes before that, and not again.
+3. A session is not renewed within a second of the last time, which brokers do not take.
 
 A session may end for a request that is on its way: the client counts from when it has heard of it. Such a connection is
 closed without an answer.
@@ -35,6 +36,7 @@ _HANDSHAKE_VERSION = 1
 _AUTHENTICATE_VERSION = 2  # flexible
 _BUSY = 0.001  # seconds until it is worth looking again whether the requests before are answered
 _REFUSED = 58
+_SHORTEST_SESSION = 1.0
 SASL_KEYS = frozenset({SASL_HANDSHAKE.key, SASL_AUTHENTICATE.key})
 
 
@@ -71,6 +73,7 @@ class Visit:
 
     admitted: bool = False
     asked_in: bool = False  # between SaslHandshake and the last answer
+    admitted_at: float = -math.inf
     ends_at: float = math.inf
 
 
@@ -101,6 +104,8 @@ class Guard:
         visit = self._visits.setdefault(link, Visit())
         key = int.from_bytes(frame[4:6], "big")
         world = link.world
+        if key == SASL_HANDSHAKE.key and world.clock.time < visit.admitted_at + _SHORTEST_SESSION:
+            world.violate(f"a session with broker {link.broker_id} is renewed too soon")
         if key in SASL_KEYS:
             visit.asked_in = True
             self._take(link, visit, key, frame)
@@ -156,6 +161,7 @@ class Guard:
         self.admissions += 1
         self.renewals += visit.admitted
         visit.admitted, visit.asked_in = True, False
+        visit.admitted_at = link.world.clock.time
         visit.ends_at = link.world.clock.time + lifetime if lifetime else math.inf
         if lifetime and not self.enough and self._rng.random() < 0.05:
             self._go_wrong(link)

@@ -128,9 +128,9 @@ class NetworkClient:
         return self._reporter.last_error(node_id)
 
     def refusal(self) -> KafkaError | None:
-        """The latest refusal of who we are, by any node; None when there was none since a connection was made."""
+        """The latest refusal of who we are, where no known node can be used; None while another one may let us in."""
         refused: KafkaError | None = self._reporter.refusal
-        return refused
+        return refused if refused is not None and self._all_shut() else None
 
     def was_ready(self, node_id: int) -> bool:
         """Whether there ever was a connection to the node at its present address."""
@@ -261,9 +261,14 @@ class NetworkClient:
         return bootstrap.seconds_to_advance(now)
 
     def _report_fatal_error(self) -> None:
-        error, self._pool.fatal_error = self._pool.fatal_error, None
-        if error is not None:
+        """Tell a refusal, unless another node may let us in: then it is kept until that one has been tried."""
+        if self._all_shut():
+            error, self._pool.fatal_error = self._pool.fatal_error, None
             self._updater.on_fatal(error)
+
+    def _all_shut(self) -> bool:
+        shut: bool = self._pool.states.all_shut(self._updater.nodes())
+        return shut
 
     def _deliver(self) -> list[InFlightRequest]:
         """Call the `on_response` of the requests that have ended."""

@@ -80,7 +80,8 @@ class ConnectionPool:
 
     Attributes:
         next_sweep_at: nothing can be due before that time; `sweep` finds out what is.
-        fatal_error: set when a broker refuses this client's identity; whoever tells the senders clears it.
+        fatal_error: set when a broker refuses this client's identity; whoever tells the senders clears it, and so does
+            a broker that lets it in.
         ended: requests that have ended, and whose `on_response` has not been called yet.
         finished: work aside that has ended, and that `take_finished` goes on with; others append to it.
     """
@@ -210,6 +211,7 @@ class ConnectionPool:
             self._reporter.connected(known.node.id, lasting=not known.unanswered)
             logger.debug("Connected to %s", describe(known.node))
         self.states.ready(known)
+        self.fatal_error = None
         self._note_idle_deadline(connection)
 
     def watch_setup(self, connection: Connection, deadline: float) -> None:

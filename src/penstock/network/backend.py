@@ -108,6 +108,9 @@ class MetadataUpdater(Protocol):
     def on_fatal(self, error: KafkaError) -> None:
         """No update can succeed (authentication, no common version); waiting senders are woken with the error.
 
+        A refusal of who we are is told when every known node has refused, or could not be reached: until then it is
+        only the reason of a failed connection.
+
         After a BootstrapError none ever will: it also meets everyone who would wait later.
         """
         ...

@@ -165,6 +165,9 @@ class Dialogues:
             return None
         handshake = self._backend.authenticate(connection.known.node, connection.api_versions)
         connection.handshake = handshake
+        if connection.known.state is REAUTHENTICATING:
+            renew: Callable[[], HandshakeStep | Aside] = getattr(handshake, "renew", handshake.start)
+            return renew()
         return handshake.start()
 
     def _go_on(

@@ -67,8 +67,13 @@ class Aside(NamedTuple):
 class Handshake(Protocol):
     """A dialogue with the broker.
 
-    One that authenticates may have the attribute `session_lifetime_ms`: when it is done, how long the broker will take
-    requests before it wants to be convinced again; 0 or none is for ever.
+    One that authenticates may have more:
+
+        session_lifetime_ms   when it is done, how long the broker will take requests before it wants to be convinced
+            again; 0 or none is for ever.
+        renew()   in place of `start`, where it is to renew the session of a connection that is in use.
+        closed_error()   what it means that the broker closes the connection now; None where it means nothing.
+        late_error(seconds)   what it means that an `Aside` of it has not ended for so long.
     """
 
     state: ConnectionState

@@ -9,7 +9,9 @@ Rules:
    made in time, or breaks before, lengthens the time that the next one may take; READY sets it back.
 4. After a connection that had been made is lost, the name is resolved again: the node may have moved.
 5. A node that changes its host or port begins anew.
-6. A connection that must authenticate anew is not READY meanwhile, but counts as one that was made: when it is lost,
+6. A node is shut when the latest attempt to reach it failed, or it refused who we are; READY opens it again. Only when
+   all nodes are shut, and one refused, can nobody answer.
+7. A connection that must authenticate anew is not READY meanwhile, but counts as one that was made: when it is lost,
    that is no failed attempt.
 
 No I/O and no clock here: `now` is a parameter. Owned by the I/O thread.
@@ -20,6 +22,7 @@ from __future__ import annotations
 import enum
 import math
 import random
+from collections.abc import Sequence
 
 from penstock._time import ExponentialBackoff
 from penstock.errors import IllegalStateError
@@ -68,6 +71,8 @@ MADE = frozenset({READY, REAUTHENTICATING})
 # A session is renewed when this part of it is over: somewhere between the two, so that clients do not all come at once.
 _EARLIEST_RENEWAL = 0.85
 _LATEST_RENEWAL = 0.95
+# Seconds. A broker does not take a renewal that follows on another one sooner.
+_SHORTEST_RENEWAL = 1.0
 
 
 class NodeState:
@@ -83,6 +88,7 @@ class NodeState:
         "node",
         "reconnect_backoff",
         "setup_timeout",
+        "shut",
         "state",
         "throttled_until",
         "unanswered",
@@ -100,6 +106,7 @@ class NodeState:
         self.first_setup_timeout = setup_timeout  # of the next attempt after READY
         self.throttled_until = -math.inf
         self.ever_ready = False
+        self.shut = False
         self.unanswered = (
             0  # connections in a row that were READY, and closed by the broker instead of an answer
         )
@@ -168,6 +175,14 @@ class ConnectionStates:
         known = self._nodes.get(node_id)
         return -math.inf if known is None else known.last_attempt_at
 
+    def all_shut(self, nodes: Sequence[Node]) -> bool:
+        """Whether the latest attempt to reach each of these nodes failed, or was refused."""
+        return bool(nodes) and all(self._is_shut(node) for node in nodes)
+
+    def _is_shut(self, node: Node) -> bool:
+        known = self._nodes.get(node.id)
+        return known is not None and known.shut and not _has_moved(known, node)
+
     def connecting(self, node: Node, now: float) -> NodeState:
         """An attempt begins."""
         known = self._nodes.get(node.id)
@@ -188,20 +203,30 @@ class ConnectionStates:
         """Requests can be sent."""
         known.move_to(READY)
         known.ever_ready = True
+        known.shut = False
         known.failed_attempts = 0
         known.reconnect_backoff = 0.0
         known.failed_setups = 0
         known.setup_timeout = known.first_setup_timeout
 
     def renewal_delay(self, lifetime_ms: float) -> float:
-        """Seconds after which a session of that length is renewed; infinity when it has no end."""
+        """Seconds after which a session of that length is renewed; infinity when it is not.
+
+        It is not when it has no end, or so near a one that a renewal would come too soon: then the broker closes the
+        connection, and a new one is made.
+        """
         if lifetime_ms <= 0:
             return math.inf
-        return lifetime_ms / 1000 * self._rng.uniform(_EARLIEST_RENEWAL, _LATEST_RENEWAL)
+        lifetime = lifetime_ms / 1000
+        delay = lifetime * self._rng.uniform(_EARLIEST_RENEWAL, _LATEST_RENEWAL)
+        if delay >= _SHORTEST_RENEWAL:
+            return delay
+        return _SHORTEST_RENEWAL if lifetime * _LATEST_RENEWAL > _SHORTEST_RENEWAL else math.inf
 
     def disconnected(self, known: NodeState, now: float) -> None:
         """The attempt failed, or the connection is gone."""
         if known.state not in MADE:
+            known.shut = True
             known.failed_setups += 1
             known.setup_timeout = self._setup.seconds(known.failed_setups, self._rng)
         else:
@@ -214,6 +239,7 @@ class ConnectionStates:
     def authentication_failed(self, known: NodeState, now: float) -> None:
         """The broker refused who we are."""
         known.move_to(AUTHENTICATION_FAILED)
+        known.shut = True
         self._lengthen_backoff(known, now)
 
     def _lengthen_backoff(self, known: NodeState, now: float) -> None:

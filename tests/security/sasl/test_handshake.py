@@ -142,6 +142,23 @@ def test_a_listener_without_sasl():
     assert "the listener does not use SASL: set security.protocol to PLAINTEXT, or to SSL" in text
 
 
+def test_a_renewal_that_comes_too_soon_is_not_taken_for_a_listener_without_sasl():
+    handshake = SaslHandshake(NODE, MODERN, Ping())
+    step = handshake.renew()
+    assert step.request.body == {"mechanism": "X-PING"}
+    with pytest.raises(AuthenticationError) as caught:
+        handshake.on_answer(step.version, {"error_code": 34, "mechanisms": []})
+    assert "the broker does not renew the session now" in str(caught.value)
+    assert "security.protocol" not in str(caught.value)
+    assert "PLAINTEXT" not in str(caught.value)
+
+
+def test_a_mechanism_that_does_not_come_back_is_named():
+    error = SaslHandshake(NODE, MODERN, Ping()).late_error(7.04)
+    assert "authentication by X-PING as ann failed: the mechanism has not come back after 7.0 s" in str(error)
+    assert (error.mechanism, error.user) == ("X-PING", "ann")
+
+
 def test_another_refusal_of_the_mechanism():
     assert "UNKNOWN_SERVER_ERROR" in str(refused({"error_code": -1, "mechanisms": []}))
 

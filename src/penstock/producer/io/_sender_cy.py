@@ -521,7 +521,8 @@ class GateRequests:
     def _maybe_give_up(self, waiting: GateRequest, node: Node | None, now: float) -> float:
         """A node that cannot be reached is reported, once it is known: the coordinator may be elsewhere by now.
 
-        So is a refusal of who we are, by whichever broker: somebody may wait for an answer that cannot come.
+        So is a refusal of who we are, where no broker is left that may accept it: somebody may wait for an answer that
+        cannot come.
         """
         error = None if node is None else self._client.connection_error(node.id)
         failed = waiting.node is not None and error is not None and error is not self._old_error

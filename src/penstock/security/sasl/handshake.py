@@ -59,6 +59,7 @@ class SaslHandshake:
         self._bare = versions.range(SASL_AUTHENTICATE.key) is None
         self._tokens = 0
         self._agreed = False
+        self._renews = False
         self.session_lifetime_ms = 0
 
     def start(self) -> HandshakeStep:
@@ -73,6 +74,15 @@ class SaslHandshake:
         request = SchemaRequest.of(SASL_HANDSHAKE, {"mechanism": self._mechanism.name})
         version = self._versions.pick(SASL_HANDSHAKE, max_version=0 if self._bare else None)
         return HandshakeStep(request, version)
+
+    def renew(self) -> HandshakeStep:
+        """Name the mechanism again, on a connection whose session ends soon.
+
+        Raises:
+            AuthenticationError: as `start`.
+        """
+        self._renews = True
+        return self.start()
 
     def on_answer(self, version: int, body: Any) -> HandshakeStep | Aside | None:
         """Go on: the first token, the next one, or the end.
@@ -159,6 +169,11 @@ class SaslHandshake:
             raise self._error(
                 f"the listener does not offer the SASL mechanism {name}; it offers {offered}: set sasl.mechanism to "
                 "one of these, or connect to another listener"
+            )
+        if code == ErrorCode.ILLEGAL_SASL_STATE and self._renews:
+            # It has taken an authentication on this connection before: the settings are right.
+            raise self._error(
+                "the broker does not renew the session now, which it does once a second at most"
             )
         if code == ErrorCode.ILLEGAL_SASL_STATE:
             raise self._error(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A producer whose authentication blocks, hangs or finds no thread: what is sent, what is told, what is left behind."""
+"""Producers whose authentication blocks, hangs, finds no thread or is refused by one of two servers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from penstock.security.sasl.mechanism import register_mechanism
 from penstock.testing import FakeKafka, FakeSecurity
 
 SASL = FakeSecurity(protocol="SASL_PLAINTEXT")
+ALICE = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "alice",
+    "sasl.password": "alice-secret",
+}
 
 
 def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,12 +117,53 @@ def test_a_mechanism_that_hangs_is_told_and_its_threads_do_not_pile_up(hanging, 
             assert 1 <= len(aside()) <= brokers
             assert hanging[0].asked <= brokers
             hanging[0].release.set()
-            with suppress(AuthenticationError):  # of the last attempt, told to the next who asks
-                producer.send("t", b"y")
-            producer.send("t", b"z").result(10)
+            delivery = None
+            while delivery is None and time.monotonic() - began < 20:
+                with suppress(AuthenticationError):  # of the last attempt, told to the next who asks
+                    delivery = producer.send("t", b"y")
+            assert delivery is not None
+            delivery.result(10)
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) <= brokers, "each once"
     end = time.monotonic() + 5
     while aside() and time.monotonic() < end:
         time.sleep(0.005)
     assert not aside()
+
+
+def test_a_session_of_less_than_a_second_goes_on_without_bad_advice(caplog):
+    security = FakeSecurity(protocol="SASL_PLAINTEXT", session_seconds=0.3)
+    with FakeKafka(brokers=1, topics={"t": 1}, security=security) as kafka:
+        options = {**kafka.client_options("PLAIN"), "linger.ms": "0"}
+        with caplog.at_level("DEBUG", "penstock"), Producer(options) as producer:
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                producer.send("t", b"x").result(10)
+                time.sleep(0.02)
+    assert "PLAINTEXT" not in caplog.text
+    assert "renew" not in caplog.text
+    told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert all("is sent again" in text for text in told), told
+
+
+def test_a_server_that_refuses_does_not_matter_while_another_one_accepts():
+    refusing = FakeSecurity(protocol="SASL_PLAINTEXT", users={"alice": "another password"})
+    with (
+        FakeKafka(1, topics={"t": 1}, security=refusing) as one,
+        FakeKafka(1, topics={"t": 1}, security=SASL) as other,
+    ):
+        both = f"{one.bootstrap_servers},{other.bootstrap_servers}"
+        for _ in range(10):  # they are tried in random order
+            with Producer({**other.client_options("PLAIN"), "bootstrap.servers": both}) as producer:
+                producer.send("t", b"x").result(10)
+
+
+def test_servers_that_all_refuse_are_told_at_once():
+    refusing = FakeSecurity(protocol="SASL_PLAINTEXT", users={"alice": "another password"})
+    with FakeKafka(3, topics={"t": 1}, security=refusing) as kafka:
+        options = {**ALICE, "bootstrap.servers": kafka.bootstrap_servers}
+        with Producer(options) as producer:
+            began = time.monotonic()
+            with pytest.raises(AuthenticationError, match="refused the connection"):
+                producer.send("t", b"x")
+            assert time.monotonic() - began < 5
