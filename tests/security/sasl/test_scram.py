@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-
 from functools import partial
 
 import pytest

@@ -27,6 +27,8 @@ from penstock.security.oauth.assertion import AssertionMaker
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import BadTokenError, NoTokenError, Token, token_from
 from penstock.security.quoting import quoted
+from penstock.security.tls.context import TlsContext
+from penstock.security.tls.settings import TlsSettings
 
 _URL_OPTION: Final = "sasl.oauthbearer.token.endpoint.url"
 _MOST_BYTES: Final = 1_000_000
@@ -71,10 +73,7 @@ class OidcSource:
         self._wall = wall
         self._assertions = AssertionMaker.from_settings(settings, wall)
         self._check_credentials()
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if parts.scheme.lower() == "https":
-            handlers.append(urllib.request.HTTPSHandler(context=_tls_context(settings)))
-        self._opener = urllib.request.build_opener(*handlers)
+        self._tls = self._tls_context() if parts.scheme.lower() == "https" else None
         self._stopped = threading.Event()
         self.name = f"the OIDC provider at {parts.scheme}://{parts.netloc}"
         self.trouble = ""
@@ -104,6 +103,19 @@ class OidcSource:
 
     def leave(self) -> None:
         """Nothing to close: each request has a connection of its own."""
+
+    def _tls_context(self) -> TlsContext:
+        try:
+            return TlsContext(self._settings.tls or TlsSettings())
+        except ConfigError as error:
+            raise ConfigError(f"for the token endpoint: {error}", "sasl.jaas.config") from None
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if self._tls is not None:
+            # Asked each time: files that have changed are read then.
+            handlers.append(urllib.request.HTTPSHandler(context=self._tls.current()))
+        return urllib.request.build_opener(*handlers)
 
     def _check_credentials(self) -> None:
         settings = self._settings
@@ -161,7 +173,7 @@ class OidcSource:
     def _ask(self) -> Token:
         request = self._request()
         try:
-            with self._opener.open(request, timeout=self._settings.http_timeout) as answer:
+            with self._opener().open(request, timeout=self._settings.http_timeout) as answer:
                 status, body = answer.status, answer.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             text = f"it answered {error.code}{self._refusal(error)}"
@@ -228,15 +240,3 @@ class OidcSource:
     def _shown(self, text: str) -> str:
         secret = self._settings.client_secret
         return quoted(text, () if secret is None else (secret.value, self._basic()[6:]))
-
-
-def _tls_context(settings: OAuthSettings) -> ssl.SSLContext:
-    text = None if settings.ca_pem is None else settings.ca_pem.value
-    try:
-        return ssl.create_default_context(cafile=settings.ca_location, cadata=text)
-    except (OSError, ValueError) as error:
-        what = settings.ca_location or "their text"
-        raise ConfigError(
-            f"the certificates for the OIDC provider cannot be read from {what}: {quoted(str(error))}",
-            "sasl.jaas.config",
-        ) from None

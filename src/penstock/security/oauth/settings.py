@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from penstock.config.kinds import Password
+from penstock.security.tls.settings import TlsSettings
 
 Grant = Literal["client_credentials", "jwt_bearer"]
 
@@ -54,9 +55,8 @@ class OAuthSettings:
         refresh_window_jitter: sasl.login.refresh.window.jitter.
         refresh_min_period_seconds: sasl.login.refresh.min.period.seconds.
         refresh_buffer_seconds: sasl.login.refresh.buffer.seconds.
-        ca_location: the certificates that the provider's certificate is checked with: ssl.truststore.location inside
-            the JAAS text, or librdkafka's https.ca.location; None means those of the system. PEM only.
-        ca_pem: the same as text.
+        tls: how to talk to the provider: `ssl.*` inside the JAAS text, or librdkafka's https.ca.location and
+            https.ca.pem; None means that the certificates of the system are trusted.
         unsecured_subject: unsecuredLoginStringClaim_sub of the JAAS text. The token is not signed: for tests only.
         unsecured_lifetime_seconds: unsecuredLoginLifetimeSeconds of the JAAS text.
         unsecured_claims: other claims of such a token, by name.
@@ -91,8 +91,7 @@ class OAuthSettings:
     refresh_window_jitter: float = 0.05
     refresh_min_period_seconds: int = 60
     refresh_buffer_seconds: int = 300
-    ca_location: str | None = None
-    ca_pem: Password | None = None
+    tls: TlsSettings | None = None
     unsecured_subject: str | None = None
     unsecured_lifetime_seconds: int = 3600
     unsecured_claims: Mapping[str, Any] = field(default_factory=dict)
