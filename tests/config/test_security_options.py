@@ -242,6 +242,7 @@ def test_a_ready_context_stands_alone():
     assert "ssl.truststore.location would have no effect" in refusal(
         TLS, ssl_context=context, ssl_cafile="/x"
     )
+    assert "one for servers" in refusal(TLS, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     context.check_hostname = False
     for name, default in (("ssl_endpoint_identification_algorithm", "https"), ("ssl_protocol", "TLSv1.3")):
         assert f"{name.replace('_', '.')} would have no effect" in refusal(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.config.keys import KEYS
 from penstock.errors import ConfigError
@@ -21,6 +21,10 @@ from penstock.security.sasl.options import sasl_settings
 from penstock.security.sasl.settings import SaslSettings
 from penstock.security.tls.options import tls_settings
 from penstock.security.tls.settings import TlsSettings
+
+if TYPE_CHECKING:
+    from penstock.network.backend import NetworkBackend
+    from penstock.network.settings import NetworkSettings
 
 _WITH_TLS: Final = ("SSL", "SASL_SSL")
 _WITH_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -46,6 +50,16 @@ class SecuritySettings:
     def is_plain(self) -> bool:
         """Whether connections are plain TCP to the broker."""
         return self.tls is None and self.sasl is None and self.proxy is None
+
+    def backend(self, network: NetworkSettings) -> NetworkBackend:
+        """The operating system as a client with these settings sees it.
+
+        Raises:
+            ConfigError: a file cannot be used, or a mechanism is not known.
+        """
+        from penstock.security.backend import secure_backend  # it knows these settings
+
+        return secure_backend(network, self)
 
     @classmethod
     def from_options(cls, values: Mapping[str, Any], explicit: AbstractSet[str]) -> SecuritySettings:

@@ -71,8 +71,8 @@ class OidcSource:
         self._url = url
         self._settings = settings
         self._wall = wall
+        settings.check_credentials()
         self._assertions = AssertionMaker.from_settings(settings, wall)
-        self._check_credentials()
         self._tls = self._tls_context() if parts.scheme.lower() == "https" else None
         self._stopped = threading.Event()
         self.name = f"the OIDC provider at {parts.scheme}://{parts.netloc}"
@@ -116,24 +116,6 @@ class OidcSource:
             # Asked each time: files that have changed are read then.
             handlers.append(urllib.request.HTTPSHandler(context=self._tls.current()))
         return urllib.request.build_opener(*handlers)
-
-    def _check_credentials(self) -> None:
-        settings = self._settings
-        if self._assertions is not None:
-            return
-        if settings.grant == "jwt_bearer":
-            raise ConfigError(
-                "the jwt-bearer grant needs an assertion: set sasl.oauthbearer.assertion.file or "
-                "sasl.oauthbearer.assertion.private.key.file",
-                "sasl.oauthbearer.assertion.private.key.file",
-            )
-        for value, name in ((settings.client_id, "client.id"), (settings.client_secret, "client.secret")):
-            if value is None:
-                option = f"sasl.oauthbearer.client.credentials.{name}"
-                raise ConfigError(
-                    f"the client-credentials grant needs {option} (or clientId and clientSecret in sasl.jaas.config)",
-                    option,
-                )
 
     def _request(self) -> urllib.request.Request:
         settings = self._settings

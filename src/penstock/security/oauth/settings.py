@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from penstock.config.kinds import Password
+from penstock.errors import ConfigError
 from penstock.security.tls.settings import TlsSettings
+
+_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 
 Grant = Literal["client_credentials", "jwt_bearer"]
 
@@ -102,3 +105,27 @@ class OAuthSettings:
         """Seconds that one call of the provider may take."""
         given = [ms for ms in (self.connect_timeout_ms, self.read_timeout_ms) if ms is not None]
         return (max(given) if given else DEFAULT_HTTP_TIMEOUT_MS) / 1000
+
+    def check_credentials(self) -> None:
+        """Look whether an OIDC provider can be asked.
+
+        Raises:
+            ConfigError: the grant lacks something.
+        """
+        if any((self.assertion_file, self.assertion_private_key_file, self.assertion_private_key_pem)):
+            return
+        if self.grant == "jwt_bearer":
+            option = "sasl.oauthbearer.assertion.private.key.file"
+            raise ConfigError(
+                f"the jwt-bearer grant needs an assertion: set {option} or sasl.oauthbearer.assertion.file",
+                option,
+                (option, "sasl.oauthbearer.assertion.file"),
+            )
+        for value, name in ((self.client_id, "client.id"), (self.client_secret, "client.secret")):
+            if not value:
+                option = f"sasl.oauthbearer.client.credentials.{name}"
+                raise ConfigError(
+                    f"{_ENDPOINT} is given without {option} (or clientId and clientSecret in sasl.jaas.config)",
+                    option,
+                    (option, _ENDPOINT),
+                )

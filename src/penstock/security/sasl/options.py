@@ -304,7 +304,7 @@ def _oauth(given: Mapping[str, Any], login: _Login, *, has_provider: bool) -> di
         callback_config=given["sasl.oauthbearer.config"].value if "sasl.oauthbearer.config" in given else "",
         **fields,
     )
-    _check_oauth(oauth, given)
+    _check_endpoint(oauth)
     return {"oauth": oauth, "extensions": _extensions(given, login)}
 
 
@@ -389,20 +389,11 @@ def _grant(given: Mapping[str, Any], source: str) -> Grant:
     return by_class or by_type or "client_credentials"
 
 
-def _check_oauth(oauth: OAuthSettings, given: Mapping[str, Any]) -> None:
+def _check_endpoint(oauth: OAuthSettings) -> None:
     url = oauth.token_endpoint_url
     if url is None or url.lower().startswith("file:"):
         return
-    asserted = any((oauth.assertion_file, oauth.assertion_private_key_file, oauth.assertion_private_key_pem))
-    if oauth.grant == "jwt_bearer" and not asserted:
-        raise ConfigError(
-            "the jwt-bearer grant needs an assertion: set sasl.oauthbearer.assertion.private.key.file or "
-            "sasl.oauthbearer.assertion.file",
-            options=("sasl.oauthbearer.assertion.private.key.file", "sasl.oauthbearer.assertion.file"),
-        )
-    if oauth.grant == "client_credentials" and not asserted and not (oauth.client_id and oauth.client_secret):
-        missing = _CLIENT_SECRET if oauth.client_id else _CLIENT_ID
-        raise ConfigError(f"{_ENDPOINT} is given without {missing}", options=(missing, _ENDPOINT))
+    oauth.check_credentials()
     if oauth.tls is not None and not url.lower().startswith("https:"):
         raise ConfigError(
             f"certificates for the token endpoint are given, but {_ENDPOINT} does not begin with https://",

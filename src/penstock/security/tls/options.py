@@ -85,6 +85,8 @@ def _ready_context(given: Mapping[str, Any]) -> TlsSettings:
             ["ssl.context", *others],
         )
     context = given["ssl.context"]
+    if isinstance(context, ssl.SSLContext) and context.protocol == ssl.PROTOCOL_TLS_SERVER:
+        raise ConfigError("ssl_context is one for servers: make it with PROTOCOL_TLS_CLIENT", "ssl.context")
     if not isinstance(context, ssl.SSLContext):
         raise ConfigError(
             f"ssl_context must be an ssl.SSLContext, not {type(context).__name__}; it is made in Python code, files "
@@ -200,7 +202,8 @@ def _versions(given: Mapping[str, Any], newest: str) -> tuple[str, ...]:
     for version in named:
         if version.lower() not in known:
             raise ConfigError(
-                f"{option} has {version!r}; there are TLSv1.2 and TLSv1.3, older versions are broken and not used here",
+                f"{option} has {version!r}; there are TLSv1.2 and TLSv1.3, older versions are broken. Who needs one "
+                "nevertheless can give an ssl_context",
                 option,
             )
     wanted = tuple(version for version in _VERSIONS if version in {known[name.lower()] for name in named})
