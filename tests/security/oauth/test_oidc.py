@@ -193,6 +193,23 @@ def test_certificates_that_cannot_be_read(tmp_path):
         OidcSource(settings("https://idp/token", tls=TlsSettings(trust_pem=Password("rubbish"))))
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_of_the_environment_is_used_and_named(scheme, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    source = OidcSource(settings(f"{scheme}://idp.invalid/token"))
+    monkeypatch.setenv(f"{scheme}_proxy", f"http://me:hunter2@127.0.0.1:{port}")
+    monkeypatch.setenv("no_proxy", "elsewhere.example")
+    with pytest.raises(
+        NoTokenError, match=f"cannot be asked through the proxy of {scheme}_proxy: .*refused"
+    ) as caught:
+        source.fetch()
+    assert "hunter2" not in str(caught.value)
+    monkeypatch.setenv("no_proxy", "idp.invalid")
+    with pytest.raises(NoTokenError, match="cannot be asked: "):
+        source.fetch()
+
+
 def test_the_providers_certificate_is_checked_as_those_of_brokers_are(tmp_path):
     place = tmp_path / "ca.pem"
     place.write_text(other_ca().pem)

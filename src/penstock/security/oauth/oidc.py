@@ -6,6 +6,8 @@ Rules:
    names are shown.
 2. A redirect is not followed: the secret would go to a place that nobody has named.
 3. What may pass is tried again after waits that double, as long as sasl.login.retry.backoff.max.ms allows in all.
+4. proxy.url is the way to brokers. The provider is asked directly, or by the proxy that the variables of the
+   environment name (https_proxy, no_proxy), as other programs do; errors say so.
 """
 
 from __future__ import annotations
@@ -69,11 +71,12 @@ class OidcSource:
                 f"{_URL_OPTION} must be a URL with a host, and without user and password", _URL_OPTION
             )
         self._url = url
+        self._host, self._scheme = parts.hostname, parts.scheme.lower()
         self._settings = settings
         self._wall = wall
         settings.check_credentials()
         self._assertions = AssertionMaker.from_settings(settings, wall)
-        self._tls = self._tls_context() if parts.scheme.lower() == "https" else None
+        self._tls = self._tls_context() if self._scheme == "https" else None
         self._stopped = threading.Event()
         self.name = f"the OIDC provider at {parts.scheme}://{parts.netloc}"
         self.trouble = ""
@@ -158,12 +161,13 @@ class OidcSource:
             with self._opener().open(request, timeout=self._settings.http_timeout) as answer:
                 status, body = answer.status, answer.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
-            text = f"it answered {error.code}{self._refusal(error)}"
+            text = f"it answered {error.code}{self._proxy_variable()}{self._refusal(error)}"
             final = error.code in _FINAL
             error.close()
         except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            text = f"it cannot be asked: {self._shown(str(reason) or type(reason).__name__)}"
+            by = self._proxy_variable()
+            text = f"it cannot be asked{by}: {self._shown(str(reason) or type(reason).__name__)}"
             final = isinstance(reason, ssl.SSLCertVerificationError)
             if final:
                 text += (
@@ -175,6 +179,16 @@ class OidcSource:
         if final:
             raise NoTokenError(f"{self.name}: {text}")
         raise _Passing(text)
+
+    def _proxy_variable(self) -> str:
+        """Which variable of the environment leads to another place, for errors; "" where none does."""
+        if urllib.request.proxy_bypass(self._host):
+            return ""
+        return (
+            f" through the proxy of {self._scheme}_proxy"
+            if self._scheme in urllib.request.getproxies()
+            else ""
+        )
 
     def _read(self, status: int, body: bytes) -> Token:
         if status not in (200, 201):
