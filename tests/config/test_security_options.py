@@ -202,6 +202,9 @@ def test_no_check_of_the_host_name_is_told(caplog):
             },
             ["PEM trust store has no password"],
         ),
+        (TLS | {"ssl.truststore.type": "JKS"}, ["ssl.truststore.type is given without"]),
+        (TLS | {"ssl.keystore.type": "JKS"}, ["ssl.keystore.type is given without"]),
+        (TLS | {"ssl_certfile": "/c", "ssl.keystore.type": "JKS"}, ["set the type to PEM"]),
         (TLS | {"ssl.truststore.location": ""}, ["ssl.truststore.location=''", "not empty"]),
         (TLS | {"ssl.enabled.protocols": "TLSv1.1,TLSv1.3"}, ["'TLSv1.1'", "TLSv1.2 and TLSv1.3"]),
         (TLS | {"ssl.enabled.protocols": ""}, ["ssl.enabled.protocols is empty"]),
@@ -239,6 +242,7 @@ def test_a_ready_context_stands_alone():
     assert "ssl.truststore.location would have no effect" in refusal(
         TLS, ssl_context=context, ssl_cafile="/x"
     )
+    assert "one for servers" in refusal(TLS, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     context.check_hostname = False
     for name, default in (("ssl_endpoint_identification_algorithm", "https"), ("ssl_protocol", "TLSv1.3")):
         assert f"{name.replace('_', '.')} would have no effect" in refusal(

@@ -75,7 +75,7 @@ def test_oidc_by_options_and_by_jaas():
     assert (two.oauth.client_id, two.oauth.client_secret.value) == ("other", "hunter2")
     for settings in (one, two):
         assert settings.extensions == {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"}
-        assert (settings.oauth.scope, settings.oauth.ca_location) == ("kafka", "/ca.pem")
+        assert (settings.oauth.scope, settings.oauth.tls.trust_location) == ("kafka", "/ca.pem")
         assert (settings.oauth.refresh_window_factor, settings.oauth.grant) == (0.9, "client_credentials")
     assert of("OAUTHBEARER", by_jaas, more | by_option).oauth.client_id == "me"
 
@@ -88,7 +88,7 @@ def test_the_handler_of_strimzi():
     handler = "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler"
     oauth = of("OAUTHBEARER", jaas, {"sasl.login.callback.handler.class": handler}).oauth
     assert (oauth.client_id, oauth.client_secret.value) == ("me", "hunter2")
-    assert (oauth.token_endpoint_url, oauth.ca_location) == ("https://idp/token", "/ca.pem")
+    assert (oauth.token_endpoint_url, oauth.tls.trust_location) == ("https://idp/token", "/ca.pem")
 
 
 def test_the_jwt_bearer_grant():
@@ -251,6 +251,112 @@ def test_a_mechanism_of_the_users_own_gets_everything():
 )
 def test_what_is_refused(args, text):
     assert text in refusal(*args)
+
+
+OF_OIDC = {
+    ENDPOINT: "https://idp/token",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": "hunter2",
+}
+OF_FILE = {ENDPOINT: "file:///run/token"}
+OF_PROVIDER = {"oauth_cb": print}
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jaas", "more", "refused"),
+    [
+        ("PLAIN", PLAIN, {}, {"https.ca.location": "/ca"}),
+        ("PLAIN", PLAIN, {}, {"sasl.oauthbearer.scope": "s"}),
+        ("PLAIN", PLAIN, {}, {"sasl.oauthbearer.assertion.private.key.pem": "hunter2"}),
+        ("PLAIN", PLAIN, {}, {"sasl.login.callback.handler.class": "com.acme.Foo"}),
+        ("PLAIN", PLAIN, {}, {"sasl.client.callback.handler.class": "com.acme.Foo"}),
+        ("PLAIN", PLAIN, {}, {"sasl.kerberos.service.name": "kafka"}),
+        ("SCRAM-SHA-512", f"{SCRAM};", {}, {"sasl.login.refresh.buffer.seconds": 300}),
+        ("AWS_MSK_IAM", None, {}, {"sasl.login.callback.handler.class": "com.acme.Foo"}),
+        ("GSSAPI", None, {}, {"https.ca.pem": "text"}),
+        ("OAUTHBEARER", None, OF_OIDC, {"sasl.client.callback.handler.class": "com.acme.Foo"}),
+        ("OAUTHBEARER", None, OF_OIDC, {"sasl.oauthbearer.config": "hunter2"}),
+        ("OAUTHBEARER", None, OF_PROVIDER, {"sasl.oauthbearer.client.id": "me"}),
+        ("OAUTHBEARER", None, OF_PROVIDER, {"sasl.oauthbearer.client.secret": "hunter2"}),
+        ("OAUTHBEARER", None, OF_PROVIDER, {"https.ca.location": "/ca"}),
+        ("OAUTHBEARER", None, OF_PROVIDER, {"sasl.oauthbearer.assertion.file": "/a"}),
+        ("OAUTHBEARER", None, OF_PROVIDER, {"sasl.oauthbearer.method": "oidc"}),
+        ("OAUTHBEARER", None, OF_FILE, {"sasl.oauthbearer.client.id": "me"}),
+        ("OAUTHBEARER", None, OF_FILE, {"sasl.oauthbearer.client.secret": "hunter2"}),
+        ("OAUTHBEARER", None, OF_FILE, {"sasl.oauthbearer.scope": "s"}),
+        ("OAUTHBEARER", None, OF_FILE, {"sasl.oauthbearer.jwt.retriever.class": "a.JwtBearerJwtRetriever"}),
+        ("OAUTHBEARER", None, OF_OIDC, {"sasl.oauthbearer.jwt.retriever.class": "a.FileJwtRetriever"}),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(mechanism, jaas, more, refused):
+    assert of(mechanism, jaas, more)
+    from penstock.config.names import try_meaning
+
+    ((name, _),) = refused.items()
+    assert try_meaning(name) in refusal(mechanism, jaas, more | refused)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jaas", "more", "refused", "words"),
+    [
+        ("PLAIN", PLAIN[:-1], {}, "tokenauth=true", "tokenauth is not known for PlainLoginModule"),
+        ("PLAIN", PLAIN[:-1], {}, 'usrname="hunter2"', "usrname is not known"),
+        ("PLAIN", PLAIN[:-1], {}, '"hunter2 =x"=y', "option 3 is not known"),
+        (
+            "SCRAM-SHA-256",
+            SCRAM,
+            {},
+            'tokenauth="yes"',
+            "tokenauth in sasl.jaas.config must be true or false",
+        ),
+        ("OAUTHBEARER", OAUTH, OF_PROVIDER, 'clientSecret="hunter2"', "clientSecret has no effect"),
+        ("OAUTHBEARER", OAUTH, OF_FILE, 'ssl.truststore.location="/t"', "tokens come from a token file"),
+        ("OAUTHBEARER", OAUTH, OF_OIDC, 'oauth.audience="a"', "oauth.audience is not known"),
+        ("OAUTHBEARER", OAUTH, OF_OIDC, 'unsecuredLoginStringClaim_sub="a"', "has no effect"),
+        ("OAUTHBEARER", OAUTH, OF_OIDC, 'ssl.nonsense="a"', "ssl.nonsense is not an option of TLS"),
+        ("OAUTHBEARER", OAUTH, OF_OIDC, 'ssl.keystore.password="hunter2"', "for the token endpoint: "),
+        ("GSSAPI", KERBEROS, {}, 'password="hunter2"', "password is not known for Krb5LoginModule"),
+        ("GSSAPI", KERBEROS, {}, 'ticketCache="/c"', "without useTicketCache=true"),
+    ],
+)
+def test_options_of_a_login_module_that_would_have_no_effect_are_refused(
+    mechanism, jaas, more, refused, words
+):
+    assert of(mechanism, f'{jaas} serviceName="kafka";', more)
+    assert words in refusal(mechanism, f"{jaas} {refused};", more)
+
+
+def test_tls_of_the_token_endpoint_is_that_of_the_login_module():
+    files = 'ssl.keystore.location="/k.jks" ssl.keystore.password="hunter2" ssl.truststore.location="/t.jks"'
+    more = 'ssl.truststore.password="hunter3" ssl.protocol="TLSv1.2" ssl.secure.random.implementation="x"'
+    tls = of("OAUTHBEARER", f"{OAUTH} {files} {more};", OF_OIDC).oauth.tls
+    assert (tls.store_location, tls.store_password.value) == ("/k.jks", "hunter2")
+    assert (tls.trust_location, tls.trust_password.value, tls.protocol) == ("/t.jks", "hunter3", "TLSv1.2")
+    assert "hunter" not in repr(tls)
+    twice = refusal("OAUTHBEARER", f"{OAUTH} {files};", OF_OIDC | {"https.ca.location": "/ca"})
+    assert "leave one of them out" in twice
+    clear = OF_OIDC | {ENDPOINT: "http://localhost/token", "https.ca.location": "/ca"}
+    assert "does not begin with https://" in refusal("OAUTHBEARER", None, clear)
+
+
+@pytest.mark.parametrize(
+    ("url", "warns"),
+    [
+        ("http://idp.example/token", True),
+        ("HTTP://127.evil.example/token", True),
+        ("http://10.0.0.1/token", True),
+        ("http://localhost:8080/token", False),
+        ("http://127.0.0.2/token", False),
+        ("http://[::1]/token", False),
+        ("https://idp.example/token", False),
+    ],
+)
+def test_a_secret_in_clear_text_is_told_unless_it_stays_on_this_machine(url, warns, caplog):
+    of("OAUTHBEARER", None, OF_OIDC | {ENDPOINT: url})
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * warns
+    assert ("not encrypted" in caplog.text) == warns
+    assert "hunter2" not in caplog.text
 
 
 @pytest.mark.parametrize(

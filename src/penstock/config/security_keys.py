@@ -250,7 +250,8 @@ _OAUTH: Final = (
     _secret("sasl.oauthbearer.config", "librdkafka's text that a token provider (oauth_cb) is called with."),
     _text(
         "https.ca.location",
-        "PEM file with the certificates that the provider of tokens is trusted by; without it the system's.",
+        "File with the certificates that the provider of tokens is trusted by (PEM, JKS or PKCS#12); without it the "
+        "system's.",
     ),
     _secret("https.ca.pem", "The same as PEM text."),
     _ignored("sasl.oauthbearer.jwt.validator.class", _JVM),
@@ -267,8 +268,8 @@ _OAUTH: Final = (
 _PROXY: Final = (
     _secret(
         "proxy.url",
-        "Connect through a proxy: socks5://user:password@host:port, or http://... for CONNECT. The proxy resolves the "
-        "brokers' names.",
+        "Connect to brokers through a proxy: socks5://user:password@host:port, or http://... for CONNECT. The proxy "
+        "resolves the brokers' names. A token endpoint is not asked through it.",
     ),
 )
 

@@ -153,7 +153,11 @@ class ControlClient:
         self._closed = False
         self._clock = clock = clock or SystemClock()
         rng = rng or random.Random()
-        backend = backend or _backend(settings)
+        if backend is None:
+            secured = settings.security
+            backend = (
+                NetworkBackend.tcp(settings.network) if secured is None else secured.backend(settings.network)
+            )
         try:
             nodes, _ = bootstrap_nodes(
                 settings.bootstrap, settings.network.client_dns_lookup, backend.resolve, rng
@@ -322,14 +326,6 @@ class ControlClient:
         return (
             f"<ControlClient: {'closed' if self._closed else f'{len(self._metadata.nodes())} nodes known'}>"
         )
-
-
-def _backend(settings: ControlSettings) -> NetworkBackend:
-    if settings.security is None or settings.security.is_plain:
-        return NetworkBackend.tcp(settings.network)
-    from penstock.security.backend import secure_backend  # not loaded by a client that does without
-
-    return secure_backend(settings.network, settings.security)
 
 
 # Where a function takes its cluster from: options for a client of its own, or a client that is there already.

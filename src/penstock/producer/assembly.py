@@ -236,11 +236,7 @@ def _bootstrap(
 
 def _backend(config: ProducerConfig) -> NetworkBackend:
     settings = _network_settings(config)
-    if config.security is None or config.security.is_plain:
-        return NetworkBackend.tcp(settings)
-    from penstock.security.backend import secure_backend  # not loaded by a producer that does without
-
-    return secure_backend(settings, config.security)
+    return NetworkBackend.tcp(settings) if config.security is None else config.security.backend(settings)
 
 
 def _network_settings(config: ProducerConfig) -> NetworkSettings:

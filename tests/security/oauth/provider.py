@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ class Provider:
 
 
 @contextmanager
-def running_provider(method: str = "POST") -> Iterator[Provider]:
+def running_provider(method: str = "POST", tls: ssl.SSLContext | None = None) -> Iterator[Provider]:
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             text = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
@@ -45,7 +46,12 @@ def running_provider(method: str = "POST") -> Iterator[Provider]:
 
     setattr(Handler, f"do_{method}", Handler.answer)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    provider = Provider(f"http://127.0.0.1:{server.server_address[1]}/token")
+    port = server.server_address[1]
+    provider = Provider(
+        f"http://127.0.0.1:{port}/token" if tls is None else f"https://localhost:{port}/token"
+    )
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

@@ -12,6 +12,7 @@ import time
 import pytest
 from security.oauth.provider import running_provider
 from security.oauth.tokens import claims_of, jwt
+from security.tls.certificates import broker, other_ca, server_context, the_ca
 
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
@@ -19,6 +20,7 @@ from penstock.security.oauth import assertion
 from penstock.security.oauth.oidc import OidcSource
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import NoTokenError
+from penstock.security.tls.settings import TlsSettings
 
 SECRET = "hunter2/+ &"
 
@@ -186,9 +188,49 @@ def test_certificates_that_cannot_be_read(tmp_path):
     bad = tmp_path / "ca.pem"
     bad.write_text("no certificate")
     with pytest.raises(ConfigError, match=r"ca\.pem"):
-        OidcSource(settings("https://idp/token", ca_location=str(bad)))
+        OidcSource(settings("https://idp/token", tls=TlsSettings(trust_location=str(bad))))
     with pytest.raises(ConfigError):
-        OidcSource(settings("https://idp/token", ca_pem=Password("rubbish")))
+        OidcSource(settings("https://idp/token", tls=TlsSettings(trust_pem=Password("rubbish"))))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_of_the_environment_is_used_and_named(scheme, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    source = OidcSource(settings(f"{scheme}://idp.invalid/token"))
+    monkeypatch.setenv(f"{scheme}_proxy", f"http://me:hunter2@127.0.0.1:{port}")
+    monkeypatch.setenv("no_proxy", "elsewhere.example")
+    with pytest.raises(
+        NoTokenError, match=f"cannot be asked through the proxy of {scheme}_proxy: .*refused"
+    ) as caught:
+        source.fetch()
+    assert "hunter2" not in str(caught.value)
+    monkeypatch.setenv("no_proxy", "idp.invalid")
+    with pytest.raises(NoTokenError, match="cannot be asked: "):
+        source.fetch()
+
+
+def test_the_providers_certificate_is_checked_as_those_of_brokers_are(tmp_path):
+    place = tmp_path / "ca.pem"
+    place.write_text(other_ca().pem)
+    with running_provider(tls=server_context()) as running:
+        running.answers = [(200, {"access_token": jwt(sub="svc")})]
+        # In one line, as options have it: OpenSSL alone does not read that.
+        text = the_ca().pem.replace("\n", " ")
+        assert OidcSource(settings(running.url, tls=TlsSettings(trust_pem=Password(text)))).fetch()
+        # A trusted certificate need not have signed itself. And the CA of these tests is none that Python 3.13 takes.
+        assert OidcSource(settings(running.url, tls=TlsSettings(trust_pem=Password(broker().pem)))).fetch()
+        source = OidcSource(settings(running.url, tls=TlsSettings(trust_location=str(place))))
+        with pytest.raises(NoTokenError, match="certificate"):
+            source.fetch()
+        place.write_text(the_ca().pem)  # replaced while the client runs
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                assert source.fetch().principal == "svc"
+                break
+            except NoTokenError:
+                assert time.monotonic() < deadline
 
 
 # ---- assertions

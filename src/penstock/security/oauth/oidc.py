@@ -6,6 +6,8 @@ Rules:
    names are shown.
 2. A redirect is not followed: the secret would go to a place that nobody has named (see `exchange`).
 3. What may pass is tried again after waits that double, as long as sasl.login.retry.backoff.max.ms allows in all.
+4. proxy.url is the way to brokers. The provider is asked directly, or by the proxy that the variables of the
+   environment name (https_proxy, no_proxy), as other programs do; errors say so.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from penstock.config.files import UnreadableError, read_file
 from penstock.errors import ConfigError
 from penstock.security.http import exchange
 from penstock.security.oauth.assertion import AssertionMaker
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import BadTokenError, NoTokenError, Token, token_from
 from penstock.security.quoting import quoted
+from penstock.security.tls.context import TlsContext
+from penstock.security.tls.settings import TlsSettings
 
 _URL_OPTION: Final = "sasl.oauthbearer.token.endpoint.url"
 _MOST_BYTES: Final = 1_000_000
@@ -63,11 +66,12 @@ class OidcSource:
                 f"{_URL_OPTION} must be a URL with a host, and without user and password", _URL_OPTION
             )
         self._url = url
+        self._host, self._scheme = parts.hostname, parts.scheme.lower()
         self._settings = settings
         self._wall = wall
+        settings.check_credentials()
         self._assertions = AssertionMaker.from_settings(settings, wall)
-        self._check_credentials()
-        self._context = _tls_context(settings) if parts.scheme.lower() == "https" else None
+        self._tls = self._tls_context() if self._scheme == "https" else None
         self._stopped = threading.Event()
         self.name = f"the OIDC provider at {parts.scheme}://{parts.netloc}"
         self.trouble = ""
@@ -98,23 +102,11 @@ class OidcSource:
     def leave(self) -> None:
         """Nothing to close: each request has a connection of its own."""
 
-    def _check_credentials(self) -> None:
-        settings = self._settings
-        if self._assertions is not None:
-            return
-        if settings.grant == "jwt_bearer":
-            raise ConfigError(
-                "the jwt-bearer grant needs an assertion: set sasl.oauthbearer.assertion.file or "
-                "sasl.oauthbearer.assertion.private.key.file",
-                "sasl.oauthbearer.assertion.private.key.file",
-            )
-        for value, name in ((settings.client_id, "client.id"), (settings.client_secret, "client.secret")):
-            if value is None:
-                option = f"sasl.oauthbearer.client.credentials.{name}"
-                raise ConfigError(
-                    f"the client-credentials grant needs {option} (or clientId and clientSecret in sasl.jaas.config)",
-                    option,
-                )
+    def _tls_context(self) -> TlsContext:
+        try:
+            return TlsContext(self._settings.tls or TlsSettings())
+        except ConfigError as error:
+            raise ConfigError(f"for the token endpoint: {error}", "sasl.jaas.config") from None
 
     def _request(self) -> urllib.request.Request:
         settings = self._settings
@@ -157,11 +149,13 @@ class OidcSource:
                 self._request(),
                 seconds=self._settings.http_timeout,
                 most=_MOST_BYTES,
-                context=self._context,
+                # Asked each time: files that have changed are read then.
+                context=None if self._tls is None else self._tls.current(),
             )
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            text = f"it cannot be asked: {self._shown(str(reason) or type(reason).__name__)}"
+            by = self._proxy_variable()
+            text = f"it cannot be asked{by}: {self._shown(str(reason) or type(reason).__name__)}"
             if not isinstance(reason, ssl.SSLCertVerificationError):
                 raise _Passing(text) from None
             raise NoTokenError(
@@ -170,10 +164,20 @@ class OidcSource:
             ) from None
         if answer.status < 300:
             return self._read(answer.status, answer.body)
-        text = f"it answered {answer.status}{self._refusal(answer.body)}"
+        text = f"it answered {answer.status}{self._proxy_variable()}{self._refusal(answer.body)}"
         if answer.status in _FINAL:
             raise NoTokenError(f"{self.name}: {text}")
         raise _Passing(text)
+
+    def _proxy_variable(self) -> str:
+        """Which variable of the environment leads to another place, for errors; "" where none does."""
+        if urllib.request.proxy_bypass(self._host):
+            return ""
+        return (
+            f" through the proxy of {self._scheme}_proxy"
+            if self._scheme in urllib.request.getproxies()
+            else ""
+        )
 
     def _read(self, status: int, body: bytes) -> Token:
         if status not in (200, 201):
@@ -221,25 +225,3 @@ class OidcSource:
     def _shown(self, text: str) -> str:
         secret = self._settings.client_secret
         return quoted(text, () if secret is None else (secret.value, self._basic()[6:]))
-
-
-def _tls_context(settings: OAuthSettings) -> ssl.SSLContext:
-    text = None if settings.ca_pem is None else settings.ca_pem.value
-    try:
-        if settings.ca_location is not None:
-            text = _bundle(settings.ca_location) + (text or "")
-        return ssl.create_default_context(cadata=text)
-    except (OSError, ValueError) as error:
-        what = settings.ca_location or "their text"
-        raise ConfigError(
-            f"the certificates for the OIDC provider cannot be read from {what}: {quoted(str(error))}",
-            "sasl.jaas.config",
-        ) from None
-
-
-def _bundle(path: str) -> str:
-    """Certificates as PEM text; what else stands there is left out, as OpenSSL does with a file."""
-    try:
-        return read_file(path, _MOST_BYTES).decode("ascii", "ignore")
-    except UnreadableError as error:
-        raise ValueError(f"it {error}") from None

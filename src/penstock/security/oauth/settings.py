@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from penstock.config.kinds import Password
+from penstock.errors import ConfigError
+from penstock.security.tls.settings import TlsSettings
+
+_ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 
 Grant = Literal["client_credentials", "jwt_bearer"]
 
@@ -54,9 +58,8 @@ class OAuthSettings:
         refresh_window_jitter: sasl.login.refresh.window.jitter.
         refresh_min_period_seconds: sasl.login.refresh.min.period.seconds.
         refresh_buffer_seconds: sasl.login.refresh.buffer.seconds.
-        ca_location: the certificates that the provider's certificate is checked with: ssl.truststore.location inside
-            the JAAS text, or librdkafka's https.ca.location; None means those of the system. PEM only.
-        ca_pem: the same as text.
+        tls: how to talk to the provider: `ssl.*` inside the JAAS text, or librdkafka's https.ca.location and
+            https.ca.pem; None means that the certificates of the system are trusted.
         unsecured_subject: unsecuredLoginStringClaim_sub of the JAAS text. The token is not signed: for tests only.
         unsecured_lifetime_seconds: unsecuredLoginLifetimeSeconds of the JAAS text.
         unsecured_claims: other claims of such a token, by name.
@@ -91,8 +94,7 @@ class OAuthSettings:
     refresh_window_jitter: float = 0.05
     refresh_min_period_seconds: int = 60
     refresh_buffer_seconds: int = 300
-    ca_location: str | None = None
-    ca_pem: Password | None = None
+    tls: TlsSettings | None = None
     unsecured_subject: str | None = None
     unsecured_lifetime_seconds: int = 3600
     unsecured_claims: Mapping[str, Any] = field(default_factory=dict)
@@ -103,3 +105,27 @@ class OAuthSettings:
         """Seconds that one call of the provider may take."""
         given = [ms for ms in (self.connect_timeout_ms, self.read_timeout_ms) if ms is not None]
         return (max(given) if given else DEFAULT_HTTP_TIMEOUT_MS) / 1000
+
+    def check_credentials(self) -> None:
+        """Look whether an OIDC provider can be asked.
+
+        Raises:
+            ConfigError: the grant lacks something.
+        """
+        if any((self.assertion_file, self.assertion_private_key_file, self.assertion_private_key_pem)):
+            return
+        if self.grant == "jwt_bearer":
+            option = "sasl.oauthbearer.assertion.private.key.file"
+            raise ConfigError(
+                f"the jwt-bearer grant needs an assertion: set {option} or sasl.oauthbearer.assertion.file",
+                option,
+                (option, "sasl.oauthbearer.assertion.file"),
+            )
+        for value, name in ((self.client_id, "client.id"), (self.client_secret, "client.secret")):
+            if not value:
+                option = f"sasl.oauthbearer.client.credentials.{name}"
+                raise ConfigError(
+                    f"{_ENDPOINT} is given without {option} (or clientId and clientSecret in sasl.jaas.config)",
+                    option,
+                    (option, _ENDPOINT),
+                )

@@ -9,16 +9,37 @@ OAuth the option wins, as Java has it.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from penstock.config.keys import KEYS
-from penstock.config.kinds import Password
+from penstock.config.kinds import Kind, Password
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import Grant, OAuthSettings
 from penstock.security.quoting import told
+from penstock.security.sasl.fitting import (
+    BUILT_IN,
+    MODULES,
+    OIDC,
+    PROVIDER,
+    TOKEN_FILE,
+    UNSECURED,
+    USER_AND_PASSWORD,
+    check_login,
+    check_mechanism,
+    check_source,
+    fitting_mechanisms,
+)
 from penstock.security.sasl.plain import user_and_password
 from penstock.security.sasl.settings import AwsSettings, KerberosSettings, SaslSettings
+from penstock.security.tls.options import tls_settings
+from penstock.security.tls.settings import TlsSettings
+
+# As all that is said of options: a command that reads them more than once says it once.
+_logger = logging.getLogger("penstock.config.security")
 
 _MECHANISM: Final = "sasl.mechanism"
 _JAAS: Final = "sasl.jaas.config"
@@ -32,30 +53,6 @@ _RETRIEVER: Final = "sasl.oauthbearer.jwt.retriever.class"
 _SETUP_TIMEOUT: Final = "socket.connection.setup.timeout.ms"
 # Of the time that a connection may take: the least that chance makes of it is 0.8.
 _SHARE_FOR_TOKENS: Final = 0.7
-_USER_AND_PASSWORD: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-
-# Which mechanisms a login module is for.
-_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
-    "PlainLoginModule": ("PLAIN",),
-    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
-    "OAuthBearerLoginModule": ("OAUTHBEARER",),
-    "Krb5LoginModule": ("GSSAPI",),
-    "IAMLoginModule": ("AWS_MSK_IAM",),
-}
-_BUILT_IN: Final = (*_USER_AND_PASSWORD, "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
-
-# What says who the client is, and with which mechanisms: with any other it would be ignored.
-_CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
-    "sasl.username": _USER_AND_PASSWORD,
-    "sasl.password": _USER_AND_PASSWORD,
-    _PROVIDER: ("OAUTHBEARER", "AWS_MSK_IAM"),
-    _ENDPOINT: ("OAUTHBEARER",),
-    _CLIENT_ID: ("OAUTHBEARER",),
-    _CLIENT_SECRET: ("OAUTHBEARER",),
-    "sasl.kerberos.keytab": ("GSSAPI",),
-    "sasl.kerberos.principal": ("GSSAPI",),
-}
-
 # The options of OAuth that are fields of the same kind.
 _OAUTH_FIELDS: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.header.urlencode": "header_urlencode",
@@ -95,25 +92,27 @@ _RETRIEVERS: Final[Mapping[str, Grant | None]] = {
 }
 
 
-def sasl_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> SaslSettings:
+def sasl_settings(given: Mapping[str, Any], setup_timeout_ms: float | None = None) -> SaslSettings:
     """Make the settings of SASL.
 
     Args:
-        values: checked values by dotted names.
-        given: those that the user set.
+        given: checked values of those that the user set, by dotted names.
+        setup_timeout_ms: how long one attempt to connect may take; the default of the option, if it is not given.
 
     Raises:
         ConfigError: something is missing, malformed, or contradicts something else.
     """
     login = _Login(given.get(_JAAS))
-    mechanism = _mechanism(values, given, login)
-    _check_fitting(mechanism, given, login)
+    mechanism = _mechanism(given, login)
+    check_mechanism(mechanism, given)
+    if mechanism != "OAUTHBEARER":
+        check_login(mechanism, None, login.module, login.options)
     provider = _load_provider(given.get(_PROVIDER))
     settings: dict[str, Any] = {"mechanism": mechanism, "token_provider": provider}
-    if mechanism in _USER_AND_PASSWORD:
+    if mechanism in USER_AND_PASSWORD:
         settings |= _user_and_password(mechanism, given, login)
     elif mechanism == "OAUTHBEARER":
-        settings |= _oauth(values, given, login, has_provider=provider is not None)
+        settings |= _oauth(given, login, has_provider=provider is not None)
     elif mechanism == "GSSAPI":
         settings |= {"kerberos": _kerberos(given, login)}
     elif mechanism == "AWS_MSK_IAM":
@@ -124,10 +123,10 @@ def sasl_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> SaslSe
             "password": given.get("sasl.password") or login.secret("password"),
         }
     properties = {name: value for name, value in given.items() if name.startswith("sasl.")}
-    setup_ms = values.get(_SETUP_TIMEOUT, KEYS[_SETUP_TIMEOUT].default)
+    setup_ms = KEYS[_SETUP_TIMEOUT].default if setup_timeout_ms is None else setup_timeout_ms
     patience_ms = int(setup_ms * _SHARE_FOR_TOKENS)
     made = SaslSettings(**settings, properties=properties, token_timeout_ms=patience_ms)
-    if mechanism in _USER_AND_PASSWORD:
+    if mechanism in USER_AND_PASSWORD:
         user_and_password(made)
     return made
 
@@ -138,22 +137,29 @@ class _Login:
     def __init__(self, text: Password | None) -> None:
         self._text = text
         self.module: str | None = None
-        self._options: Mapping[str, str] = {}
+        self.options: Mapping[str, str] = {}
         if text is not None:
-            self.module, self._options = _read_jaas(text.value)
+            self.module, self.options = _read_jaas(text.value)
 
     def option(self, name: str) -> str | None:
         """An option of the module; None where it is not there."""
-        return self._options.get(name)
+        return self.options.get(name)
 
     def flag(self, name: str) -> bool:
-        """Whether an option is true."""
-        return self._options.get(name, "").lower() == "true"
+        """Whether an option is true.
+
+        Raises:
+            ConfigError: it is neither true nor false.
+        """
+        word = self.options.get(name, "false").lower()
+        if word not in ("true", "false"):
+            raise ConfigError(f"{name} in {_JAAS} must be true or false", _JAAS)
+        return word == "true"
 
     def secret(self, name: str) -> Password | None:
         """An option that must not be shown; it follows the text, where that is read from elsewhere."""
         text = self._text
-        if text is None or name not in self._options:
+        if text is None or name not in self.options:
             return None
 
         def read() -> str:
@@ -162,7 +168,7 @@ class _Login:
                 raise ConfigError(f"{_JAAS} has no {name} any more", _JAAS)
             return value
 
-        return Password(self._options[name], read)
+        return Password(self.options[name], read)
 
     def both(self, one: str, other: str) -> Callable[[], tuple[str, str]] | None:
         """Read two options that belong together, always both from the same text; None where one is missing.
@@ -170,7 +176,7 @@ class _Login:
         A new text that lacks one of them is not used, like one that cannot be read.
         """
         text = self._text
-        if text is None or one not in self._options or other not in self._options:
+        if text is None or one not in self.options or other not in self.options:
             return None
 
         def checked() -> str:
@@ -190,7 +196,7 @@ class _Login:
 
     def beginning_with(self, prefix: str) -> Iterator[tuple[str, str]]:
         """The options whose name begins so, without that beginning."""
-        for name, value in self._options.items():
+        for name, value in self.options.items():
             if name.startswith(prefix):
                 yield name.removeprefix(prefix), value
 
@@ -202,49 +208,24 @@ def _read_jaas(text: str) -> tuple[str, Mapping[str, str]]:
     return entry.module.rpartition(".")[2], entry.options
 
 
-def _mechanism(values: Mapping[str, Any], given: Mapping[str, Any], login: _Login) -> str:
-    mechanism: str = values.get(_MECHANISM) or KEYS[_MECHANISM].default
+def _mechanism(given: Mapping[str, Any], login: _Login) -> str:
+    mechanism: str = given.get(_MECHANISM) or KEYS[_MECHANISM].default
     if "," in mechanism:
         raise ConfigError(f"{_MECHANISM}={mechanism!r}: name one mechanism, not a list", _MECHANISM)
-    if values.get(_MECHANISM) is None:
-        fitting = _MODULES.get(login.module or "", ())
-        others = [name for name in _CREDENTIALS if name in given and "GSSAPI" not in _CREDENTIALS[name]]
+    if _MECHANISM not in given:
+        fitting = MODULES.get(login.module or "", ())
+        others = [
+            name for name in given if fitting_mechanisms(name) and "GSSAPI" not in fitting_mechanisms(name)
+        ]
         if others or (fitting and "GSSAPI" not in fitting):
-            known = " or ".join(fitting or _CREDENTIALS[others[0]])
+            known = " or ".join(fitting or fitting_mechanisms(others[0]))
             raise ConfigError(
                 f"{_MECHANISM} is missing; its default is GSSAPI (Kerberos), which {others[0] if others else _JAAS} is "
                 f"not for: set it to {known}",
                 options=(_MECHANISM, others[0] if others else _JAAS),
             )
     upper = mechanism.upper()
-    return upper if upper in _BUILT_IN else mechanism
-
-
-def _check_fitting(mechanism: str, given: Mapping[str, Any], login: _Login) -> None:
-    """Refuse credentials of another mechanism."""
-    if mechanism not in _BUILT_IN:
-        return
-    for name, mechanisms in _CREDENTIALS.items():
-        if name in given and mechanism not in mechanisms:
-            raise ConfigError(
-                f"{name} is given, but {_MECHANISM} is {mechanism}, which does not use it; it is for "
-                f"{', '.join(mechanisms)}",
-                options=(name, _MECHANISM),
-            )
-    module = login.module
-    if module is None:
-        return
-    if module not in _MODULES:
-        raise ConfigError(
-            f"{_JAAS} names the login module {module}, which is not known here; there are {', '.join(_MODULES)}",
-            _JAAS,
-        )
-    if mechanism not in _MODULES[module]:
-        raise ConfigError(
-            f"{_JAAS} has the login module {module}, which is for {' and '.join(_MODULES[module])}, but "
-            f"{_MECHANISM} is {mechanism}",
-            options=(_JAAS, _MECHANISM),
-        )
+    return upper if upper in BUILT_IN else mechanism
 
 
 def _load_provider(value: Any) -> object | None:
@@ -295,9 +276,7 @@ def _one_of(option: Any, in_jaas: Any, name: str, jaas_name: str) -> Any:
 # ---- OAuth
 
 
-def _oauth(
-    values: Mapping[str, Any], given: Mapping[str, Any], login: _Login, *, has_provider: bool
-) -> dict[str, Any]:
+def _oauth(given: Mapping[str, Any], login: _Login, *, has_provider: bool) -> dict[str, Any]:
     _check_handler(given, _LOGIN_HANDLER, _OAUTH_HANDLERS, "give tokens with sasl_oauth_token_provider")
     fields = {field: given[name] for name, field in _OAUTH_FIELDS.items() if name in given}
     endpoint = given.get(_ENDPOINT) or login.option("oauth.token.endpoint.uri")
@@ -314,36 +293,71 @@ def _oauth(
             f"{_ENDPOINT} and sasl_oauth_token_provider both say where tokens come from; leave one of them out",
             options=(_ENDPOINT, _PROVIDER),
         )
+    endpoint = _checked_url(endpoint)
+    source = _source(endpoint, has_provider=has_provider)
+    check_source(source, given)
+    check_login("OAUTHBEARER", source, login.module, login.options)
     oauth = OAuthSettings(
-        token_endpoint_url=_checked_url(endpoint),
-        grant=_grant(given),
+        token_endpoint_url=endpoint,
+        grant=_grant(given, source),
         client_id=given.get(_CLIENT_ID) or login.option("clientId") or login.option("oauth.client.id"),
         client_secret=given.get(_CLIENT_SECRET)
         or login.secret("clientSecret")
         or login.secret("oauth.client.secret"),
         scope=given.get("sasl.oauthbearer.scope") or login.option("scope") or login.option("oauth.scope"),
-        ca_location=_first(
-            given.get("https.ca.location"),
-            login.option("ssl.truststore.location"),
-            login.option("oauth.ssl.truststore.location"),
-        ),
-        ca_pem=_first(
-            given.get("https.ca.pem"),
-            login.secret("ssl.truststore.certificates"),
-            login.secret("oauth.ssl.truststore.certificates"),
-        ),
+        tls=_endpoint_tls(given, login),
         unsecured_subject=subject,
         unsecured_lifetime_seconds=_seconds(login, "unsecuredLoginLifetimeSeconds", 3600),
         unsecured_claims=claims,
         callback_config=given.get("sasl.oauthbearer.config"),
         **fields,
     )
-    _check_oauth(oauth, given)
+    _check_endpoint(oauth)
     return {"oauth": oauth, "extensions": _extensions(given, login)}
 
 
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
+def _source(endpoint: str | None, *, has_provider: bool) -> str:
+    if has_provider:
+        return PROVIDER
+    if endpoint is None:
+        return UNSECURED
+    return TOKEN_FILE if endpoint.lower().startswith("file:") else OIDC
+
+
+def _endpoint_tls(given: Mapping[str, Any], login: _Login) -> TlsSettings | None:
+    """How to talk to the token endpoint: as ssl.* inside the JAAS text say it, or librdkafka's https.*."""
+    found = {
+        here: given[name]
+        for name, here in (
+            ("https.ca.location", "ssl.truststore.location"),
+            ("https.ca.pem", "ssl.truststore.certificates"),
+        )
+        if name in given
+    }
+    for name in login.options:
+        here = name.removeprefix("oauth.")
+        if not here.startswith("ssl."):
+            continue
+        if here in found:
+            raise ConfigError(
+                f"{name} in {_JAAS} says again what another option says: leave one of them out", _JAAS
+            )
+        if here not in KEYS or KEYS[here].kind is Kind.OBJECT:
+            raise ConfigError(f"{_JAAS}: {here} is not an option of TLS", _JAAS)
+        if KEYS[here].ignored is None:
+            found[here] = (
+                login.secret(name)
+                if KEYS[here].kind is Kind.PASSWORD
+                else KEYS[here].parse(login.options[name])
+            )
+    if not found:
+        return None
+    try:
+        return tls_settings(found, "the token endpoint's certificate")
+    except ConfigError as error:
+        raise ConfigError(
+            f"for the token endpoint: {error}", _JAAS if login.module else "https.ca.location"
+        ) from None
 
 
 def _check_handler(given: Mapping[str, Any], option: str, known: tuple[str, ...], instead: str) -> None:
@@ -358,9 +372,19 @@ def _checked_url(url: str | None) -> str | None:
     return url
 
 
-def _grant(given: Mapping[str, Any]) -> Grant:
+def _grant(given: Mapping[str, Any], source: str) -> Grant:
     _check_handler(given, _RETRIEVER, tuple(_RETRIEVERS), "give tokens with sasl_oauth_token_provider")
-    by_class = _RETRIEVERS[given[_RETRIEVER].rpartition(".")[2]] if _RETRIEVER in given else None
+    retriever = given.get(_RETRIEVER, "DefaultJwtRetriever").rpartition(".")[2]
+    by_class = _RETRIEVERS[retriever]
+    if (retriever == "FileJwtRetriever" and source != TOKEN_FILE) or (by_class and source != OIDC):
+        raise ConfigError(
+            f"{_RETRIEVER} is {retriever}, but {_ENDPOINT} is {source}", options=(_RETRIEVER, _ENDPOINT)
+        )
+    if given.get("sasl.oauthbearer.method") == "oidc" and source != OIDC:
+        raise ConfigError(
+            f"sasl.oauthbearer.method is oidc, but tokens come from {source}",
+            options=("sasl.oauthbearer.method", _ENDPOINT),
+        )
     by_type: Grant | None = None
     if "sasl.oauthbearer.grant.type" in given:
         bearer = given["sasl.oauthbearer.grant.type"].endswith("jwt-bearer")
@@ -373,30 +397,43 @@ def _grant(given: Mapping[str, Any]) -> Grant:
     return by_class or by_type or "client_credentials"
 
 
-def _check_oauth(oauth: OAuthSettings, given: Mapping[str, Any]) -> None:
+def _check_endpoint(oauth: OAuthSettings) -> None:
     url = oauth.token_endpoint_url
     if url is None or url.lower().startswith("file:"):
         return
-    asserted = any((oauth.assertion_file, oauth.assertion_private_key_file, oauth.assertion_private_key_pem))
-    if oauth.grant == "jwt_bearer" and not asserted:
+    oauth.check_credentials()
+    if oauth.tls is not None and not url.lower().startswith("https:"):
         raise ConfigError(
-            "the jwt-bearer grant needs an assertion: set sasl.oauthbearer.assertion.private.key.file or "
-            "sasl.oauthbearer.assertion.file",
-            options=("sasl.oauthbearer.assertion.private.key.file", "sasl.oauthbearer.assertion.file"),
+            f"certificates for the token endpoint are given, but {_ENDPOINT} does not begin with https://",
+            _ENDPOINT,
         )
-    if oauth.grant == "client_credentials" and not asserted and not (oauth.client_id and oauth.client_secret):
-        missing = _CLIENT_SECRET if oauth.client_id else _CLIENT_ID
-        raise ConfigError(f"{_ENDPOINT} is given without {missing}", options=(missing, _ENDPOINT))
-    if oauth.ca_location is not None and oauth.ca_pem is not None:
-        raise ConfigError(
-            "https.ca.location and https.ca.pem are both given; leave one of them out",
-            options=("https.ca.location", "https.ca.pem"),
+    _warn_of_clear_text(url)
+
+
+def _warn_of_clear_text(url: str) -> None:
+    """Say that the secret is sent for everybody to see, unless it does not leave this machine."""
+    host = urlsplit(url).hostname or ""
+    if url.lower().startswith("https:") or host == "localhost":
+        return
+    try:
+        local = ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        _logger.warning(
+            "the secret of this client and its tokens are not encrypted on the way to the token endpoint at %s "
+            "(%s begins with http://): use https",
+            host,
+            _ENDPOINT,
         )
 
 
 def _extensions(given: Mapping[str, Any], login: _Login) -> dict[str, str]:
     option = "sasl.oauthbearer.extensions"
-    found = dict(login.beginning_with("extension_"))
+    found = {
+        **dict(login.beginning_with("extension_")),
+        **dict(login.beginning_with("unsecuredLoginExtension_")),
+    }
     for pair in given.get(option, "").split(",") if option in given else ():
         name, equals, value = pair.strip().partition("=")
         if not (name and equals):
@@ -455,6 +492,8 @@ def _kerberos(given: Mapping[str, Any], login: _Login) -> KerberosSettings:
         raise ConfigError(f"useKeyTab=true in {_JAAS} needs keyTab, the path of the file", _JAAS)
     if login.module is not None and login.option("keyTab") and not login.flag("useKeyTab"):
         raise ConfigError(f"keyTab in {_JAAS} has no effect without useKeyTab=true", _JAAS)
+    if login.option("ticketCache") and not login.flag("useTicketCache"):
+        raise ConfigError(f"ticketCache in {_JAAS} has no effect without useTicketCache=true", _JAAS)
     principal = _one_of(
         given.get("sasl.kerberos.principal"),
         login.option("principal"),

@@ -14,7 +14,7 @@ import os
 import re
 import ssl
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from penstock.config.files import UnreadableError, read_file
 from penstock.config.kinds import Password
@@ -30,7 +30,6 @@ _logger = logging.getLogger("penstock.security")
 _Stamp = tuple[int, int, int] | None
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_TOO_OLD: Final = frozenset({"SSLv2", "SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
 # What OpenSSL calls a certificate in a directory.
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 # A large CA revokes a hundred thousand certificates.
@@ -107,7 +106,7 @@ def _stamp(place: str) -> _Stamp:
 
 def _build(settings: TlsSettings) -> ssl.SSLContext:
     if settings.ready_context is not None:
-        return _ready(settings.ready_context)
+        return settings.ready_context
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.check_hostname
     # Renegotiation is a way to keep a client busy, and no broker needs it.
@@ -124,39 +123,10 @@ def _build(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _ready(given: Any) -> ssl.SSLContext:
-    if not isinstance(given, ssl.SSLContext) or given.protocol == ssl.PROTOCOL_TLS_SERVER:
-        raise ConfigError("ssl_context must be an ssl.SSLContext for clients", "ssl_context")
-    return given
-
-
 def _use_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    # "TLS" and "SSL" are Java's words for whatever is newest.
-    newest = "TLSv1.3" if settings.protocol in ("TLS", "SSL") else settings.protocol
-    for option, names in (
-        ("ssl.protocol", (newest,)),
-        ("ssl.enabled.protocols", settings.enabled_protocols),
-    ):
-        for name in names:
-            if name in _TOO_OLD:
-                raise ConfigError(
-                    f"{option}: {name} is not safe and not supported; brokers have had TLSv1.2 since Kafka 0.9. Who "
-                    "needs it nevertheless can give an ssl_context.",
-                    option,
-                )
-            if name not in _VERSIONS:
-                raise ConfigError(
-                    f"{option}: {name!r} is not known; there are {', '.join(_VERSIONS)}", option
-                )
-    allowed = [_VERSIONS[name] for name in settings.enabled_protocols if _VERSIONS[name] <= _VERSIONS[newest]]
-    if not allowed:
-        raise ConfigError(
-            f"no version of TLS is left: ssl.protocol is {settings.protocol}, the newest that may be used, and "
-            f"ssl.enabled.protocols is {','.join(settings.enabled_protocols) or 'empty'}",
-            "ssl.enabled.protocols",
-            ("ssl.enabled.protocols", "ssl.protocol"),
-        )
-    context.minimum_version, context.maximum_version = min(allowed), max(allowed)
+    allowed = [_VERSIONS[name] for name in settings.enabled_protocols]
+    context.minimum_version = min(allowed)
+    context.maximum_version = min(max(allowed), _VERSIONS[settings.protocol])
 
 
 # ------------------------------------------------------------------------------------------ trust

@@ -38,8 +38,9 @@ class TlsSettings:
         store_type: `ssl.keystore.type`, like trust_type.
         key_password: `ssl.key.password`; where it is None the key of a JKS or PKCS#12 store has the store's password.
         crl_location: `ssl.crl.location`: a PEM file with revocation lists.
-        protocol: `ssl.protocol`: the newest version that may be used.
-        enabled_protocols: `ssl.enabled.protocols`: the versions that may be used.
+        protocol: `ssl.protocol`: the newest version that may be used, TLSv1.2 or TLSv1.3.
+        enabled_protocols: `ssl.enabled.protocols`: the versions that may be used; not empty, and not all newer than
+            `protocol`.
         cipher_suites: `ssl.cipher.suites`: IANA or OpenSSL names; empty leaves OpenSSL's choice.
         check_hostname: whether the certificate must be for the host that the connection goes to.
         ready_context: `ssl_context`: a context that the user has made; everything else is ignored then.
