@@ -221,23 +221,25 @@ class SecretSearch:
     def _note_errors(self) -> None:
         watch = self._watch
 
-        def new(kind: type[KafkaError], *args: Any, **named: Any) -> KafkaError:
-            error: KafkaError = super(KafkaError, kind).__new__(kind, *args, **named)
+        def init(error: KafkaError, *args: Any) -> None:
+            super(KafkaError, error).__init__(*args)
             watch.note_error(error)
-            return error
 
-        self._patch.setattr(KafkaError, "__new__", new, raising=False)
+        self._patch.setattr(KafkaError, "__init__", init)
 
     # ---- hooks
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        if is_watched(item.path):
-            self._watch.begin()
+        if not is_watched(item.path):
+            return (yield)  # all other tests run without it
+        self.install()
+        self._watch.begin()
         try:
             return (yield)
         finally:
             self._watch.end()
+            self.uninstall()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -257,7 +259,4 @@ class SecretSearch:
 def pytest_configure(config: pytest.Config) -> None:
     from penstock.devbroker.security import USERS
 
-    search = SecretSearch(Watch(USERS.values()))
-    search.install()
-    config.pluginmanager.register(search, "secret-search")
-    config.add_cleanup(search.uninstall)
+    config.pluginmanager.register(SecretSearch(Watch(USERS.values())), "secret-search")
