@@ -57,7 +57,8 @@ class PlainCredentials:
 
     def mechanism(self, host: str) -> PlainMechanism:  # the same for every broker
         """A new authentication."""
-        return PlainMechanism(self._user, self._token)
+        password = self._settings.password
+        return PlainMechanism(self._user, self._token, blocks=password is not None and password.is_read_anew)
 
     def _token(self) -> bytes:
         user, password = user_and_password(self._settings)
@@ -71,16 +72,22 @@ class PlainCredentials:
 
 
 class PlainMechanism:
-    """One token, and an empty answer."""
+    """One token, and an empty answer.
 
-    __slots__ = ("_give_token", "user")
+    Args:
+        user: the name.
+        give_token: gives the token.
+        blocks: whether that may take a while: a password may stand in a file, and the file on a machine that is down.
+    """
+
+    __slots__ = ("_give_token", "blocks", "user")
 
     name = _NAME
-    blocks = False
     advice = "check the user name and the password (sasl.jaas.config, or sasl.username and sasl.password)"
 
-    def __init__(self, user: str, give_token: Callable[[], bytes]) -> None:
+    def __init__(self, user: str, give_token: Callable[[], bytes], *, blocks: bool) -> None:
         self.user = user
+        self.blocks = blocks
         self._give_token = give_token
 
     def first(self) -> bytes:
