@@ -66,7 +66,7 @@ class TlsLayer(Layer):
 class Context:
     """Counts how often it was asked."""
 
-    def __init__(self, settings: TlsSettings) -> None:
+    def __init__(self, settings: TlsSettings, run_aside: Any) -> None:
         self.settings = settings
         self.asked = 0
 

@@ -80,6 +80,11 @@ class Password:
                 self._told = True
         return self._value
 
+    @property
+    def is_read_anew(self) -> bool:
+        """Whether it is read each time somebody wants the value, which may block."""
+        return self._read is not None
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Password) and other._value == self._value
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.network.backend import Authenticate, NetworkBackend
-from penstock.network.resolver import RESOLVE_CANONICAL, Resolve, system_resolve
+from penstock.network.resolver import RESOLVE_CANONICAL, Resolve, RunAside, system_resolve
 from penstock.network.selector import SocketSelector
 from penstock.network.settings import NetworkSettings
 from penstock.network.transport import Address, Endpoint, TcpTransport, Transport, TransportFactory
@@ -48,7 +48,7 @@ def secure_backend(
         layers.append(_proxy_layer(network, security.proxy))
         resolve = _resolve_proxy(security.proxy, resolve)
     if security.tls is not None:
-        layers.append(_tls_layer(security.tls))
+        layers.append(_tls_layer(security.tls, helpers.run))
     authenticate: Authenticate | None = None
     with ExitStack() as stack:
         stack.callback(helpers.close)
@@ -101,10 +101,10 @@ def _resolve_proxy(proxy: ProxySettings, resolve: Resolve) -> Resolve:
     return resolve_proxy
 
 
-def _tls_layer(settings: TlsSettings) -> _Layer:
+def _tls_layer(settings: TlsSettings, run_aside: RunAside) -> _Layer:
     from penstock.security.tls.context import TlsContext
     from penstock.security.tls.transport import TlsTransport
 
-    context = TlsContext(settings)
+    context = TlsContext(settings, run_aside)
     # Asked for each connection: files that have changed are read then.
     return lambda inner, endpoint: TlsTransport(inner, context.current(), endpoint.host)

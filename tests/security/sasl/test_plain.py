@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import pytest
-from security.sasl.dialogue import OLD, run
+from security.sasl.dialogue import MODERN, NODE, OLD, run, token_of
 
 from penstock.config.kinds import Password
 from penstock.errors import AuthenticationError, ConfigError
-from penstock.network.handshake import HandshakeStep
+from penstock.network.handshake import Aside, HandshakeStep
+from penstock.security.sasl.handshake import SaslHandshake
 from penstock.security.sasl.plain import PlainCredentials
 from penstock.security.sasl.settings import SaslSettings
 
@@ -35,6 +36,25 @@ def test_it_is_not_run_aside():
     handshake, _ = run(mechanism, lambda _: b"")
     assert isinstance(handshake.start(), HandshakeStep)
     assert mechanism.blocks is False
+
+
+def test_a_password_that_is_read_from_a_file_is_read_aside():
+    reads: list[str] = []
+
+    def read() -> str:
+        reads.append("read")
+        return "replaced"
+
+    password = Password("s3cret", read)
+    found = PlainCredentials(SaslSettings(mechanism="PLAIN", username="alice", password=password))
+    reads.clear()
+    mechanism = found.mechanism("b")
+    handshake = SaslHandshake(NODE, MODERN, mechanism)
+    step = handshake.start()
+    aside = handshake.on_answer(step.version, {"error_code": 0, "mechanisms": []})
+    assert isinstance(aside, Aside)
+    assert not reads, "the I/O thread does not wait for a file"
+    assert token_of(aside.work()) == b"\0alice\0replaced"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import builtins
 import logging
 import os
 import ssl
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -565,6 +567,86 @@ def test_key_and_certificate_may_be_replaced_one_after_the_other(
     replace(chain, second.pem)
     assert common_name(connect(context, server_context(**MUTUAL))) == "second"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+class Slow:
+    """Runs work aside when the test says so."""
+
+    def __init__(self) -> None:
+        self.given: list[Callable[[], None]] = []
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        self.given.append(work)
+
+    def finish(self) -> None:
+        work = self.given.pop(0)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+
+def test_files_are_looked_at_aside_and_what_takes_long_serves_the_next_connection(tmp_path: Path):
+    place = tmp_path / "ca.pem"
+    place.write_text(the_ca().pem)
+    slow = Slow()
+    context = TlsContext(options(trust_location=place), slow, patience=0.01)
+    first = context.current()
+    slow.finish()
+    replace(place, other_ca().pem)
+    began = time.monotonic()
+    for _ in range(3):
+        assert context.current() is first, "the old one meanwhile"
+    assert time.monotonic() - began < 2
+    assert len(slow.given) == 1, "one look at a time"
+    slow.finish()
+    second = context.current()
+    assert second is not first
+    slow.finish()
+    assert context.current() is second
+    slow.finish()
+
+
+def test_a_look_that_is_quick_serves_this_connection(tmp_path: Path):
+    place = tmp_path / "ca.pem"
+    place.write_text(the_ca().pem)
+
+    def soon(work: Callable[[], None]) -> None:
+        threading.Timer(0.01, work).start()
+
+    context = TlsContext(options(trust_location=place), soon, patience=10.0)
+    first = context.current()
+    replace(place, other_ca().pem)
+    assert context.current() is not first
+
+
+def test_a_look_that_hangs_is_given_up_and_its_late_result_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place = tmp_path / "ca.pem"
+    place.write_text(the_ca().pem)
+    slow = Slow()
+    context = TlsContext(options(trust_location=place), slow, patience=0.0)
+    context.current()
+    replace(place, other_ca().pem)
+    now = time.monotonic()
+    monkeypatch.setattr("penstock.security.tls.context.time.monotonic", lambda: now + 61)
+    old = context.current()
+    stuck, new = slow.given
+    slow.given = [new]
+    slow.finish()
+    third = context.current()
+    assert third is not old
+    replace(place, the_ca().pem)
+    stuck()
+    assert context.current() is third
+    monkeypatch.undo()
+
+
+def test_without_files_nothing_is_looked_at():
+    slow = Slow()
+    context = TlsContext(options(trust_pem=the_ca().pem), slow)
+    assert context.current() is context.current()
+    assert not slow.given
 
 
 # ---- rubbish

@@ -57,7 +57,9 @@ class PlainCredentials:
 
     def mechanism(self, host: str) -> PlainMechanism:  # the same for every broker
         """A new authentication."""
-        return PlainMechanism(self._user, self._login)
+        password = self._settings.password
+        reads_anew = self._settings.read_login is not None or (password is not None and password.is_read_anew)
+        return PlainMechanism(self._user, self._login, blocks=reads_anew)
 
     def _login(self) -> tuple[str, str]:
         return user_and_password(self._settings)
@@ -70,16 +72,22 @@ class PlainCredentials:
 
 
 class PlainMechanism:
-    """One token, and an empty answer."""
+    """One token, and an empty answer.
 
-    __slots__ = ("_login", "user")
+    Args:
+        user: the name.
+        login: gives user and password.
+        blocks: whether that may take a while: a password may stand in a file, and the file on a machine that is down.
+    """
+
+    __slots__ = ("_login", "blocks", "user")
 
     name = _NAME
-    blocks = False
     advice = "check the user name and the password (sasl.jaas.config, or sasl.username and sasl.password)"
 
-    def __init__(self, user: str, login: Callable[[], tuple[str, str]]) -> None:
+    def __init__(self, user: str, login: Callable[[], tuple[str, str]], *, blocks: bool) -> None:
         self.user = user
+        self.blocks = blocks
         self._login = login
 
     def first(self) -> bytes:

@@ -13,7 +13,10 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 from penstock.config.files import UnreadableError, read_file
@@ -36,6 +39,8 @@ _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 _MOST_REVOCATIONS: Final = 16 * 1024 * 1024
 # OpenSSL takes no longer one.
 _MOST_PASSWORD: Final = 1024
+# Seconds after which a look at the files is taken for lost.
+_GIVEN_UP: Final = 60.0
 
 _TRUST: Final = "ssl.truststore.location"
 _TRUST_TEXT: Final = "ssl.truststore.certificates"
@@ -55,29 +60,67 @@ _CRL: Final = "ssl.crl.location"
 class TlsContext:
     """The SSLContext of a client. Built when the client is made, so that a wrong file is told then.
 
-    `current` belongs to the I/O thread.
+    Afterwards files are looked at aside: they may be on a machine that is down, and the key of a store may take seconds
+    to be derived. `current` belongs to the I/O thread.
+
+    Args:
+        settings: what to trust, and who the client is.
+        run_aside: runs a function where it may block; None runs it here.
+        patience: seconds that `current` waits for files to be looked at. What takes longer serves the next connection.
 
     Raises:
         ConfigError: a file cannot be read, or does not hold what it should.
     """
 
-    def __init__(self, settings: TlsSettings) -> None:
+    def __init__(
+        self,
+        settings: TlsSettings,
+        run_aside: Callable[[Callable[[], None]], None] | None = None,
+        patience: float = 0.1,
+    ) -> None:
         self._settings = settings
+        self._run_aside = run_aside
+        self._patience = patience
         self._stamps = self._look()
-        self._context = _build(settings)
+        self._context = _build(settings)  # replaced aside
+        self._looked = threading.Event()  # of the latest look; its owner alone replaces the context
+        self._looked.set()
+        self._looking_since = 0.0
 
     def current(self) -> ssl.SSLContext:
         """The context for a new connection. Changed files are read; where that fails, what was read before stays."""
-        stamps = self._look()
-        if stamps != self._stamps:
-            self._stamps = stamps  # looked at once, good or bad
-            try:
-                self._context = _build(self._settings)
-            except ConfigError as error:
-                _logger.warning("A changed file cannot be used, what was read before stays in use: %s", error)
+        now = time.monotonic()
+        under_way = not self._looked.is_set() and now - self._looking_since < _GIVEN_UP
+        if self._stamps and not under_way:
+            looked = self._looked = threading.Event()
+            self._looking_since = now
+            if self._run_aside is None:
+                self._refresh(looked)
             else:
-                _logger.info("Read changed TLS files anew")
+                self._run_aside(partial(self._refresh, looked))
+                looked.wait(self._patience)
         return self._context
+
+    def _refresh(self, looked: threading.Event) -> None:
+        """Look whether a file has changed, and read all anew where one has."""
+        try:
+            stamps = self._look()
+            if stamps == self._stamps:
+                return
+            context, wrong = self._context, None
+            try:
+                context = _build(self._settings)
+            except ConfigError as error:
+                wrong = error
+            if looked is not self._looked:
+                return  # it took so long that another look has been begun
+            self._context, self._stamps = context, stamps  # good or bad, it is not read again
+            if wrong is None:
+                _logger.info("Read changed TLS files anew")
+            else:
+                _logger.warning("A changed file cannot be used, what was read before stays in use: %s", wrong)
+        finally:
+            looked.set()
 
     def _look(self) -> tuple[_Stamp, ...]:
         settings = self._settings
