@@ -101,7 +101,8 @@ class Simulation:
             self.plan.max_block = max(self.plan.max_block, 0.3)
             self.plan.options["socket_connection_setup_timeout_ms"] = choices.choice((300, 800))
             self.plan.options["socket_connection_setup_timeout_max_ms"] = 1200
-            self.world.guard = Guard(choices, choices.choice((0.0, 0.4, 1.1, 1.6)))
+            # Clients renew a session once a second at most: one of 0.4 s ends without.
+            self.world.guard = Guard(choices, choices.choice((0.4, 1.2, 1.25, 1.3)))
         self.world.poll_with = self._poll
         self.world.on_write = self._interleave
         self.world.violate = self.violate

@@ -34,17 +34,17 @@ def test_seeds_hold(chunk):
         assert report.faults >= 3
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(2))
 def test_seeds_hold_where_brokers_want_to_know_who_is_there(chunk):
     renewals = refusals = 0
-    for seed in range(FIRST + chunk * 10, FIRST + chunk * 10 + 10):
+    for seed in range(FIRST + chunk * 20, FIRST + chunk * 20 + 20):
         report = simulate(seed, guarded=True)
         assert not report.problems, f"python -m simulation --guarded --seed {seed}: {report.problems[0]}"
         assert report.records >= RECORDS_WANTED
         renewals += report.renewals
         refusals += report.refusals
-    assert renewals > 10
-    assert refusals > 5
+    assert renewals > 20
+    assert refusals > 10
 
 
 def test_a_request_that_is_written_while_the_client_authenticates_anew_is_found(monkeypatch):
