@@ -117,8 +117,11 @@ def _end_stream(writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError, RuntimeError):
         if writer.can_write_eof():
             writer.write_eof()
-        else:  # TLS knows no such thing, but a network does it to TLS
-            writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+            return
+        # TLS knows no such thing, but a network does it to TLS.
+        sock = writer.get_extra_info("socket")
+        if sock is not None:  # of a connection that is gone there is none
+            sock.shutdown(socket.SHUT_WR)
 
 
 class ProxyLoop:
