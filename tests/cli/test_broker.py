@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,18 @@ def test_a_dead_cluster_is_told(run: Run, tmp_path: Path, capsys: pytest.Capture
     path.write_text(record.to_json())
     assert run("stop", "--name", "old") == 0
     assert "was dead already" in capsys.readouterr().out
+
+
+def test_a_secured_cluster_says_how_to_connect(tmp_path: Path) -> None:
+    node = NodeRecord(1, 9092, ProcessRef(2**22 + 1, "long ago"), "/d/server.log")
+    ways = {name: str(tmp_path / f"{name}.properties") for name in ("ssl", "sasl_ssl-plain")}
+    record = ClusterRecord("default", (node,), str(tmp_path), False, 0.0, client_files=ways)
+    text = broker.status_text(record, 100.0)
+    for words in (*ways, *ways.values(), f"{tmp_path}/ca.pem to trust", f"{tmp_path}/client.pem for mTLS"):
+        assert words in text
+    assert "passwords          alice: alice-secret, bob: bob-secret" in text
+    without = replace(record, client_files={"ssl": ways["ssl"]})
+    assert "passwords" not in broker.status_text(without, 100.0)
 
 
 @pytest.mark.parametrize(

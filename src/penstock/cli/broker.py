@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.devbroker import DevBrokerError
+from penstock.devbroker.certificates import Certificates
 from penstock.devbroker.machine import broker_answers
 from penstock.devbroker.registry import (
     DEFAULT_HEAP_MB,
@@ -19,7 +20,7 @@ from penstock.devbroker.registry import (
     Registry,
     StartRequest,
 )
-from penstock.devbroker.security import CHOICES
+from penstock.devbroker.security import CHOICES, USERS
 from penstock.devbroker.settings import KAFKA_VERSION
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def add_parser(subparsers: SubParsers) -> None:
         "--security",
         choices=list(CHOICES),
         help="secured listeners beside the plain one, with certificates and users made for it: TLS, TLS with client "
-        "certificates, SASL with passwords, SCRAM or tokens (each over TLS and without), or all of them",
+        "certificates, SASL with passwords, SCRAM or tokens (each over TLS and without), or all of them; "
+        "prints a file of options for each way to connect",
     )
     start.add_argument(
         "--property",
@@ -143,6 +145,12 @@ def _secured_text(record: ClusterRecord) -> list[str]:
     lines = ["  secured            one file of options for each way to connect:"]
     lines += [f"    {name:<28} {path}" for name, path in record.client_files.items()]
     first = next(iter(record.client_files.values()))
+    made = Certificates(Path(first).parent)
+    lines.append(f"  certificates       {made.authority} to trust, {made.client} for mTLS")
+    if any(name.endswith(("-plain", "-256", "-512")) for name in record.client_files):
+        lines.append(
+            "  passwords          " + ", ".join(f"{user}: {secret}" for user, secret in USERS.items())
+        )
     lines.append(f"  to use one         penstock produce --config {first} TOPIC")
     lines.append(f"  from Python        Producer({first!r})")
     return lines
