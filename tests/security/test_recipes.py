@@ -137,7 +137,7 @@ def adapted(
     tls.load_cert_chain(Path(secured.client_options("ssl")["ssl.truststore.location"]).parent / "broker.pem")
     port = int(secured.client_options("ssl")["bootstrap.servers"].rpartition(":")[2])
     known = socks5({"localhost": port}, "orders", SECRET)
-    with running_provider(tls) as provider, listening(known) as proxy:
+    with running_provider(tls=tls) as provider, listening(known) as proxy:
         provider.answers = [(200, {"access_token": token(), "expires_in": 3600})]
 
         def adapt(recipe: Recipe) -> tuple[str, Provider]:
