@@ -187,6 +187,8 @@ def test_a_package_that_is_missing(
         options = options | {KEY_FILE: str(tmp_path / "key.pem")}
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
+    # It holds what it has imported before.
+    monkeypatch.delitem(sys.modules, "penstock.security.oauth.signing", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as refused:
         Producer({"bootstrap.servers": "localhost:9092"} | options)
