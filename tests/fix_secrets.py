@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches all that the tests of security say for the secrets that they use; a test that shows one fails.
 
-Searched are every log record, at DEBUG level and whatever level the test has set; what was printed; and every error
-of this package that was made, with its causes. Secrets are found where they are made: passwords, tokens, private keys.
+Searched are every log record, at DEBUG level and whatever level the test has set; what was printed, also by a process
+that the test has run, and also where the test has taken it; and every error of this package that was made, with its
+causes. Secrets are found where they are made: passwords, tokens, private keys.
+
+Tests of security are those of some folders, and all others in whose file an option or a class of security is named. To
+search the whole suite would take much longer, and find nothing: other tests have no secrets.
 """
 
 from __future__ import annotations
 
 import base64
 import logging
+import re
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
@@ -21,13 +29,11 @@ import pytest
 from penstock.config.kinds import Password
 from penstock.errors import KafkaError
 
-# What is searched, below `tests`.
-WATCHED: Final = (
-    "security",
-    "testing/security",
-    "devbroker/test_security.py",
-    "config/test_references.py",
-    "fuzz/test_security_answers.py",
+# What is searched in any case, below `tests`.
+WATCHED: Final = ("security", "testing/security")
+# A test with one of these words in its file has to do with security: of the command line, Spark, the sink or whatever.
+NAMES: Final = re.compile(
+    r"sasl[._]|security[._]protocol|ssl[._](?:key|trust)|proxy[._]url|FakeSecurity|\bPassword\(|\$\{(?:env|file):"
 )
 # Shorter ones are found in any text.
 SHORTEST: Final = 6
@@ -143,12 +149,15 @@ def findings(said: Iterable[str], secrets: Iterable[str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------ pytest
 
 
+@cache
 def is_watched(path: Path) -> bool:
     """Whether the tests of a file are searched."""
     if _HERE not in path.parents:
         return False
     place = path.relative_to(_HERE).as_posix()
-    return place.startswith(tuple(f"{each}/" for each in WATCHED)) or place in WATCHED
+    if place.startswith(tuple(f"{each}/" for each in WATCHED)):
+        return True
+    return NAMES.search(path.read_text(encoding="utf-8")) is not None
 
 
 class SecretSearch:
@@ -173,6 +182,7 @@ class SecretSearch:
         self._learn_from(Identity, "__new__", lambda _, arguments: arguments[0])
         self._learn_of_passwords_that_are_read_again()
         self._note_errors()
+        self._hear_what_tests_take()
 
     def uninstall(self) -> None:
         """Leave no trace."""
@@ -183,7 +193,9 @@ class SecretSearch:
         is_enabled, call_handlers = logging.Logger.isEnabledFor, logging.Logger.callHandlers
 
         def enabled(logger: logging.Logger, level: int) -> bool:
-            return (watch.is_watching and logger.name.startswith("penstock")) or is_enabled(logger, level)
+            # Only the logger itself is told so: others ask in order to change the level.
+            logs = watch.is_watching and sys._getframe(1).f_globals is vars(logging)
+            return (logs and logger.name.startswith("penstock")) or is_enabled(logger, level)
 
         def handle(logger: logging.Logger, record: logging.LogRecord) -> None:
             watch.say(record.getMessage())
@@ -226,6 +238,25 @@ class SecretSearch:
             watch.note_error(error)
 
         self._patch.setattr(KafkaError, "__init__", init)
+
+    def _hear_what_tests_take(self) -> None:
+        watch = self._watch
+        take, end = pytest.CaptureFixture.readouterr, subprocess.CompletedProcess.__init__
+
+        def taken(capture: pytest.CaptureFixture[Any]) -> Any:
+            found = take(capture)
+            for text in found:
+                watch.say(str(text))
+            return found
+
+        def ended(process: subprocess.CompletedProcess[Any], *args: Any, **named: Any) -> None:
+            end(process, *args, **named)
+            for text in (process.stdout, process.stderr):
+                if text:
+                    watch.say(text if isinstance(text, str) else text.decode(errors="replace"))
+
+        self._patch.setattr(pytest.CaptureFixture, "readouterr", taken)
+        self._patch.setattr(subprocess.CompletedProcess, "__init__", ended)
 
     # ---- hooks
 

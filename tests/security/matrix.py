@@ -2,13 +2,14 @@
 """Every combination on a real Kafka: `make test-security`. What is missing for it is a failure.
 
 {PLAINTEXT, SSL, mTLS, SASL_PLAINTEXT, SASL_SSL} x {PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER} x {TLS 1.2, 1.3} x
-{PEM, JKS, PKCS#12} x {idempotent, transactional}, where they meet. Stores are made by keytool. What was written is read
-back by confluent-kafka over the same listener.
+{PEM, JKS, PKCS#12} x {idempotent, transactional}, where they meet; and delegation tokens. Stores are made by keytool,
+tokens by Kafka's own tool. What was written is read back by confluent-kafka over the same listener.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +20,13 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 from cryptography.x509 import load_pem_x509_certificates
-from fix_security import WAYS, SecuredKafka
+from fix_security import BOB, WAYS, SecuredKafka
+from security.numbered import wait_until
 from security.tls.stores import keytool
 
 from penstock import Producer
+from penstock.devbroker.settings import QUICK_JVM, properties_text
+from penstock.errors import AuthenticationError, TopicAuthorizationError
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -116,3 +120,58 @@ def test_records_arrive(
                 producer.send(topic, b"%02d" % number)
         expected = [b"%02d" % number for number in range(50)]
     assert secured.read(topic, len(expected), way) == expected
+
+
+TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def token_tool(secured: SecuredKafka, tmp_path: Path) -> Callable[..., str]:
+    """Gives a function that runs Kafka's own tool for delegation tokens, as bob, and returns what it says."""
+    file = tmp_path / "bob.properties"
+    file.write_text(properties_text(secured.options("sasl_ssl-scram-sha-512", BOB)))
+    servers = secured.options("sasl_ssl-scram-sha-512")["bootstrap.servers"]
+
+    def run(*arguments: str) -> str:
+        whom = ("--bootstrap-server", servers, "--command-config", str(file))
+        done = secured.cluster.run_tool(TOKENS, *whom, *arguments, jvm=QUICK_JVM)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_delegation_token(
+    secured: SecuredKafka, token_tool: Callable[..., str], mechanism: str, tmp_path: Path
+) -> None:
+    mine, other = secured.topic(), secured.topic()
+    secured.grant("TOPIC", mine, "WRITE")
+    found = re.search(
+        r"^(\S+)\s+(\S+)\s+User:bob\s", token_tool("--create", "--max-life-time-period", "-1"), re.MULTILINE
+    )
+    assert found is not None
+    token_id, code = found.groups()
+    options = secured.options(f"sasl_ssl-{mechanism.lower()}", token_id, code)
+    options["sasl.jaas.config"] = options["sasl.jaas.config"].replace(";", " tokenauth=true;")
+    # The broker learns of it a moment later.
+    wait_until(lambda: write(options, mine) is None, "the token")
+    with pytest.raises(TopicAuthorizationError):  # it has its owner's rights
+        write(options, other)
+    token_tool("--expire", "--expiry-time-period", "-1", "--hmac", code)
+    wait_until(lambda: write(options, mine) is not None, "its end")
+    refused = write(options, mine)
+    assert refused is not None
+    assert "that it has not expired" in str(refused)
+    assert (refused.mechanism, refused.user) == (mechanism, token_id)
+
+
+def write(options: dict[str, str], topic: str) -> AuthenticationError | None:
+    """Write a record; why the broker did not let the client in."""
+    with Producer(options) as producer:
+        try:
+            producer.send(topic, b"x").result(PATIENCE)
+        except AuthenticationError as error:
+            return error
+    return None

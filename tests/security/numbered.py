@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock import Producer
+from penstock.errors import AuthenticationError
 
 PATIENCE = 30.0
 _REST = 0.002
@@ -125,7 +126,13 @@ class Numbered:
         count = _PER_TRANSACTION * (20 if self._eager else 1)
         for _ in range(count):
             self._send(None)
-        self.producer.commit_transaction()
+        while True:
+            try:
+                self.producer.commit_transaction()
+                break
+            except AuthenticationError:  # told at once; the same call goes on
+                if self._stop.wait(_REST):
+                    raise
         self.acknowledged += count
 
     def _send(self, on_delivery: Callable[[Any, Any], None] | None) -> None:

@@ -181,7 +181,7 @@ def test_work_that_raises_ends_nothing_and_its_text_is_not_told(desk, caplog):
         desk.helpers.run(leave)
         desk.do("next")
         until(lambda: desk.done == ["next"] and caplog.records)
-    assert "SystemExit in leave" in caplog.text
+    assert "SystemExit (raised in leave" in caplog.text
     assert "hunter2" not in caplog.text
 
 

@@ -164,6 +164,21 @@ def test_servers_that_all_refuse_are_told_at_once():
         options = {**ALICE, "bootstrap.servers": kafka.bootstrap_servers}
         with Producer(options) as producer:
             began = time.monotonic()
-            with pytest.raises(AuthenticationError, match="refused the connection"):
+            with pytest.raises(AuthenticationError, match="no connection to"):
                 producer.send("t", b"x")
             assert time.monotonic() - began < 5
+
+
+def test_the_file_that_a_jvm_is_given_for_its_logins(tmp_path):
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    login = f'{module} required username="alice" password="alice-secret";'
+    (tmp_path / "jaas.conf").write_text(f"// for all\nKafkaClient {{\n    {login}\n}};\nClient {{}};\n")
+    with FakeKafka(topics={"t": 1}, security=SASL) as kafka:
+        options = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": f"${{file:{tmp_path}/jaas.conf}}",
+        }
+        with Producer(options) as producer:
+            assert producer.send("t", b"x").result(10).offset == 0

@@ -19,7 +19,8 @@ from security.tls.wires import Wire, cycle
 
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
-from penstock.network.transport import NOTHING, READ, WRITE, Address, TcpTransport, Transport
+from penstock.network._sockets_cy import TcpTransport
+from penstock.network.transport import NOTHING, READ, WRITE, Address, Transport
 from penstock.protocol.schema import Buffer
 from penstock.security.proxy import ProxyIdentityError, ProxyRefusedError, ProxySettings, ProxyTransport
 from penstock.security.tls.errors import TlsRefusedError

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from penstock.security.quoting import MOST_CHARACTERS, quoted, told
+from penstock.security.quoting import MOST_CHARACTERS, quoted
 
 SECRET = "hunter2-of-the-pod"
 
@@ -28,13 +28,3 @@ def test_where_a_text_is_cut_no_half_of_a_secret_stays(before):
     shown = quoted(filler + SECRET + "y" * 5_000, [SECRET])
     assert shown.startswith("refused by the rules")
     assert "hunt" not in shown
-
-
-def test_an_error_of_others_is_told_without_its_text():
-    try:
-        raise ValueError(f"the passphrase {SECRET} is too short")
-    except ValueError as error:
-        shown = told(error)
-    assert SECRET not in shown
-    assert shown.startswith("ValueError (raised in test_an_error_of_others_is_told_without_its_text, ")
-    assert told(KeyError(SECRET)) == "KeyError"

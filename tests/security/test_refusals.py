@@ -105,6 +105,7 @@ UNKNOWN = {"sasl_username": "mallory", "sasl_password": SECRET}
 CLIENT_CERTIFICATE = ("wants a client certificate", "ssl.keystore.location")
 NOT_TRUSTED = ("is not signed by a CA that is trusted here", "ssl.truststore.location")
 PORT = ("security.protocol",)
+NOT_TLS = ("does not speak TLS", "check the port", "set security.protocol to PLAINTEXT, or to SASL_PLAINTEXT")
 ENDED = make("broker", the_ca(), ("127.0.0.1",), NOW - 9 * DAY, NOW - 2 * DAY)
 TO_COME = make("broker", the_ca(), ("127.0.0.1",), NOW + 2 * DAY, NOW + 9 * DAY)
 ELSEWHERE = make("broker", the_ca(), ("other.example", "10.0.0.1"))
@@ -152,8 +153,9 @@ OF_TLS = {
         ),
         ("ssl.cipher.suites",),
     ),
-    "TLS at a plain port": Refusal(fake(PLAIN, TLS), PORT, at_once=False),
-    "TLS at a port with SASL": Refusal(fake(sasl(), TLS), PORT, at_once=False),
+    "TLS at a plain port": Refusal(fake(PLAIN, TLS), NOT_TLS),
+    "TLS at a port with SASL": Refusal(fake(sasl(), TLS), NOT_TLS),
+    "TLS and SASL at a plain port": Refusal(fake(PLAIN, sasl(protocol="SASL_SSL")), NOT_TLS),
     "plain at a port with TLS": Refusal(fake(TLS, PLAIN), ("expects TLS", "security.protocol")),
     "SASL without TLS at a port with both": Refusal(
         fake(sasl(protocol="SASL_SSL"), sasl()), ("expects TLS", "SASL_SSL")
@@ -162,7 +164,7 @@ OF_TLS = {
         scripted(speaks_http, security_protocol="SSL"), ("is not TLS", "security.protocol")
     ),
     "a peer that hangs up": Refusal(
-        scripted(hangs_up, security_protocol="SSL"), ("during the TLS handshake", *PORT), at_once=False
+        scripted(hangs_up, security_protocol="SSL"), ("during the TLS handshake", *NOT_TLS)
     ),
     "a peer that is silent": Refusal(
         scripted(silent, security_protocol="SSL"), ("no answer within", "TLS handshake", *PORT), at_once=False
@@ -244,7 +246,10 @@ OF_TOKENS = {
             sasl_oauthbearer_client_secret=SECRET,
             sasl_login_retry_backoff_max_ms="300",
         ),
-        ("127.0.0.1:1", "refused"),
+        (
+            "no connection to",
+            "there is no token: the OIDC provider at http://127.0.0.1:1: it cannot be asked",
+        ),
     ),
 }
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from security.numbered import Numbered, wait_until
 from security.rotation import KINDS, REFUSED, Provider, lines, replace, values
 from security.tls.certificates import client, make, other_ca, server_context, the_ca
 
+from penstock import Producer
+from penstock.errors import AuthenticationError
 from penstock.testing import FakeKafka, FakeSecurity
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -85,6 +88,124 @@ def test_a_password_file_that_is_gone_for_a_while_keeps_the_last_one(tmp_path: P
     (warning,) = lines(told, logging.WARNING, "")
     assert "a secret cannot be read again, the last one is kept" in warning
     assert str(secret) in warning
+
+
+@contextmanager
+def locked_out(tmp_path: Path, **more: str) -> Iterator[tuple[FakeKafka, Producer, Callable[[], None]]]:
+    """A cluster, a producer that has sent a record, and what makes its password right again after all was cut."""
+    security = FakeSecurity(protocol="SASL_PLAINTEXT")
+    secret = tmp_path / "password"
+    secret.write_text("alice-secret")
+    with FakeKafka(topics={"t": 1}, security=security) as kafka:
+        options = kafka.client_options("PLAIN") | {"sasl.password": f"${{file:{secret}}}", "linger.ms": "0"}
+        with Producer(options | more) as producer:
+            if "transactional.id" in more:
+                producer.init_transactions()
+                producer.begin_transaction()
+            producer.send("t", b"1").result(10)
+            security.users["alice"] = "new-alice-secret"
+            cut(kafka)
+            yield kafka, producer, lambda: secret.write_text("new-alice-secret") and None
+
+
+def told_soon(call: Callable[[], object], *words: str) -> None:
+    """Long before any time-out, and with all that helps."""
+    began = time.monotonic()
+    with pytest.raises(AuthenticationError) as caught:
+        call()
+    assert time.monotonic() - began < 5
+    assert (caught.value.mechanism, caught.value.user) == ("PLAIN", "alice")
+    assert "broker" in (caught.value.broker or "") or "bootstrap" in (caught.value.broker or "")
+    assert [each for each in ("Invalid username or password", *words) if each not in str(caught.value)] == []
+    assert "secret" not in str(caught.value)
+
+
+def again(call: Callable[[], object]) -> None:
+    """Make a call until it goes through: an attempt may have begun with the old password. Long before any time-out."""
+    began = time.monotonic()
+
+    def is_done() -> bool:
+        try:
+            call()
+        except AuthenticationError:
+            return False
+        return True
+
+    wait_until(is_done, "the end of the call")
+    assert time.monotonic() - began < 10
+
+
+def test_a_commit_that_waits_is_told_and_made_again(tmp_path: Path):
+    with locked_out(tmp_path, **{"transactional.id": "x"}) as (kafka, producer, put_right):
+        producer.send("t", b"2")
+        told_soon(producer.commit_transaction, "commit_transaction() goes on", "make the same call again")
+        told_soon(producer.commit_transaction)
+        put_right()
+        again(producer.commit_transaction)
+        with producer.transaction():
+            producer.send("t", b"3")
+        assert values(kafka) == [b"1", b"2", b"3"]
+
+
+def test_a_block_that_commits_is_told_and_its_commit_is_made_again(tmp_path: Path):
+    with locked_out(tmp_path, **{"transactional.id": "x"}) as (kafka, producer, put_right):
+        put_right()
+        again(producer.commit_transaction)
+
+        def block() -> None:
+            with producer.transaction():
+                producer.send("t", b"2").result(10)
+                kafka.cluster.security.users["alice"] = "third-alice-secret"
+                cut(kafka)
+
+        told_soon(block, "commit_transaction() goes on")
+        kafka.cluster.security.users["alice"] = "new-alice-secret"
+        again(producer.commit_transaction)
+        assert values(kafka) == [b"1", b"2"]
+
+
+def test_an_abort_that_waits_is_told_and_made_again(tmp_path: Path):
+    with locked_out(tmp_path, **{"transactional.id": "x"}) as (kafka, producer, put_right):
+        told_soon(producer.abort_transaction, "abort_transaction() goes on")
+        put_right()
+        again(producer.abort_transaction)
+        with producer.transaction():
+            producer.send("t", b"2")
+        assert values(kafka) == [b"2"]
+
+
+def test_a_flush_that_waits_is_told_and_its_records_stay(tmp_path: Path):
+    with locked_out(tmp_path) as (kafka, producer, put_right):
+        delivery = producer.send("t", b"2")
+        told_soon(producer.flush, "1 records have no outcome yet: they are sent when that is put right")
+        put_right()
+        assert delivery.result(10).offset == 1
+        again(producer.flush)
+        assert values(kafka) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["send", "send_many"])
+def test_a_send_that_waits_for_memory_is_told_and_made_again(tmp_path: Path, many: bool):
+    with locked_out(tmp_path, **{"buffer.memory": "4096", "batch.size": "1024"}) as (
+        kafka,
+        producer,
+        put_right,
+    ):
+        sent: list[bytes] = []
+
+        def fill() -> None:
+            while True:
+                value = b"%900d" % len(sent)
+                producer.send_many("t", [value]) if many else producer.send("t", value)
+                sent.append(value)
+
+        told_soon(fill, "buffer.memory is full", "send again when it is put right")
+        assert 2 <= len(sent) <= 4, "what fits"
+        told_soon(fill, "buffer.memory is full")
+        put_right()
+        again(producer.flush)
+        producer.send("t", b"last").result(10)
+        assert values(kafka) == [b"1", *sent, b"last"]
 
 
 # ---- tokens

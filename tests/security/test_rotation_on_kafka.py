@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_security import values_in_order
 from security.numbered import Numbered, wait_until
 from security.rotation import KINDS, REFUSED, Provider, lines, replace
 from security.tls.certificates import Made, make, other_ca, the_ca
@@ -24,20 +25,20 @@ from security.tls.certificates import Made, make, other_ca, the_ca
 from penstock.devbroker import DevCluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-confluent = pytest.importorskip("confluent_kafka")
 confluent_admin = pytest.importorskip("confluent_kafka.admin")
 
 IN_FULL = os.environ.get("PENSTOCK_SECURITY") == "all"
 DOWN_SECONDS = 30.0 if IN_FULL else 3.0
-SESSIONS_SECONDS = 600.0 if IN_FULL else 6.0
+LONG_SECONDS = 600.0 if IN_FULL else 6.0
+SHORT_SECONDS = 60.0
 SESSION_MS = 2000
 every_kind = pytest.mark.parametrize("kind", KINDS if IN_FULL else ["idempotent"])
 of_interest = pytest.mark.parametrize(
-    ("way", "kind"),
+    ("way", "kind", "seconds"),
     [
-        ("sasl_ssl-scram-sha-256", "idempotent"),
-        ("sasl_ssl-plain", "transactional"),
-        ("sasl_plaintext-scram-sha-512", "transactional"),
+        ("sasl_ssl-scram-sha-256", "idempotent", LONG_SECONDS),
+        ("sasl_ssl-plain", "transactional", SHORT_SECONDS),
+        ("sasl_plaintext-scram-sha-512", "transactional", SHORT_SECONDS),
     ][: None if IN_FULL else 1],
 )
 NAMES = ("localhost", "127.0.0.1")
@@ -73,30 +74,6 @@ class Secured:
         name = f"t-{uuid.uuid4().hex[:8]}"
         self.cluster.create_topic(name)
         return name
-
-    def values(self, topic: str) -> list[bytes]:
-        """All that is committed, in its order, as a consumer gets it that is not ours."""
-        reader = confluent.Consumer(
-            {
-                "bootstrap.servers": self.cluster.bootstrap_servers,
-                "group.id": topic,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        reader.assign([confluent.TopicPartition(topic, 0, 0)])
-        found: list[bytes] = []
-        try:
-            while True:
-                message = reader.poll(30)
-                assert message is not None, "the end does not come"
-                if message.error() is None:
-                    found.append(message.value())
-                else:
-                    assert message.error().code() == confluent.KafkaError._PARTITION_EOF
-                    return found
-        finally:
-            reader.close()
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +125,7 @@ def test_a_password_that_is_replaced_on_both_sides(secured: Secured, kind: str, 
             expected = stream.finish()
     finally:
         set_password(secured.cluster, "alice-secret")
-    assert secured.values(topic) == expected
+    assert values_in_order(secured.cluster, topic) == expected
     assert "alice" in lines(told, logging.ERROR, REFUSED)[0]
     assert "alice-secret" not in told.text
 
@@ -167,7 +144,7 @@ def test_a_token_that_expires_while_the_provider_is_down(secured: Secured, kind:
         provider.is_down = False
         stream.wait_for_more(50)
         expected = stream.finish()
-    assert secured.values(topic) == expected
+    assert values_in_order(secured.cluster, topic) == expected
     assert "there is no token: the token provider failed" in lines(told, logging.ERROR, REFUSED)[0]
 
 
@@ -196,23 +173,23 @@ def test_certificates_that_are_replaced_on_both_sides(secured: Secured, tmp_path
         replace(trusted, new.pem)
         stream.wait_for_more(50)
         expected = stream.finish()
-    assert secured.values(topic) == expected
+    assert values_in_order(secured.cluster, topic) == expected
     assert lines(told, logging.WARNING, "A changed file cannot be used, what was read before stays in use")
 
 
 @of_interest
-@pytest.mark.timeout(SESSIONS_SECONDS + 120)
-def test_sessions_that_end_every_two_seconds(secured: Secured, way: str, kind: str, told):
+@pytest.mark.timeout(LONG_SECONDS + 120)
+def test_sessions_that_end_every_two_seconds(secured: Secured, way: str, kind: str, seconds: float, told):
     topic = secured.make_topic()
     with Numbered(topic, eager=True, **secured.options(way), **KINDS[kind]) as stream:
         stream.wait_for_more()
-        in_flight = stream.watch(SESSIONS_SECONDS)
+        in_flight = stream.watch(seconds)
         renewed = stream.metric("successful-reauthentication-total")
         failed = stream.metric("failed-reauthentication-total")
         expected = stream.finish()
-    assert secured.values(topic) == expected
+    assert values_in_order(secured.cluster, topic) == expected
     assert in_flight >= (5 if kind == "idempotent" else 2)
-    assert renewed >= SESSIONS_SECONDS / 2 - 2
+    assert renewed >= seconds / 2 - 2
     assert failed == 0
     assert not lines(told, logging.WARNING, "")
     assert not lines(told, logging.INFO, "Connection lost")

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_secrets import Watch, findings, texts_of
+from fix_secrets import Watch, findings, is_watched, texts_of
 from security.tls.certificates import client, other_ca, server_context, the_ca
 
 from penstock import Producer
-from penstock.errors import KafkaError
+from penstock.config.kinds import Password
+from penstock.errors import ConfigError, KafkaError
+from penstock.security.proxy import ProxyIdentityError, ProxyRefusedError, ProxySettings
+from penstock.security.tls.errors import TlsLostError, TlsRefusedError
 from penstock.testing import FakeKafka, FakeSecurity
 
 pytest_plugins = ["pytester"]
@@ -83,12 +87,29 @@ def test_a_line_of_a_private_key_is_found(watch: Watch):
     assert len(shown(watch)) == 1
 
 
+@pytest.mark.parametrize(
+    ("place", "watched"),
+    [
+        ("security/tls/test_safes.py", True),
+        ("cli/test_options.py", True),
+        ("spark/pipeline/test_secrets.py", True),
+        ("sink/test_settings.py", True),
+        ("producer/test_refused_identity.py", True),
+        ("records/test_crc_cy.py", False),
+    ],
+)
+def test_tests_of_security_are_searched_wherever_they_are(place: str, watched: bool):
+    path = Path(__file__).parents[1] / place
+    assert path.is_file()
+    assert is_watched(path) == watched
+
+
 def test_a_test_that_shows_a_secret_fails(pytester: pytest.Pytester):
     here = Path(__file__).parents[1]
     folder = pytester.mkdir("security")
     (folder / "test_leak.py").write_text(
         """
-import logging
+import logging, subprocess
 from penstock.config.kinds import Password
 from penstock.errors import KafkaError
 made = Password("made-before-the-test")
@@ -105,6 +126,13 @@ def test_in_an_error():
     except KafkaError:
         pass
 
+def test_printed_and_taken(capsys):
+    print(made.value)
+    capsys.readouterr()
+
+def test_printed_by_a_process():
+    subprocess.run(["echo", made.value], capture_output=True)
+
 def test_nothing_shown():
     logging.getLogger("penstock.x").debug("it is %s", made)
 """
@@ -118,9 +146,9 @@ pytest_plugins = ["fix_secrets"]
 """
     )
     result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-o", f"pythonpath={here}")
-    result.assert_outcomes(passed=4, errors=3)
+    result.assert_outcomes(passed=6, errors=5)
     text = result.stdout.str()
-    assert text.count("a secret is shown") >= 3
+    assert text.count("a secret is shown") >= 5
     assert "logged-by-mistake" not in text
 
 
@@ -207,3 +235,87 @@ def test_no_object_of_a_producer_shows_a_secret(way: str, refused: bool, tmp_pat
             trace = [line for error in errors for line in traceback.format_exception(error)]
             assert leaks([*told, *trace]) == []
             producer.close(0)
+
+
+# ---- a configuration that is wrong
+
+JAAS = f'sasl.jaas.config=org.PlainLoginModule required username=alice password="{SECRET}"'
+PLAIN = "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+SCRAM = "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\n"
+WRONG = {
+    "no semicolon": PLAIN + JAAS,
+    "another module": f"{SCRAM}{JAAS};",
+    "without SASL": f"{JAAS};",
+    "unknown in JAAS": f"{PLAIN}{JAAS} x=1;",
+    "unknown": f"{PLAIN}sasl.usrname=alice\nsasl.password={SECRET}",
+    "no user": f"{PLAIN}sasl.password={SECRET}",
+    "user outside of ASCII": f"{SCRAM}sasl.username=\\u00fc\nsasl.password={SECRET}",
+    "given twice": f"{PLAIN}sasl.password={SECRET}\nsasl_password=x{SECRET}",
+    "password of a key": f"security.protocol=SSL\nssl.keystore.location=OWN\nssl.key.password=x{SECRET}",
+    "proxy": f"proxy.url=socks5://alice:{SECRET}@host:x",
+    "a number": f"{PLAIN}sasl.password={SECRET}\nlinger.ms=x",
+    "not UTF-8": f"{PLAIN}sasl.password={SECRET}\nclient.id=\udcfc",
+}
+
+
+def locals_of(error: BaseException) -> Iterator[str]:
+    """All that a report with the local variables of every frame would show; also of errors that it leaves out."""
+    left: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        left += [each.__cause__, each.__context__]
+        for frame, _ in traceback.walk_tb(each.__traceback__):
+            if str(frame.f_globals["__name__"]).startswith("penstock"):
+                yield from (
+                    f"{frame.f_code.co_qualname}: {name}={frame.f_locals[name]!r}" for name in frame.f_locals
+                )
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_no_frame_of_a_wrong_configuration_shows_a_secret(wrong: str, tmp_path: Path):
+    own = tmp_path / "own.pem"
+    own.write_text(client().key_pem(SECRET) + client().pem)
+    place = tmp_path / "client.properties"
+    text = "bootstrap.servers=127.0.0.1:1\n" + WRONG[wrong].replace("OWN", str(own)) + "\n"
+    place.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError) as caught:
+        Producer(str(place))
+    found = list(locals_of(caught.value))
+    assert found, "there are frames"
+    assert leaks([*found, *texts_of(caught.value)]) == []
+
+
+def test_a_producer_that_could_not_be_made_can_be_shown():
+    made = Producer.__new__(Producer)
+    with pytest.raises(ConfigError):
+        made.__init__(linger_ms=-1)  # type: ignore[misc]
+    assert repr(made) == "<Producer that could not be made>"
+
+
+def test_errors_of_connections_can_be_sent_to_another_process():
+    proxy = ProxySettings(kind="http", host="h", port=1, user="alice", password=Password(SECRET))
+    for error in (
+        TlsRefusedError("what happened", "what to do"),
+        TlsLostError("what happened", "what to do"),
+        ProxyRefusedError("what happened", "what to do"),
+        ProxyIdentityError.of(proxy, "does not accept the password"),
+    ):
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error)
+        assert (str(copy), copy.advice) == (str(error), error.advice)
+        assert copy.advice
+
+
+def test_the_error_that_a_program_is_busy_with_keeps_its_frames():
+    busy = ValueError("of the program")
+    try:
+        raise busy
+    except ValueError:
+        with pytest.raises(ConfigError) as caught:
+            Producer(linger_ms=-1)
+    assert caught.value.__context__ is busy
+    assert busy.__traceback__ is not None

@@ -6,7 +6,7 @@ Rules:
    up to four.
 2. Work that has gone on for a minute is stuck. Its thread does not count among the four, so that others go on. There
    are few such threads, however: see `Replacements`.
-3. Where no thread can be started, and there is none, the work is done by whoever asks for it. From 3.12 on Python
+3. Where no thread can be started, and there is none, the work is done by the caller. From 3.12 on Python
    refuses new threads when the program ends, and records may still have to be sent then. So the first thread is started
    with the client.
 4. `close` waits for nobody. A thread that is stuck ends when its work does, or with the process.
@@ -17,10 +17,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+from penstock._escaping import told
 
 logger = logging.getLogger("penstock.security")
 
@@ -157,7 +158,4 @@ def _do(work: Work) -> None:
     try:
         work()
     except BaseException as error:  # noqa: BLE001 - the thread goes on with the work of others
-        # Without the text, which may hold a secret.
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        name = type(error).__name__
-        logger.error("Work aside failed: %s in %s, %s:%s", name, where.name, where.filename, where.lineno)  # noqa: TRY400
+        logger.error("Work aside failed: %s", told(error))  # noqa: TRY400 - the text may hold a secret

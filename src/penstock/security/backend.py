@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ConfigError
+from penstock.network._sockets_cy import SocketSelector, TcpTransport
 from penstock.network.backend import Authenticate, NetworkBackend
 from penstock.network.resolver import RESOLVE_CANONICAL, Resolve, RunAside, system_resolve
-from penstock.network.selector import SocketSelector
 from penstock.network.settings import NetworkSettings
-from penstock.network.transport import Address, Endpoint, TcpTransport, Transport, TransportFactory
+from penstock.network.transport import Address, Endpoint, Transport, TransportFactory
 from penstock.security.aside import Helpers
 from penstock.security.settings import SecuritySettings
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.security.proxy import ProxySettings
     from penstock.security.tls.settings import TlsSettings
 
+# Brokers tell their addresses, so that there is no end to them but this.
+_MOST_LISTENERS: Final = 10_000
 # Puts one transport over another one, for a broker.
 _Layer = Callable[[Transport, Endpoint], Transport]
 
@@ -103,8 +105,17 @@ def _resolve_proxy(proxy: ProxySettings, resolve: Resolve) -> Resolve:
 
 def _tls_layer(settings: TlsSettings, run_aside: RunAside) -> _Layer:
     from penstock.security.tls.context import TlsContext
-    from penstock.security.tls.transport import TlsTransport
+    from penstock.security.tls.transport import Listener, TlsTransport
 
     context = TlsContext(settings, run_aside)
-    # Asked for each connection: files that have changed are read then.
-    return lambda inner, endpoint: TlsTransport(inner, context.current(), endpoint.host)
+    listeners: dict[Endpoint, Listener] = {}
+
+    def tls(inner: Transport, endpoint: Endpoint) -> Transport:
+        if len(listeners) >= _MOST_LISTENERS:
+            listeners.clear()
+        # Asked for each connection: files that have changed are read then.
+        return TlsTransport(
+            inner, context.current(), endpoint.host, listeners.setdefault(endpoint, Listener())
+        )
+
+    return tls

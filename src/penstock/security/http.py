@@ -2,8 +2,9 @@
 """One request to a server that hands out credentials, and its answer.
 
 Rules:
-1. All of it has one limit of time: a server that sends a byte now and then, or one interim answer after the other, does
-   not get more of it than one that is silent. Only the name lookup is the system's.
+1. All of it has one limit of time: a server or a proxy that sends a byte now and then, or one interim answer after the
+   other, does not get more of it than one that is silent; nor does a name with many addresses. Only the name lookup is
+   the system's.
 2. Of the body no more is read than is wanted.
 3. A redirect is an answer like any other: what is sent is secret, and goes to the place that was named and to no other.
 """
@@ -16,10 +17,13 @@ import socket
 import time
 import urllib.request
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     import ssl
+
+
+_SHORTEST: Final = 0.001
 
 
 class Answer(NamedTuple):
@@ -97,25 +101,63 @@ class _Https(urllib.request.HTTPSHandler):
 class _Connection(http.client.HTTPConnection):
     def __init__(self, host: str, *, deadline: float, **options: Any) -> None:
         super().__init__(host, **options)
-        self._deadline = deadline
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock: Any = _TimedSocket(self.sock, self._deadline)
+        self._create_connection = partial(_connected, deadline)
 
 
 class _TlsConnection(http.client.HTTPSConnection):
     def __init__(self, host: str, *, deadline: float, **options: Any) -> None:
         super().__init__(host, **options)
         self._deadline = deadline
+        self._create_connection = partial(_connected, deadline)
 
     def connect(self) -> None:
+        """Connect, talk to the proxy where there is one, then put TLS over the socket, which is a plain one again."""
         super().connect()
-        self.sock: Any = _TimedSocket(self.sock, self._deadline)
+        self.sock: Any = _TimedTls(self.sock, self._deadline)
 
 
-class _TimedSocket:
-    """A socket, as far as http.client needs one, whose every call ends at a deadline."""
+def _connected(deadline: float, address: tuple[str, int], *_: Any) -> _TimedSocket:
+    """A connection to the first address of a host that takes one. Each has its share of the time that is left."""
+    failed: OSError | None = None
+    found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    for at, (family, kind, protocol, _name, place) in enumerate(found):
+        sock = _TimedSocket(family, kind, protocol)
+        sock.deadline = deadline
+        try:
+            _set_time_left(sock, deadline, shares=len(found) - at)
+            sock.connect(place)
+        except OSError as error:
+            sock.close()
+            failed = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failed or OSError(f"{address[0]} has no address")
+
+
+class _TimedSocket(socket.socket):
+    """A socket whose every call ends at a deadline, as far as http.client makes calls."""
+
+    deadline: float
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        _set_time_left(self, self.deadline)
+        super().sendall(data, flags)
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """The one that a file over a socket calls."""
+        _set_time_left(self, self.deadline)
+        return super().recv_into(buffer, nbytes, flags)
+
+    def gettimeout(self) -> float:
+        """What TLS takes over for its handshake. An error would leave it with a socket that two own."""
+        return max(self.deadline - time.monotonic(), _SHORTEST)
+
+
+class _TimedTls:
+    """A socket with TLS, as far as http.client needs one, whose every call ends at a deadline."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
@@ -153,8 +195,8 @@ class _TimedReader(io.RawIOBase):
         super().close()
 
 
-def _set_time_left(sock: socket.socket, deadline: float) -> None:
+def _set_time_left(sock: socket.socket, deadline: float, shares: int = 1) -> None:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError("timed out")
-    sock.settimeout(left)
+    sock.settimeout(left / shares)

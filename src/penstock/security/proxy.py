@@ -120,7 +120,7 @@ class ProxyRefusedError(OSError):
         advice: what can be done about it.
     """
 
-    def __init__(self, text: str, advice: str) -> None:
+    def __init__(self, text: str, advice: str = "") -> None:  # a copy gets the advice with its other fields
         super().__init__(text)
         self.advice = advice
 
@@ -128,8 +128,10 @@ class ProxyRefusedError(OSError):
 class ProxyIdentityError(ProxyRefusedError, RefusedError):
     """A proxy refuses the user or the password, or wants one: trying again will not help."""
 
-    def __init__(self, settings: ProxySettings, text: str) -> None:
-        super().__init__(f"{settings} {text}", _IDENTITY.format(settings.kind))
+    @classmethod
+    def of(cls, settings: ProxySettings, text: str) -> ProxyIdentityError:
+        """What the proxy says, with the advice for its kind."""
+        return cls(f"{settings} {text}", _IDENTITY.format(settings.kind))
 
 
 # One step of the talk with a proxy: writes what is given, then reads as many bytes as the dialogue asks for. It gets
@@ -315,7 +317,7 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
             f"{settings} does not speak SOCKS5: it answered {_shown(bytes([version, method]))}", _WHICH_PROXY
         )
     if method == _NO_METHOD:
-        raise ProxyIdentityError(
+        raise ProxyIdentityError.of(
             settings,
             "requires authentication"
             if settings.user is None
@@ -328,7 +330,7 @@ def _socks5(settings: ProxySettings, host: str, port: int) -> _Dialogue:
         said = bytes([1, len(user)]) + user + bytes([len(password)]) + password
         version, status = yield _Step(said, 2)
         if status != 0:
-            raise ProxyIdentityError(settings, f"does not accept the password of {settings.user!r}")
+            raise ProxyIdentityError.of(settings, f"does not accept the password of {settings.user!r}")
     yield from _connect(settings, host, port)
 
 
@@ -391,7 +393,7 @@ def _http(settings: ProxySettings, host: str, port: int) -> _Dialogue:
             if settings.user is None
             else f"does not accept the password of {settings.user!r}"
         )
-        raise ProxyIdentityError(settings, f"{told}: 407 {words}")
+        raise ProxyIdentityError.of(settings, f"{told}: 407 {words}")
     raise ProxyRefusedError(f"{settings} cannot connect to {target}: {status} {words}", _TARGET)
 
 

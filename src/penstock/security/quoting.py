@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts and errors of others, as they may stand in an error of ours: bounded, printable, without secrets."""
+"""Texts of others, as they may stand in an error of ours: bounded, printable, without secrets."""
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,7 +21,7 @@ def quoted(text: str, secrets: Iterable[str] = ()) -> str:
         text: what was written.
         secrets: values that must not be shown, wherever they turn up.
     """
-    redactor = Redactor({secret: HIDDEN for secret in secrets if secret})
+    redactor = Redactor({secret: HIDDEN for secret in secrets if _may_be_in(text, secret)})
     most = _MOST_READ + redactor.longest
     shown = redactor(text[:most])
     if len(text) > most:  # its end may be the half of a secret
@@ -31,14 +30,6 @@ def quoted(text: str, secrets: Iterable[str] = ()) -> str:
     return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]}..."
 
 
-def told(error: BaseException) -> str:
-    """An exception of somebody else's code: its type, and where it was raised.
-
-    It stands in for the exception itself. Its text is not shown, nor its chain: nobody can tell what they hold. The
-    text of an HTTP library, for instance, quotes the header that it refuses, and that is the token.
-    """
-    name = type(error).__name__
-    frames = traceback.extract_tb(error.__traceback__)
-    return (
-        f"{name} (raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})" if frames else name
-    )
+def _may_be_in(text: str, secret: str) -> bool:
+    # To look for half a megabyte takes a second. What has blanks or lines is looked for in other forms as well.
+    return len(secret) <= len(text) or any(map(str.isspace, secret))

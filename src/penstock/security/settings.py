@@ -2,7 +2,7 @@
 """How a client talks to brokers: its options of TLS, SASL and proxies, checked against each other.
 
 Rules:
-1. What is given and would have no effect is refused: whoever sets it relies on it.
+1. What is given and would have no effect is refused: the user relies on it.
 2. What contradicts is refused, as the Java client does, with the options concerned.
 3. Files are not read here. What is in them is checked by the parts that use them, when the client is made.
 """
@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.config.frames import without_inner_frames
 from penstock.config.keys import KEYS
 from penstock.errors import ConfigError
 from penstock.security.proxy import ProxySettings
@@ -51,6 +52,7 @@ class SecuritySettings:
         """Whether connections are plain TCP to the broker."""
         return self.tls is None and self.sasl is None and self.proxy is None
 
+    @without_inner_frames
     def backend(self, network: NetworkSettings) -> NetworkBackend:
         """The operating system as a client with these settings sees it.
 
@@ -73,7 +75,7 @@ class SecuritySettings:
             ConfigError: options contradict each other, would have no effect, or are not enough.
         """
         protocol: str = values["security.protocol"]
-        # Also what is set to its default: whoever sets it relies on it.
+        # Also what is set to its default: the user relies on it.
         given = {name: values[name] for name in explicit if values.get(name) is not None}
         _refuse_without_effect(protocol, given)
         tls = sasl = proxy = None

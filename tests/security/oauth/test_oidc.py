@@ -324,6 +324,45 @@ def test_the_jwt_bearer_grant(provider, keys, tmp_path, algorithm, passphrase):
     }
 
 
+@pytest.mark.parametrize("between", ["\n", " ", "\\n", "\r\n"])
+def test_a_key_that_was_pasted(provider, keys, between):
+    made, pem = keys
+    provider.answers = [(200, {"access_token": "opaque"})]
+    text = Password(pem(made["ES256"]).decode().replace("\n", between))
+    given = settings(provider.url, assertion_algorithm="ES256", assertion_private_key_pem=text)
+    OidcSource(given).fetch()
+    ((_, form),) = provider.asked
+    verify("ES256", made["ES256"], form["client_assertion"])
+
+
+def test_a_pasted_key_that_cannot_be_used_names_its_option():
+    pytest.importorskip("cryptography")
+    with pytest.raises(ConfigError, match="not a private key") as caught:
+        OidcSource(settings("http://idp/t", assertion_private_key_pem=Password("no key at all")))
+    assert caught.value.option == "sasl.oauthbearer.assertion.private.key.pem"
+
+
+def test_a_key_that_is_replaced_signs_the_next_assertion(provider, keys, tmp_path):
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    made, pem = keys
+    file = tmp_path / "key.pem"
+    file.write_bytes(pem(made["ES256"]))
+    provider.answers = [(200, {"access_token": "opaque"})]
+    source = OidcSource(
+        settings(provider.url, assertion_algorithm="ES256", assertion_private_key_file=str(file))
+    )
+    source.fetch()
+    file.write_bytes(b"")
+    with pytest.raises(NoTokenError, match=r"private\.key\.file: .*key\.pem"):
+        source.fetch()
+    second = ec.generate_private_key(ec.SECP256R1())
+    file.write_bytes(pem(second))
+    source.fetch()
+    assert len(provider.asked) == 2
+    verify("ES256", second, provider.asked[1][1]["client_assertion"])
+
+
 def test_client_credentials_with_an_assertion_from_a_file(provider, tmp_path):
     file = tmp_path / "assertion"
     file.write_text(jwt(sub="ready") + "\n")

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from security.oauth.provider import running_provider
-from security.sasl.dialogue import run
+from security.sasl.dialogue import authenticated, begin, run
 
 from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.sasl.aws_identity import AwsIdentities, AwsIdentity
@@ -82,6 +82,15 @@ def test_the_dialogue():
     assert json.loads(sent[0])["host"] == HOST
     assert made.user == "AKIA"
     assert b"s3cret" not in sent[0]
+
+
+def test_a_broker_that_quotes_the_request_does_not_make_its_secrets_shown():
+    found = AwsMskIamMechanism(HOST, lambda: AwsIdentity("AKIA", "sk", "of-temporary-keys"), "eu-west-1")
+    handshake, first = begin(found)
+    signature = json.loads(bytes(first.request.body["auth_bytes"]))["x-amz-signature"]
+    with pytest.raises(AuthenticationError) as caught:
+        handshake.on_answer(2, authenticated(code=58, text=f"AKIA: {signature} of-temporary-keys"))
+    assert "AKIA: (hidden) (hidden)" in str(caught.value)
 
 
 def test_an_empty_answer_is_a_refusal():

@@ -11,7 +11,7 @@ from security.sasl.stand_in_gssapi import World, make_module
 
 from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.sasl.authenticator import Authenticator
-from penstock.security.sasl.gssapi import GssapiCredentials, GssapiMechanism
+from penstock.security.sasl.gssapi import GssapiCredentials, GssapiMechanism, KeptTickets
 from penstock.security.sasl.settings import KerberosSettings, SaslSettings
 
 OFFER = b"W:\x01\x00\x10\x00"
@@ -64,6 +64,37 @@ def test_a_keytab(world, tmp_path):
     assert sent[-1].endswith(b"me@REALM")
 
 
+def test_tickets_of_a_keytab_that_a_broker_refuses_are_forgotten(world):
+    kerberos = KerberosSettings(keytab=__file__, principal="me@R")
+    credentials = GssapiCredentials(SaslSettings(mechanism="GSSAPI", kerberos=kerberos))
+    first, second = (credentials.mechanism("broker") for _ in range(2))
+    first.first()
+    first.refused()
+    second.refused()  # it was begun before, with the same tickets
+    for _ in range(2):
+        credentials.mechanism("broker").first()
+    before, after, later = (asked["store"]["ccache"] for asked in world.credentials)
+    assert before != after == later
+
+
+def test_tickets_are_forgotten_ever_less_often_while_a_broker_goes_on_refusing():
+    clock = [0.0]
+    tickets = KeptTickets(lambda: clock[0])
+
+    def forgotten(*times: float) -> list[float]:
+        found = []
+        for clock[0] in times:
+            before = tickets.place
+            tickets.forget(before)
+            if tickets.place != before:
+                found.append(clock[0])
+        return found
+
+    assert forgotten(*range(0, 7200, 5)) == [0, 10, 30, 70, 150, 310, 630, 1270, 2550, 5110]
+    tickets.keep()
+    assert forgotten(9000, 9005, 9010, 9025, 9030) == [9000, 9010, 9030]
+
+
 def test_a_ticket_cache(world):
     run(mechanism(ticket_cache="/tmp/krb5cc_7"), broker())
     assert world.credentials == [{"usage": "initiate", "name": None, "store": {"ccache": "/tmp/krb5cc_7"}}]
@@ -87,7 +118,16 @@ UNSPECIFIED = "Major (851968): Unspecified GSS failure.  Minor code may provide 
             "sasl.kerberos.service.name",
         ),
         (UNSPECIFIED + "(2529638918): Client 'x@R' not found in Kerberos database", "check the principal"),
-        ("Clock skew too great", "clock"),
+        ("Clock skew too great", "set the clocks of this machine, the KDC and the broker"),
+        (UNSPECIFIED + "(2529638919): Server krbtgt/B@A not found in Kerberos database", "[domain_realm]"),
+        (UNAVAILABLE + "(2529638930): Client's credentials have been revoked", "ask the administrator"),
+        (UNAVAILABLE + "(2529638913): Client's entry in database has expired", "ask the administrator"),
+        (
+            UNAVAILABLE + "(2529638943): Decrypt integrity check failed",
+            "the key of the principal may have been",
+        ),
+        (UNAVAILABLE + "(39756032): Principal in credential cache does not match desired name", "run kinit,"),
+        ("KDC has no support for encryption type", "klist -ke"),
         ("something new", "the broker's own principal is kafka/broker.example"),
     ],
 )
@@ -105,7 +145,7 @@ def test_what_goes_wrong_names_the_principal_that_was_asked_for(world, said, adv
 
 def test_a_keytab_without_the_key(world):
     world.fail_step = UNAVAILABLE + "(2529639107): No credentials cache found"
-    with pytest.raises(AuthenticationError, match="check principal and keyTab"):
+    with pytest.raises(AuthenticationError, match=f"check principal and keyTab: `klist -k {__file__}`"):
         mechanism(keytab=__file__, principal="me@R").first()
 
 

@@ -191,6 +191,48 @@ def test_a_token_that_is_refused(code, said, expected):
     assert "authentication by X-PING as ann failed" in str(caught.value)
 
 
+def test_a_mechanism_is_told_when_the_broker_refuses_and_only_then():
+    for code, times in ((58, 1), (34, 0)):
+        told: list[bool] = []
+        mechanism = QuickPing()
+        mechanism.refused = lambda told=told: told.append(True)  # type: ignore[attr-defined]
+        handshake, _ = begin(mechanism)
+        with pytest.raises(AuthenticationError):
+            handshake.on_answer(2, authenticated(code=code, text="no"))
+        assert len(told) == times
+
+
+class Named(QuickPing):
+    secrets = ("open-sesame",)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "shown"),
+    [
+        (QuickPing(first=b"\0ann\0open-sesame"), "ann said (hidden)"),
+        (QuickPing(first=b"ann open-sesame"), "ann said (hidden)"),
+        (QuickPing(first=b"open-sesame"), "ann said (hidden)"),
+        (Named(first=b"x=ann,y=open-sesame"), "ann said (hidden)"),
+        (QuickPing(first=b"ann"), "ann said open-sesame"),
+    ],
+    ids=["parts", "words", "whole", "named", "nothing but the user"],
+)
+@pytest.mark.parametrize("code", [58, 34, -1])
+def test_what_was_sent_does_not_show_where_the_broker_quotes_it(mechanism, shown, code):
+    handshake, _ = begin(mechanism)
+    with pytest.raises(AuthenticationError) as caught:
+        handshake.on_answer(2, authenticated(code=code, text="LDAP: ann said open-sesame"))
+    assert shown in str(caught.value)
+
+
+def test_a_short_message_about_a_long_token_takes_no_time():
+    handshake, _ = begin(QuickPing(first=b"s" * MOST_TOKEN_BYTES))
+    began = time.process_time()
+    with pytest.raises(AuthenticationError, match="no such token"):
+        handshake.on_answer(2, authenticated(code=58, text="no such token"))
+    assert time.process_time() - began < 0.2
+
+
 def test_with_bare_tokens_a_close_is_the_refusal():
     handshake, _ = begin(Ping(None), OLD)
     assert "refuses" in str(handshake.closed_error())
@@ -226,9 +268,17 @@ def test_an_exchange_without_end():
         run(Ping(*[b"again"] * 2 * MOST_TOKENS), lambda token: token)
 
 
-def test_a_broker_that_knows_no_sasl():
-    with pytest.raises(UnsupportedVersionError):
+def test_a_listener_that_does_not_list_sasl_has_none():
+    with pytest.raises(AuthenticationError, match="the listener does not use SASL") as caught:
         SaslHandshake(NODE, NodeApiVersions({18: (0, 4)}), Ping()).start()
+    assert "security.protocol to PLAINTEXT" in str(caught.value)
+    assert "newer" not in str(caught.value)
+    assert (caught.value.mechanism, caught.value.user) == ("X-PING", "ann")
+
+
+def test_a_broker_of_the_far_future():
+    with pytest.raises(UnsupportedVersionError):
+        SaslHandshake(NODE, NodeApiVersions({17: (8, 9), 36: (8, 9)}), Ping()).start()
 
 
 def test_a_mechanism_that_needs_requests_is_refused_with_an_old_broker():

@@ -102,6 +102,68 @@ def test_texts_that_are_refused(text, why):
     assert why in str(caught.value)
 
 
+FILE = """
+// what a JVM is started with
+KafkaServer {
+   com.sun.security.auth.module.LdapLoginModule required userProvider="ldap://x";
+   a.Second required;
+};
+KafkaClient {
+   a.B required
+   username="me"
+   password='a;}b';
+};
+Client {
+};
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (FILE, {"username": "me", "password": "a;}b"}),
+        ('KafkaClient{a.B required x="1";};', {"x": "1"}),
+        ('"KafkaClient" { a.B optional ; } ; /* end */', {}),
+        ("Client { a.C required; };\nKafkaClient { a.B required; };", {}),
+    ],
+)
+def test_a_whole_file(text, options):
+    assert parse_jaas(text) == JaasEntry("a.B", options)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Client { a.B required; };", "no section KafkaClient with a login module; there are Client"),
+        ("KafkaClient { };", "no section KafkaClient with a login module"),
+        ("KafkaClient { a.B required; a.C required; };", "a second login module"),
+        ("KafkaClient { a.B required; }; KafkaClient { a.B required; };", "a second section KafkaClient"),
+        ("KafkaClient { a.B required; }", "ends with };"),
+        ("KafkaClient { a.B required;", "ends with };"),
+        ("KafkaClient { a.B required };", "the name of an option is expected"),
+        ("KafkaClient { a.B required; }; a.B required;", "begins with its name and {"),
+        ("KafkaClient { a.B required; };;", "begins with its name and {"),
+        ("KafkaClient { { a.B required; }; };", "ends with };"),
+        ("KafkaClient {", "ends with };"),
+        ("KafkaClient { JndiLoginModule required; };", "not allowed"),
+    ],
+)
+def test_files_that_are_refused(text, why):
+    with pytest.raises(ConfigError, match=r"sasl\.jaas\.config, line 1, column") as caught:
+        parse_jaas(text)
+    assert why in str(caught.value)
+
+
+@given(st.text(alphabet=st.sampled_from(list("aB1.-_$=;/*\"'\\ \n\t{}é")), max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_any_file_has_an_entry_or_is_a_config_error(text):
+    try:
+        entry = parse_jaas(f"KafkaClient {{ a.B required; {text}")
+    except ConfigError:
+        return
+    assert entry == JaasEntry("a.B", {})
+
+
 @pytest.mark.parametrize(
     ("module", "kind"),
     [

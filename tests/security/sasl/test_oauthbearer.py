@@ -91,6 +91,27 @@ def test_an_expired_token_is_named_as_such(credentials):
         handshake.on_answer(2, authenticated(code=58, text=INVALID.decode()))
 
 
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        (
+            lambda: jwt(sub="svc", iss="https://idp/x", aud=["a", "b"], exp=time.time() + 100),
+            ("iss https://idp/x", "aud ['a', 'b']", "sub svc", "by this machine's clock"),
+        ),
+        (lambda: jwt(sub="svc", iss="x\n" * 5000), ("iss x\\nx",)),
+        (lambda: "opaque", ("this token is not a JWT",)),
+    ],
+    ids=["claims", "a claim without end", "opaque"],
+)
+def test_a_refusal_tells_what_the_token_has(credentials, token, words):
+    handshake, _ = begin(credentials(token).mechanism("b"))
+    settle(handshake.on_answer(2, authenticated(INVALID)))
+    with pytest.raises(AuthenticationError) as caught:
+        handshake.on_answer(2, authenticated(code=58, text=INVALID.decode()))
+    assert [each for each in words if each not in str(caught.value)] == [], caught.value
+    assert len(str(caught.value)) < 2000
+
+
 def test_after_a_refusal_the_next_token_is_a_new_one(credentials):
     numbers = iter(range(9))
     kept = credentials(lambda: (f"t{next(numbers)}", time.time() + 60))
@@ -177,3 +198,42 @@ def test_no_token_shows(credentials):
     mechanism = kept.mechanism("b")
     mechanism.first()
     assert "s3cret" not in f"{kept!r} {mechanism!r} {vars(mechanism)!r}"
+
+
+@pytest.mark.parametrize("said", ["Unable to validate %s", '{"status":"%s is revoked"}', '["%s"]'])
+def test_a_broker_that_quotes_the_token_does_not_make_it_shown(credentials, said):
+    value = jwt(sub="svc")
+    provider = lambda: value  # noqa: E731
+    handshake, _ = begin(credentials(provider).mechanism("b"))
+    with pytest.raises(AuthenticationError) as at_once:
+        handshake.on_answer(2, authenticated(code=58, text=said % value))
+    mechanism = credentials(provider).mechanism("b")
+    mechanism.first()
+    mechanism.next((said % value).encode())
+    with pytest.raises(AuthenticationError) as after_its_json:
+        mechanism.next(b"")
+    for caught in (at_once, after_its_json):
+        assert "(hidden)" in str(caught.value)
+        assert value not in str(caught.value)
+
+
+def test_a_token_refused_without_json_is_fetched_anew_as_well(credentials):
+    numbers = iter(range(9))
+    kept = credentials(lambda: (f"t{next(numbers)}", time.time() + 60))
+    kept._keeper._quite_new_seconds = 0.0
+    for number in range(3):
+        handshake, first = begin(kept.mechanism("b"))
+        assert b"Bearer t%d" % number in token_of(first)
+        with pytest.raises(AuthenticationError):
+            handshake.on_answer(2, authenticated(code=58, text="Access denied"))
+
+
+def test_that_a_token_was_refused_is_told_without_waiting(credentials):
+    kept = credentials(lambda: ("abc", time.time() + 60))
+    mechanism = kept.mechanism("b")
+    mechanism.refused()  # before there is one
+    mechanism.first()
+    told = threading.Event()
+    with kept._keeper._changed:  # as while the keeper starts a thread
+        threading.Thread(target=lambda: (mechanism.refused(), told.set()), daemon=True).start()
+        assert told.wait(5)

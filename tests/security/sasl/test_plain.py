@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from security.sasl.dialogue import MODERN, NODE, OLD, run, token_of
+from security.sasl.dialogue import MODERN, NODE, OLD, authenticated, begin, run, token_of
 
 from penstock.config.kinds import Password
 from penstock.errors import AuthenticationError, ConfigError
@@ -97,3 +97,10 @@ def test_a_password_that_is_replaced_is_used_from_then_on():
     now[0] = ""
     with pytest.raises(AuthenticationError, match="needs a password"):
         kept.mechanism("b").first()
+
+
+def test_a_broker_that_quotes_the_password_does_not_make_it_shown():
+    handshake, _ = begin(credentials().mechanism("b"))
+    with pytest.raises(AuthenticationError) as caught:
+        handshake.on_answer(2, authenticated(code=58, text="LDAP bind of alice with s3cret failed"))
+    assert "LDAP bind of alice with (hidden) failed" in str(caught.value)

@@ -27,15 +27,18 @@ class Stores(NamedTuple):
     jks_trust: Path
     p12_key: Path
     p12_trust: Path
+    p12_java_8: Path
     jceks: Path
 
 
-def keytool(*arguments: str) -> None:
+def keytool(*arguments: str, stdin: str = "") -> None:
     home = os.environ.get("JAVA_HOME")
     found = Path(home, "bin", "keytool") if home else shutil.which("keytool")
     subprocess.run(
         [str(found), "-J-XX:TieredStopAtLevel=1", "-J-Xshare:auto", *arguments],
         check=True,
+        input=stdin,
+        text=True,
         capture_output=True,
         timeout=60,
     )
@@ -62,6 +65,8 @@ def make_stores(folder: Path) -> Stores:
     take += ("-srcstorepass", STORE_PASSWORD, "-deststorepass", STORE_PASSWORD)
     for kind, place in (("JKS", stores.jks_key), ("PKCS12", stores.p12_key), ("JCEKS", stores.jceks)):
         keytool(*take, "-deststoretype", kind, "-destkeystore", str(place))
+    old = ("-J-Dkeystore.pkcs12.legacy=true", "-deststoretype", "PKCS12")
+    keytool(*take, *old, "-destkeystore", str(stores.p12_java_8))
     one = ("-srcalias", "client", "-destkeypass", KEY_PASSWORD, "-deststoretype", "JKS")
     keytool(*take, *one, "-destkeystore", str(stores.jks_other_password))
     shutil.copy(stores.jks_key, stores.jks_two_keys)

@@ -22,7 +22,7 @@ from security.tls.wires import TlsPeer, Wire, cycle, shake
 from penstock.network.transport import NOTHING, READ, WRITE
 from penstock.security.tls import transport as transport_module
 from penstock.security.tls.errors import TlsLostError, TlsRefusedError
-from penstock.security.tls.transport import TlsTransport
+from penstock.security.tls.transport import Listener, TlsTransport
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
@@ -524,6 +524,44 @@ def test_a_plain_listener_that_answers(answer: bytes):
     with pytest.raises(TlsRefusedError, match="not TLS") as caught:
         transport.finish_connect()
     assert "security.protocol" in caught.value.advice
+
+
+def hang_up(listener: Listener, heard: bytes = b"", error: OSError | None = None) -> OSError:
+    """A peer that closes, or resets, during the handshake."""
+    wire = Wire()
+    transport = TlsTransport(wire, client_context(), "localhost", listener)
+    transport.finish_connect()
+    if heard:
+        wire.arrived += heard
+        transport.finish_connect()
+    wire.read_error, wire.peer_closed = error, True
+    with pytest.raises(OSError) as caught:
+        transport.finish_connect()
+    return caught.value
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError("reset")], ids=["closed", "reset"])
+def test_a_peer_that_hangs_up_again_and_again_does_not_speak_tls(error: OSError | None):
+    listener = Listener()
+    assert [type(hang_up(listener, error=error)) for _ in range(2)] == [TlsLostError, TlsLostError]
+    believed = [hang_up(listener, error=error) for _ in range(2)]
+    assert [type(each) for each in believed] == [TlsRefusedError, TlsRefusedError]
+    assert "3 times" in str(believed[0])
+    assert "set security.protocol to PLAINTEXT" in believed[0].advice
+    assert isinstance(hang_up(Listener(), error=error), TlsLostError), "another peer"
+
+
+def test_a_peer_that_has_spoken_tls_may_hang_up_as_often_as_it_wants():
+    listener = Listener()
+    hang_up(listener)
+    wire = Wire()
+    shake(TlsTransport(wire, client_context(), "localhost", listener), TlsPeer(wire, server_context()))
+    assert {type(hang_up(listener)) for _ in range(5)} == {TlsLostError}
+
+
+def test_a_peer_that_hangs_up_in_the_middle_of_an_answer_speaks_tls():
+    listener = Listener()
+    assert {type(hang_up(listener, b"\x16\x03\x03")) for _ in range(5)} == {TlsLostError}
 
 
 @given(st.binary(min_size=1, max_size=300), st.booleans())

@@ -34,15 +34,15 @@ class Signer(Protocol):
 class AssertionMaker:
     """Makes a new assertion for each request, or reads it from its file each time.
 
+    The private key is read each time as well: it may have been replaced.
+
     Args:
         settings: the claims.
-        signer: None where there is a file.
         wall: seconds since the epoch.
     """
 
-    def __init__(self, settings: OAuthSettings, signer: Signer | None, wall: Callable[[], float]) -> None:
+    def __init__(self, settings: OAuthSettings, wall: Callable[[], float]) -> None:
         self._settings = settings
-        self._signer = signer
         self._wall = wall
         self._template = _read_template(settings.assertion_template_file)
 
@@ -56,7 +56,7 @@ class AssertionMaker:
             ConfigError: a file cannot be used, or cryptography is missing.
         """
         if settings.assertion_file is not None:
-            maker = cls(settings, None, wall)
+            maker = cls(settings, wall)
             try:
                 maker.make()
             except NoTokenError as error:
@@ -64,13 +64,14 @@ class AssertionMaker:
             return maker
         if settings.assertion_private_key_file is None and settings.assertion_private_key_pem is None:
             return None
-        return cls(settings, _load_signer(settings), wall)
+        _load_signer(settings)  # a key that cannot be used is told at once
+        return cls(settings, wall)
 
     def make(self) -> str:
         """The assertion.
 
         Raises:
-            NoTokenError: the file of a ready one cannot be used.
+            NoTokenError: the file of a ready one, or the private key, cannot be used any more.
         """
         path = self._settings.assertion_file
         if path is not None:
@@ -78,10 +79,13 @@ class AssertionMaker:
                 return checked_value(read_bounded(path, "the assertion file", _MOST_FILE_BYTES))
             except BadTokenError as error:
                 raise NoTokenError(f"the assertion file {path} cannot be used: {error}") from None
-        assert self._signer is not None
+        try:
+            signer = _load_signer(self._settings)
+        except ConfigError as error:
+            raise NoTokenError(str(error)) from None
         header = {"typ": "JWT", **self._template[0], "alg": self._settings.assertion_algorithm}
         signed = f"{_encoded(header)}.{_encoded(self._claims())}"
-        return f"{signed}.{_base64url(self._signer.sign(signed.encode('ascii')))}"
+        return f"{signed}.{_base64url(signer.sign(signed.encode('ascii')))}"
 
     def _claims(self) -> dict[str, Any]:
         settings = self._settings
@@ -128,8 +132,8 @@ def _load_signer(settings: OAuthSettings) -> Signer:
         raise ConfigError(
             f"{_PREFIX}.algorithm must be one of {', '.join(_ALGORITHMS)}", f"{_PREFIX}.algorithm"
         )
-    option = f"{_PREFIX}.private.key.file"
     path = settings.assertion_private_key_file
+    option = f"{_PREFIX}.private.key.pem" if path is None else f"{_PREFIX}.private.key.file"
     if path is not None:
         try:
             pem = read_bounded(path, "the private key", _MOST_FILE_BYTES)

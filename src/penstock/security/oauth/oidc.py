@@ -16,7 +16,6 @@ import base64
 import http.client
 import json
 import ssl
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -24,6 +23,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from penstock._locks import Latch
 from penstock.errors import ConfigError
 from penstock.security.http import exchange
 from penstock.security.oauth.assertion import AssertionMaker
@@ -72,7 +72,7 @@ class OidcSource:
         settings.check_credentials()
         self._assertions = AssertionMaker.from_settings(settings, wall)
         self._tls = self._tls_context() if self._scheme == "https" else None
-        self._stopped = threading.Event()
+        self._stopped = Latch()  # no lock: a finalizer may stop it on the very thread that waits there
         self.name = f"the OIDC provider at {parts.scheme}://{parts.netloc}"
         self.trouble = ""
 
@@ -157,7 +157,7 @@ class OidcSource:
             by = self._proxy_variable()
             text = f"it cannot be asked{by}: {self._shown(str(reason) or type(reason).__name__)}"
             if not isinstance(reason, ssl.SSLCertVerificationError):
-                raise _Passing(text) from None
+                raise _Passing(f"{text}; check {_URL_OPTION}, and that this machine can reach it") from None
             raise NoTokenError(
                 f"{self.name}: {text}; its certificate is checked with those of the system, or of "
                 "ssl.truststore.location inside sasl.jaas.config (librdkafka: https.ca.location)"

@@ -3,10 +3,11 @@
 
 Rules:
 1. Tokens are fetched on a thread of its own, which starts with the first authentication: never on the I/O thread. Where
-   no thread can be started, as when the program ends, whoever needs a token fetches it.
-2. Who needs a token gets the one at hand while it is good. Otherwise all wait for one fetch, each as long as it may.
+   no thread can be started, as when the program ends, the caller that needs a token fetches it.
+2. A caller gets the token at hand while it is good. Otherwise all callers wait for one fetch, each as long as it may.
 3. When the next one is fetched follows Java (sasl.login.refresh.*). One that fails is tried again after ten seconds,
-   for ever, and sooner where an authentication needs it. The old token stays in use while it is good.
+   for ever, and sooner where an authentication needs it: but not in haste, since connections are tried many times a
+   second. Meanwhile those that need it get the same failure. The old token stays in use while it is good.
 4. A token of which nobody knows when it expires is fetched anew for each authentication.
 5. A provider that does not come back is given up after a while, and asked again on another thread: a few times, and
    rarely from then on, as long as it does not come back.
@@ -24,16 +25,19 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from penstock._escaping import told
 from penstock.errors import AuthenticationError
 from penstock.security.aside import STUCK_SECONDS, Replacements
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.source import TokenSource
 from penstock.security.oauth.token import BadTokenError, NoTokenError, Token
-from penstock.security.quoting import told
 
 logger = logging.getLogger("penstock.security")
 
 RETRY_SECONDS: Final = 10.0
+# So long a failure is kept for those that need a token: the first time, and at most. It doubles with each failure.
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 5.0
 # A provider of tokens that hardly live is not asked more often.
 SHORTEST_WAIT: Final = 0.5
 # A token that is refused is fetched anew when it is older.
@@ -67,7 +71,7 @@ def seconds_to_refresh(token: Token, settings: OAuthSettings, wall: float, chanc
 
 
 class TokenKeeper:
-    """The token of one client. Methods are called on any thread but the I/O thread, `close` on any.
+    """The token of one client. Methods are called on any thread but the I/O thread, `refused` and `close` on any.
 
     Args:
         source: where tokens come from.
@@ -101,11 +105,14 @@ class TokenKeeper:
         self._stuck_seconds = stuck_seconds
         self._quite_new_seconds = quite_new_seconds
         self._changed = threading.Condition()
+        # The last that a broker did not accept. Written without the lock, by the I/O thread as well.
+        self._refused: Token | None = None
         # All below is guarded by the condition's lock.
         self._token: Token | None = None
         self._fetched_at = 0.0  # monotonic
-        self._refused = False  # a broker did not accept the token
         self._failure = ""  # of the last fetch; "" where it succeeded
+        self._failed_at = 0.0  # monotonic
+        self._failed = 0  # in a row
         self._fetches = 0  # that have ended
         self._wanted = False  # a fetch, now
         self._fetching_since: float | None = None  # monotonic
@@ -126,6 +133,8 @@ class TokenKeeper:
             known = self._token
             if known is not None and self._is_good_locked(known):
                 return known
+            if self._failure and time.monotonic() < self._failed_at + self._pause_locked():
+                raise _error(self._failure)
             # A fetch that is under way serves as well.
             seen = self._fetches
             here = self._want_locked()
@@ -147,23 +156,26 @@ class TokenKeeper:
             return token
 
     def refused(self, token: Token) -> None:
-        """A broker did not accept it."""
-        with self._changed:
-            if token is self._token:
-                self._refused = True
+        """A broker did not accept it. Does not wait for the lock."""
+        if token is self._token:
+            self._refused = token
 
     def close(self) -> None:
         """Stop. Does not wait for the provider."""
         with self._changed:
             self._closed = True
-            self._token = None
+            self._token = self._refused = None
             self._changed.notify_all()
         self._source.stop()
 
     def _is_good_locked(self, token: Token) -> bool:
         if token.expires_at is None or token.has_expired(self._wall()):
             return False
-        return not self._refused or time.monotonic() - self._fetched_at < self._quite_new_seconds
+        return token is not self._refused or time.monotonic() - self._fetched_at < self._quite_new_seconds
+
+    def _pause_locked(self) -> float:
+        doublings = min(self._failed - 1, 32)  # a float has a limit, the number has none
+        return min(FIRST_PAUSE * 2.0**doublings, LONGEST_PAUSE)
 
     def _want_locked(self) -> int | None:
         """Have a token fetched; the generation under which the caller has to do it, where no thread can be started."""
@@ -253,7 +265,11 @@ class TokenKeeper:
             if token is not None:
                 self._token = token
                 self._fetched_at = time.monotonic()
-                self._refused = False
+                self._refused = None
+                self._failed = 0
+            else:
+                self._failed_at = time.monotonic()
+                self._failed += 1
             kept = self._token
             self._fetching_since = None
             self._wanted = False
@@ -275,7 +291,8 @@ class TokenKeeper:
             left = "" if kept.expires_at is None else f" for {kept.expires_at - self._wall():.0f} s"
             logger.warning("No new token for %s; the old one is good%s: %s", _MECHANISM, left, failure)
         else:
-            logger.warning("No token for %s: %s", _MECHANISM, failure)
+            # Not louder: each authentication that needs one fails, and that is told where it is.
+            logger.info("No token for %s: %s", _MECHANISM, failure)
 
 
 def _error(text: str) -> AuthenticationError:

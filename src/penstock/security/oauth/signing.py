@@ -22,7 +22,6 @@ class RsaSigner:
         self._key = key
 
     def sign(self, message: bytes) -> bytes:
-        """The signature."""
         return self._key.sign(message, padding.PKCS1v15(), SHA256())
 
 
@@ -44,8 +43,7 @@ def load_signer(text: bytes, passphrase: bytes | None, algorithm: str) -> RsaSig
     Raises:
         ValueError: the key cannot be read, or does not fit the algorithm.
     """
-    _check_work(text)
-    key = _load(text, passphrase)
+    key = _load(_key_in(text).encode(), passphrase)
     if algorithm == "RS256":
         if isinstance(key, rsa.RSAPrivateKey):
             return RsaSigner(key)
@@ -55,17 +53,17 @@ def load_signer(text: bytes, passphrase: bytes | None, algorithm: str) -> RsaSig
     raise ValueError("ES256 needs a key of the curve P-256")
 
 
-def _check_work(text: bytes) -> None:
-    """Refuse a key that is damaged, or would take for ever to decrypt."""
+def _key_in(text: bytes) -> str:
+    """The first key, in lines, whatever stands between them; unless it would take for ever to decrypt."""
     try:
-        blocks = pem.blocks_of(text.decode("latin-1"))
-        for block in blocks:
+        for block in pem.blocks_of(text.decode("latin-1")):
             if block.label == "ENCRYPTED PRIVATE KEY":
                 der.check_rounds(block.data)
+            if block.label.endswith("PRIVATE KEY"):
+                return block.text
     except StoreError as error:
         raise ValueError(str(error)) from None
-    if not any(block.label.endswith("PRIVATE KEY") for block in blocks):
-        raise ValueError(_NO_KEY)
+    raise ValueError(_NO_KEY)
 
 
 def _load(text: bytes, passphrase: bytes | None) -> object:

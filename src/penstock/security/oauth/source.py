@@ -165,7 +165,6 @@ class UnsecuredSource:
         self.trouble = ""
 
     def fetch(self) -> Token:
-        """Make one."""
         now = self._wall()
         claims = {
             **self._settings.unsecured_claims,

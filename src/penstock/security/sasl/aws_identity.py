@@ -20,9 +20,10 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from penstock._escaping import told
 from penstock.config.files import UnreadableError, read_file
 from penstock.errors import AuthenticationError, ConfigError
-from penstock.security.quoting import quoted, told
+from penstock.security.quoting import quoted
 from penstock.security.sasl.settings import AwsSettings
 
 _MECHANISM: Final = "AWS_MSK_IAM"
@@ -303,7 +304,7 @@ def _is_local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name: whoever owns it says where it leads
+        return False  # a name: its owner decides where it leads
 
 
 def _why(error: OSError) -> str:

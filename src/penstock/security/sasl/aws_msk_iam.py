@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AWS_MSK_IAM: shows a broker of Amazon MSK a request that is signed with AWS keys (Signature Version 4).
 
-The request is never sent to AWS: the broker asks IAM whether whoever signed it may connect. The signature is good for
+The request is never sent to AWS: the broker asks IAM whether its signer may connect. The signature is good for
 15 minutes and holds the broker's name, so each authentication has its own.
 """
 
@@ -80,6 +80,13 @@ class AwsMskIamMechanism:
         self._now = now
         self._environment = os.environ if environment is None else environment
         self.user = ""
+        self._shown = b""  # what the broker was sent
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What others could use for as long as it is good: the signature, and the token of temporary keys."""
+        sent: dict[str, str] = json.loads(self._shown or b"{}")
+        return tuple(sent[name] for name in ("x-amz-signature", "x-amz-security-token") if name in sent)
 
     def first(self) -> bytes:
         """The signed request.
@@ -90,7 +97,8 @@ class AwsMskIamMechanism:
         region = self._region or self._find_region()
         identity = self._find()
         self.user = identity.access_key
-        return signed_payload(self._host, region, identity, self._now())
+        self._shown = signed_payload(self._host, region, identity, self._now())
+        return self._shown
 
     def next(self, challenge: bytes) -> None:
         """The broker is satisfied.

@@ -6,11 +6,15 @@ offers, and the client chooses none, which is all that Kafka knows: TLS protects
 distribution centre, so none is done on the I/O thread.
 
 After its last token a broker before 1.0 says nothing, so that one cannot be served.
+
+The library keeps each ticket until it ends, also one that a broker does not take any more because its own key was
+changed. So tickets of a keytab are forgotten when a broker refuses them; those of a ticket cache belong to others.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -24,21 +28,43 @@ T = TypeVar("T")
 _NAME: Final = "GSSAPI"
 _NO_LAYER: Final = 1
 _MOST_BYTES: Final = 524_288
+# Seconds between two times that tickets are forgotten.
+_FIRST_PAUSE: Final = 10.0
+_LONGEST_PAUSE: Final = 3600.0
 
+_CLOCKS: Final = (
+    "set the clocks of this machine, the KDC and the broker: they may differ by five minutes at most"
+)
+_ASK: Final = "ask the administrator of the KDC about the principal: it is locked, or its time is over"
+_OLD_KEY: Final = "check the keytab: the key of the principal may have been changed"
 # What MIT's library says, in small letters, and what to do about it. The first that is found counts: the general words
 # come last, because they stand beside the particular ones.
 _ADVICE: Final = (
     ("cannot contact any kdc", "check the network to the KDC, and krb5.conf"),
     ("cannot find kdc", "check the realm, and krb5.conf"),
-    ("clock skew", "set this machine's clock"),
+    ("cannot resolve", "check the KDC's name in krb5.conf, and that it is known here"),
+    ("configuration file", "check krb5.conf"),
+    ("clock skew", _CLOCKS),
+    ("not yet valid", _CLOCKS),
+    ("entry in database has expired", _ASK),
+    ("password has expired", _ASK),
+    ("revoked", _ASK),
     ("expired", "run kinit again, or use a keytab"),
+    (
+        "encryption type",
+        "check the encryption types in krb5.conf, and those of the keytab (`klist -ke FILE`)",
+    ),
+    ("decrypt integrity", _OLD_KEY),
+    ("preauthentication failed", _OLD_KEY),
+    ("in cache collection", ""),
+    ("does not match desired name", ""),
+    ("server krbtgt/", "check the realm of the brokers: [domain_realm] in krb5.conf"),
     ("server ", "check sasl.kerberos.service.name, and address the brokers by the names in their principals"),
     ("client ", "check the principal"),
-    ("preauthentication failed", "check the keytab: the key of the principal may have been changed"),
     ("no credentials", ""),
     ("no kerberos credentials", ""),
 )
-_KEYTAB_ADVICE: Final = "check principal and keyTab: `klist -k FILE` shows what a keytab has keys for"
+_KEYTAB_ADVICE: Final = "check principal and keyTab: `klist -k {}` shows what the keytab has keys for"
 _CACHE_ADVICE: Final = "run kinit, or set useKeyTab=true, keyTab and principal in sasl.jaas.config"
 
 
@@ -62,18 +88,49 @@ class GssapiCredentials:
             raise ConfigError(f"the keytab {keytab} is not there, or cannot be read", "sasl.jaas.config")
         if keytab is not None and self._kerberos.principal is None:
             raise ConfigError(f"the keytab {keytab} needs a principal beside it", "sasl.jaas.config")
-        # Tickets that a keytab gives are kept here, in memory, and renewed by the library.
-        self._cache = f"MEMORY:penstock-{uuid.uuid4().hex}"
+        self._tickets = KeptTickets()
 
     def mechanism(self, host: str) -> GssapiMechanism:
         """A new authentication."""
-        return GssapiMechanism(self._library, self._kerberos, host, self._cache)
+        return GssapiMechanism(self._library, self._kerberos, host, self._tickets)
 
     def close(self) -> None:
         """Nothing to stop."""
 
     def __repr__(self) -> str:
         return f"<GssapiCredentials of {self._kerberos.principal or 'the ticket cache'}>"
+
+
+class KeptTickets:
+    """Where the tickets that a keytab gives are kept, in memory, and renewed by the library.
+
+    They cannot be deleted: to forget them is to use another place. The old one stays, with a few kilobytes, so it is
+    done ever less often where a broker goes on refusing.
+
+    Args:
+        now: monotonic seconds.
+
+    Attributes:
+        place: the name of the cache.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._pause = _FIRST_PAUSE
+        self._next_at = now()
+        self.place = _new_place()
+
+    def forget(self, place: str) -> None:
+        """A broker has refused the tickets of that place. Does not block."""
+        now = self._now()
+        if place == self.place and now >= self._next_at:
+            self.place = _new_place()
+            self._next_at = now + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def keep(self) -> None:
+        """A broker has taken them."""
+        self._pause = _FIRST_PAUSE
 
 
 class GssapiMechanism:
@@ -83,17 +140,18 @@ class GssapiMechanism:
         library: the package gssapi.
         kerberos: whose tickets, for which service.
         host: the broker's name.
-        cache: where tickets that a keytab gives are kept.
+        tickets: those that a keytab gives.
     """
 
     name = _NAME
     needs_sasl_authenticate = True
 
-    def __init__(self, library: Any, kerberos: KerberosSettings, host: str, cache: str) -> None:
+    def __init__(self, library: Any, kerberos: KerberosSettings, host: str, tickets: KeptTickets) -> None:
         self._library = library
         self._kerberos = kerberos
         self._service = f"{kerberos.service_name}/{(kerberos.host or host).rstrip('.')}"
-        self._cache = cache
+        self._tickets = tickets
+        self._place = tickets.place
         self._context: Any = None
         self._step: Callable[[bytes], bytes | None] = self._continue_context
         self.user = kerberos.principal or ""
@@ -101,7 +159,11 @@ class GssapiMechanism:
     @property
     def advice(self) -> str:
         """What to check when the broker refuses."""
-        return f"check that the broker's own principal is {self._service}, and that its keytab is up to date"
+        again = "" if self._kerberos.keytab is not None else ", run kinit again where its key was changed"
+        return (
+            f"check that the broker's own principal is {self._service} and that its keytab is up to date{again}, and "
+            "that the clocks of this machine and of the broker agree"
+        )
 
     def first(self) -> bytes:
         """The first token of Kerberos.
@@ -121,6 +183,10 @@ class GssapiMechanism:
             raise self._error(f"the broker sent {len(challenge)} bytes")
         return self._guarded(lambda: self._step(challenge))
 
+    def refused(self) -> None:
+        """The broker does not take the ticket."""
+        self._tickets.forget(self._place)
+
     def _begin(self) -> bytes:
         library = self._library
         service, _, host = self._service.partition("/")
@@ -137,7 +203,7 @@ class GssapiMechanism:
         library, kerberos = self._library, self._kerberos
         store = {}
         if kerberos.keytab is not None:
-            store = {"client_keytab": kerberos.keytab, "ccache": self._cache}
+            store = {"client_keytab": kerberos.keytab, "ccache": self._place}
         elif kerberos.ticket_cache is not None:
             store = {"ccache": kerberos.ticket_cache}
         name = None
@@ -175,6 +241,7 @@ class GssapiMechanism:
     def _end(self, challenge: bytes) -> None:
         if challenge:
             raise self._error(f"the broker sent {len(challenge)} bytes after the exchange had ended")
+        self._tickets.keep()
 
     def _guarded(self, step: Callable[[], T]) -> T:
         try:
@@ -183,7 +250,8 @@ class GssapiMechanism:
             said = quoted(str(error))
         advice = next((advice for words, advice in _ADVICE if words in said.lower()), self.advice)
         if not advice:
-            advice = _CACHE_ADVICE if self._kerberos.keytab is None else _KEYTAB_ADVICE
+            keytab = self._kerberos.keytab
+            advice = _CACHE_ADVICE if keytab is None else _KEYTAB_ADVICE.format(quoted(keytab))
         raise self._error(f"Kerberos, for the service {self._service}: {said}; {advice}")
 
     def _error(self, text: str) -> AuthenticationError:
@@ -191,6 +259,10 @@ class GssapiMechanism:
 
     def __repr__(self) -> str:
         return f"<GssapiMechanism for {self._service}>"
+
+
+def _new_place() -> str:
+    return f"MEMORY:penstock-{uuid.uuid4().hex}"
 
 
 def _import_gssapi() -> Any:

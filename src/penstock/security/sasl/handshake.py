@@ -11,16 +11,18 @@ mechanism says that it does not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+from penstock._escaping import told
 from penstock.error_codes import ErrorCode
 from penstock.errors import AuthenticationError, KafkaError, error_row
 from penstock.network.handshake import Aside, HandshakeStep
 from penstock.network.states import AUTHENTICATING
 from penstock.protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocol.requests import NodeApiVersions, SchemaRequest
-from penstock.security.quoting import quoted, told
+from penstock.security.quoting import quoted
 from penstock.security.sasl.mechanism import Mechanism
 from penstock.types import Node
 
@@ -35,6 +37,12 @@ _LISTED_MECHANISMS = 20
 # The longest name there is has 20; RFC 4422 allows no longer one than that.
 _MOST_NAME = 64
 _DEFAULT_ADVICE = "check the credentials"
+_NO_SASL = (
+    "the listener does not use SASL: set security.protocol to PLAINTEXT, or to SSL where it uses TLS, or check the "
+    "port in bootstrap.servers"
+)
+# What stands between the parts of a token.
+_BETWEEN = re.compile(r"[\x00-\x20]+")
 
 
 class SaslHandshake:
@@ -58,6 +66,7 @@ class SaslHandshake:
         self._blocks = bool(getattr(mechanism, "blocks", True))
         self._bare = versions.range(SASL_AUTHENTICATE.key) is None
         self._tokens = 0
+        self._sent = b""  # the last token
         self._agreed = False
         self._renews = False
         self.session_lifetime_ms = 0
@@ -66,9 +75,11 @@ class SaslHandshake:
         """Name the mechanism.
 
         Raises:
-            AuthenticationError: the mechanism cannot be used with so old a broker.
+            AuthenticationError: the listener has no SASL, or the mechanism cannot be used with so old a broker.
             UnsupportedVersionError: the broker does not know SASL in any form that we know.
         """
+        if self._versions.range(SASL_HANDSHAKE.key) is None:
+            raise self._error(_NO_SASL)  # Kafka lists it for every listener, and says so with an error
         if self._bare and getattr(self._mechanism, "needs_sasl_authenticate", False):
             raise self._error("the broker is older than 1.0: this mechanism cannot be used with it")
         request = SchemaRequest.of(SASL_HANDSHAKE, {"mechanism": self._mechanism.name})
@@ -138,6 +149,7 @@ class SaslHandshake:
                 f"the token has {len(token)} bytes; a broker takes {MOST_TOKEN_BYTES} "
                 "(sasl.server.max.receive.size)"
             )
+        self._sent = token
         if self._bare:
             return HandshakeStep(None, -1, token)
         request = SchemaRequest.of(SASL_AUTHENTICATE, {"auth_bytes": token})
@@ -176,22 +188,28 @@ class SaslHandshake:
                 "the broker does not renew the session now, which it does once a second at most"
             )
         if code == ErrorCode.ILLEGAL_SASL_STATE:
-            raise self._error(
-                "the listener does not use SASL: set security.protocol to PLAINTEXT, or to SSL where it uses TLS, or "
-                "check the port in bootstrap.servers"
-            )
+            raise self._error(_NO_SASL)
         raise self._error(f"the broker refused the SASL mechanism {name}: {_named(code)}")
 
     def _check_authenticate(self, body: dict[str, Any]) -> None:
         code = body["error_code"]
         if code == 0:
             return
-        said = quoted(body["error_message"] or "") or _named(code)
+        said = quoted(body["error_message"] or "", self._secrets()) or _named(code)
         if code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            getattr(self._mechanism, "refused", _nothing)()
             raise self._error(f"{said}; {self._advice}")
         if code == ErrorCode.ILLEGAL_SASL_STATE:
             raise self._error(f"the broker did not expect a token now: {said}")
         raise self._error(f"the broker refused the token: {said} ({_named(code)})")
+
+    def _secrets(self) -> tuple[str, ...]:
+        """What the broker was sent, and may quote: that is logged, and a log is read by many."""
+        named: tuple[str, ...] | None = getattr(self._mechanism, "secrets", None)
+        if named is not None:
+            return named
+        sent = self._sent.decode("utf-8", "replace")
+        return tuple(part for part in (sent, *_BETWEEN.split(sent)) if part and part != self._mechanism.user)
 
     @property
     def _advice(self) -> str:
@@ -206,6 +224,10 @@ class SaslHandshake:
 
     def __repr__(self) -> str:
         return f"<SaslHandshake {self._mechanism.name} with {self._node}, {self._tokens} tokens>"
+
+
+def _nothing() -> None:
+    """For mechanisms that do not want to know."""
 
 
 def _named(code: int) -> str:

@@ -3,6 +3,13 @@
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="secret";
 
+The text may also be a whole file, as JVMs are given it with `-Djava.security.auth.login.config`: its section
+KafkaClient counts, and no other.
+
+    KafkaClient {
+        org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="secret";
+    };
+
 What Java's reader refuses is refused here, and the error says how to write it. An error names the line, the column and
 the key, and never a value: any of them may be the password.
 """
@@ -20,6 +27,9 @@ _REFUSED_MODULES: Final = frozenset({"LdapLoginModule", "JndiLoginModule"})
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 _OCTAL: Final = "01234567"
 _MOST_CHARACTERS: Final = 100_000
+# The section of a file that is for clients.
+_SECTION: Final = "KafkaClient"
+_SECTIONS_SHOWN: Final = 5
 
 
 class JaasEntry:
@@ -49,10 +59,10 @@ class JaasEntry:
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """Read the one entry.
+    """Read the one entry, or that of the section KafkaClient.
 
     Raises:
-        ConfigError: the text is not one entry.
+        ConfigError: the text is not one entry, nor a file with such a section.
     """
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"{_OPTION} is longer than {_MOST_CHARACTERS} characters", _OPTION)
@@ -62,19 +72,54 @@ def parse_jaas(text: str) -> JaasEntry:
         reader.refuse("it is empty", module)
     if module.kind != _WORD or not module.text:
         reader.refuse("it does not begin with the class of a login module", module)
-    if module.text.rpartition(".")[2] in _REFUSED_MODULES:
-        reader.refuse(f"the login module {module.text} is not allowed", module)
     flag = reader.take()
+    if flag.kind == "{":
+        return _of_file(reader, module)
+    entry = _entry(reader, module, flag)
+    rest = reader.take()
+    if rest.kind != _END:
+        reader.refuse("there is something after the semicolon; one login module is allowed", rest)
+    return entry
+
+
+def _of_file(reader: _Tokens, name: _Token) -> JaasEntry:
+    """Read a file, behind the first brace."""
+    found: list[JaasEntry] = []
+    names: list[str] = []
+    while True:
+        is_ours = name.text == _SECTION
+        if is_ours and _SECTION in names:
+            reader.refuse(f"there is a second section {_SECTION}", name)
+        names.append(name.text)
+        while (module := reader.take()).kind == _WORD:
+            entry = _entry(reader, module, reader.take(), checked=is_ours)
+            if is_ours and found:
+                reader.refuse(f"the section {_SECTION} has a second login module; one is allowed", module)
+            if is_ours:
+                found.append(entry)
+        if module.kind != "}" or (end := reader.take()).kind != ";":
+            reader.refuse("a section ends with }; behind its login modules", module)
+        name = reader.take()
+        if name.kind == _END:
+            break
+        if name.kind != _WORD or reader.take().kind != "{":
+            reader.refuse("a section begins with its name and {", name)
+    if not found:
+        shown = ", ".join(map(_shown_key, names[:_SECTIONS_SHOWN]))
+        reader.refuse(f"there is no section {_SECTION} with a login module; there are {shown}", end)
+    return found[0]
+
+
+def _entry(reader: _Tokens, module: _Token, flag: _Token, *, checked: bool = True) -> JaasEntry:
+    """Read a login module up to its semicolon; `checked`: one that is to be used."""
+    if checked and module.text.rpartition(".")[2] in _REFUSED_MODULES:
+        reader.refuse(f"the login module {module.text} is not allowed", module)
     if flag.kind != _WORD or flag.text.lower() not in _FLAGS:
         reader.refuse(
             "the class of the login module must be followed by required, requisite, sufficient or optional",
             flag,
         )
-    options = _options(reader)
-    rest = reader.take()
-    if rest.kind != _END:
-        reader.refuse("there is something after the semicolon; one login module is allowed", rest)
-    return JaasEntry(module.text, options)
+    return JaasEntry(module.text, _options(reader))
 
 
 def _options(reader: _Tokens) -> dict[str, str]:

@@ -4,11 +4,14 @@
 A mechanism has two objects. `Credentials` is made once for a client and lives as long as it does: derived keys and
 tokens are kept there. For each authentication it makes a `Mechanism`, which is one dialogue and is then thrown away.
 
-A user adds a mechanism with `register_mechanism`, before a client is made. A mechanism may have three attributes more
+A user adds a mechanism with `register_mechanism`, before a client is made. A mechanism may have five attributes more
 than the protocol asks for:
 
     blocks   False where `first` and `next` return at once; they are called on the I/O thread then. True by default.
     advice   what to check when the broker refuses, as an imperative sentence without a full stop.
+    secrets  texts that were sent, and that must not be shown where the broker quotes them. Without it nothing that was
+             sent is shown, but for the user.
+    refused()   is called when the broker refuses, on the I/O thread: must not block.
     needs_sasl_authenticate   True where the last token has no answer unless it is a request: refused before 1.0.
 """
 

@@ -16,13 +16,16 @@ from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.oauth.refresh import TokenKeeper
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.source import token_source
-from penstock.security.oauth.token import BadTokenError, Token, checked_extensions
+from penstock.security.oauth.token import BadTokenError, Token, checked_extensions, read_claims
 from penstock.security.quoting import quoted
 from penstock.security.sasl.settings import SaslSettings
 
 _NAME: Final = "OAUTHBEARER"
 _SEPARATOR: Final = "\x01"
 _MOST_ERROR_BYTES: Final = 65_536
+# Of a token what the broker compares, and nobody has to hide.
+_CLAIMS: Final = ("iss", "aud", "sub", "scope")
+_MOST_LOOKED_INTO: Final = 65_536
 
 
 class OAuthBearerCredentials:
@@ -79,8 +82,13 @@ class OAuthBearerMechanism:
             return f"the token expired {ago:.0f} s ago by this machine's clock: check what provides it, and the clock"
         return (
             "check that issuer, audience, scope and subject of the token are those that the broker wants, that it has "
-            "not expired, and the clocks of both machines"
+            f"not expired, and the clocks of both machines{'' if token is None else _described(token, self._wall())}"
         )
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The token: a broker that refuses it may quote it."""
+        return () if self._token is None else (self._token.value,)
 
     def first(self) -> bytes:
         """The token.
@@ -108,22 +116,38 @@ class OAuthBearerMechanism:
             )
         if not challenge:
             return None
-        self._refusal = _read_refusal(challenge)
+        self._refusal = _read_refusal(challenge, self.secrets)
+        self.refused()
+        return _SEPARATOR.encode("ascii")
+
+    def refused(self) -> None:
+        """The broker does not accept the token; some say so in JSON first, and some at once."""
         if self._token is not None:
             self._keeper.refused(self._token)
-        return _SEPARATOR.encode("ascii")
 
     def __repr__(self) -> str:
         return f"<OAuthBearerMechanism of {self.user!r}>"
 
 
-def _read_refusal(challenge: bytes) -> str:
+def _described(token: Token, wall: float) -> str:
+    """What there is to be compared with what the broker wants."""
+    claims = read_claims(token.value) if len(token.value) <= _MOST_LOOKED_INTO else None
+    if claims is None:
+        return " (this token is not a JWT)"
+    told = [f"{name} {quoted(str(claims[name]), (token.value,))}" for name in _CLAIMS if claims.get(name)]
+    if token.expires_at is not None:
+        told.append(f"and expires in {token.expires_at - wall:.0f} s by this machine's clock")
+    return f" (this token has {', '.join(told) or 'none of these'})"
+
+
+def _read_refusal(challenge: bytes, secrets: tuple[str, ...]) -> str:
     """What the JSON document says, in a sentence."""
     try:
         said: Any = json.loads(challenge[:_MOST_ERROR_BYTES])
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        return quoted(challenge[:_MOST_ERROR_BYTES].decode("utf-8", "replace"))
+        return quoted(challenge[:_MOST_ERROR_BYTES].decode("utf-8", "replace"), secrets)
     known = ("status", "scope", "openid-configuration")
-    return ", ".join(f"{key} {quoted(str(said[key]))}" for key in known if said.get(key)) or "no reason given"
+    told = (f"{key} {quoted(str(said[key]), secrets)}" for key in known if said.get(key))
+    return ", ".join(told) or "no reason given"

@@ -15,11 +15,11 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from penstock._escaping import told
 from penstock.config.keys import KEYS
 from penstock.config.kinds import Kind, Password
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import Grant, OAuthSettings
-from penstock.security.quoting import told
 from penstock.security.sasl.fitting import (
     BUILT_IN,
     MODULES,

@@ -80,7 +80,7 @@ class PlainMechanism:
         blocks: whether that may take a while: a password may stand in a file, and the file on a machine that is down.
     """
 
-    __slots__ = ("_login", "blocks", "user")
+    __slots__ = ("_login", "blocks", "secrets", "user")
 
     name = _NAME
     advice = "check the user name and the password (sasl.jaas.config, or sasl.username and sasl.password)"
@@ -88,6 +88,7 @@ class PlainMechanism:
     def __init__(self, user: str, login: Callable[[], tuple[str, str]], *, blocks: bool) -> None:
         self.user = user
         self.blocks = blocks
+        self.secrets: tuple[str, ...] = ()  # the password, once it was sent
         self._login = login
 
     def first(self) -> bytes:
@@ -100,6 +101,7 @@ class PlainMechanism:
             self.user, password = self._login()
         except ConfigError as error:
             raise AuthenticationError(str(error), mechanism=_NAME, user=self.user) from None
+        self.secrets = (password,)
         return f"\0{self.user}\0{password}".encode()
 
     def next(self, challenge: bytes) -> None:

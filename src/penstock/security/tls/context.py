@@ -29,8 +29,9 @@ from penstock.security.tls.settings import TlsSettings
 
 _logger = logging.getLogger("penstock.security")
 
-# A file when it was read: when it was changed, how large it is, which one it is; None where it is not there.
-_Stamp = tuple[int, int, int] | None
+# A file when it was read: when it and what is known of it (who may read it) were changed, how large it is, which one it
+# is; None where it is not there. Or a text that stands elsewhere, as it was then.
+_Stamp = tuple[int, int, int, int] | Password | None
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 # What OpenSSL calls a certificate in a directory.
@@ -86,9 +87,16 @@ class TlsContext:
         self._looked = threading.Event()  # of the latest look; its owner alone replaces the context
         self._looked.set()
         self._looking_since = 0.0
+        self._wrong = (
+            ""  # why what is there now cannot be used; "" where it is in use. Written with the context
+        )
 
     def current(self) -> ssl.SSLContext:
-        """The context for a new connection. Changed files are read; where that fails, what was read before stays."""
+        """The context for a new connection. Changed files are read.
+
+        Where that fails, what was read before stays, and each new connection tries again: the rest of what belongs to
+        a new file, such as its password, may come later.
+        """
         now = time.monotonic()
         under_way = not self._looked.is_set() and now - self._looking_since < _GIVEN_UP
         if self._stamps and not under_way:
@@ -102,23 +110,26 @@ class TlsContext:
         return self._context
 
     def _refresh(self, looked: threading.Event) -> None:
-        """Look whether a file has changed, and read all anew where one has."""
+        """Look whether a file has changed, and read all anew where one has, or could not be used the last time."""
         try:
             stamps = self._look()
-            if stamps == self._stamps:
+            if stamps == self._stamps and not self._wrong:
                 return
-            context, wrong = self._context, None
+            context, wrong = self._context, ""
             try:
                 context = _build(self._settings)
             except ConfigError as error:
-                wrong = error
+                wrong = str(error)
             if looked is not self._looked:
                 return  # it took so long that another look has been begun
-            self._context, self._stamps = context, stamps  # good or bad, it is not read again
-            if wrong is None:
+            before = self._wrong
+            self._context, self._stamps, self._wrong = context, stamps, wrong
+            if not wrong:
                 _logger.info("Read changed TLS files anew")
-            else:
+            elif wrong != before:
                 _logger.warning("A changed file cannot be used, what was read before stays in use: %s", wrong)
+            else:
+                _logger.debug("A changed file still cannot be used: %s", wrong)
         finally:
             looked.set()
 
@@ -133,7 +144,12 @@ class TlsContext:
             settings.certificate_location,
             settings.crl_location,
         )
-        return tuple(_stamp(place) for place in places if place is not None)
+        # Passwords are not among them: what they open was read, or is tried again.
+        texts = (settings.trust_pem, settings.key_pem, settings.certificate_pem)
+        return (
+            *(_stamp(place) for place in places if place is not None),
+            *(Password(text.value) for text in texts if text is not None and text.is_read_anew),
+        )
 
     def __repr__(self) -> str:
         return f"<TlsContext for {self._settings!r}>"
@@ -144,7 +160,7 @@ def _stamp(place: str) -> _Stamp:
         found = os.stat(place)
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _build(settings: TlsSettings) -> ssl.SSLContext:

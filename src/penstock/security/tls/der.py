@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DER, as far as key stores need it: one element at a time, and how much work a file asks for.
+"""DER and BER, as far as key stores need them: elements, and how much work a file asks for.
 
 A password is turned into a key by repeating a hash as often as the file says. A file that says two thousand million
 would keep a processor busy for an hour, so the count is looked at first.
+
+What is in a string of octets is not looked at here: it may be a structure, or a salt that looks like one. Who knows
+which it is reads that with `parse` as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from penstock.security.tls.material import StoreError
@@ -17,14 +20,14 @@ INTEGER: Final = 0x02
 OCTET_STRING: Final = 0x04
 OBJECT_ID: Final = 0x06
 _CONSTRUCTED: Final = 0x20
-_CONSTRUCTED_STRING: Final = OCTET_STRING | _CONSTRUCTED
 
 # OpenSSL writes 2048 rounds, Java 10,000; the longest advice of today is about a million.
 _MOST_ROUNDS: Final = 5_000_000
 # N * r * p of scrypt: 2^14 * 8 * 1 is usual.
 _MOST_SCRYPT: Final = 1 << 24
 _MOST_DEPTH: Final = 40
-_MOST_ELEMENTS: Final = 200_000
+# A bag with a certificate has 15.
+_MOST_ELEMENTS: Final = 100_000
 
 
 class Element(NamedTuple):
@@ -78,71 +81,109 @@ def is_sequence(data: bytes) -> bool:
     return element.tag == SEQUENCE and element.end == len(data)
 
 
+class Node(NamedTuple):
+    """An element with all that is in it.
+
+    Attributes:
+        tag: what it is.
+        content: the bytes of one that is not constructed; else empty.
+        parts: the elements of one that is constructed; else empty.
+    """
+
+    tag: int
+    content: bytes
+    parts: tuple[Node, ...]
+
+    @property
+    def is_string(self) -> bool:
+        """Whether it is a string of octets, in one piece or in several."""
+        return self.tag & ~_CONSTRUCTED == OCTET_STRING
+
+    @property
+    def octets(self) -> bytes:
+        """The bytes of a string, also of one in pieces."""
+        return b"".join(part.octets for part in self.parts) if self.tag & _CONSTRUCTED else self.content
+
+
+def parse(data: bytes) -> list[Node]:
+    """The elements side by side, with all that is in them.
+
+    Raises:
+        StoreError: it is not DER (or BER) at all, or has too many elements.
+    """
+    return _Parser(data).row(0, len(data), 0)[0]
+
+
+class _Parser:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._left = _MOST_ELEMENTS
+
+    def row(self, at: int, stop: int, depth: int, *, open_end: bool = False) -> tuple[list[Node], int]:
+        """One row of elements, and where it ends; with `open_end` that is before two bytes of zero."""
+        if depth > _MOST_DEPTH:
+            raise StoreError(f"it is nested more than {_MOST_DEPTH} times at byte {at}")
+        found: list[Node] = []
+        while at < stop:
+            if open_end and self._data[at : at + 2] == b"\0\0":
+                return found, at
+            self._left -= 1
+            if self._left < 0:
+                raise StoreError(f"it has more than {_MOST_ELEMENTS} elements")
+            tag, start, end = element_at(self._data, at, stop)
+            content = b""
+            parts: list[Node] = []
+            if end < 0:
+                parts, end = self.row(start, stop, depth + 1, open_end=True)
+                at = end + 2
+            else:
+                if tag & _CONSTRUCTED:
+                    parts, _ = self.row(start, end, depth + 1)
+                else:
+                    content = self._data[start:end]
+                at = end
+            found.append(Node(tag, content, tuple(parts)))
+        if open_end:
+            raise StoreError(f"it is cut at byte {at}")
+        return found, at
+
+
 def check_rounds(data: bytes) -> None:
     """Refuse what would take too long to decrypt.
 
     Raises:
         StoreError: it asks for too many rounds, or is not DER (or BER) at all.
     """
-    _Walk(data).run()
+    Work().add(parse(data))
 
 
-class _Walk:
-    """Goes through everything that is not encrypted, and looks at numbers that stand behind a salt."""
+class Work:
+    """How much work it is to decrypt all parts of a store: each asks for its own."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._left = _MOST_ELEMENTS
-        # Of all that is encrypted: each part of a store asks for its own.
+    def __init__(self) -> None:
         self._rounds = 0
         self._steps = 0
 
-    def run(self) -> None:
-        self._level(0, len(self._data), 0)
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Look at the numbers that stand behind a salt.
 
-    def _level(self, at: int, stop: int, depth: int, *, open_end: bool = False) -> int:
-        """One row of elements; where it ends."""
-        if depth > _MOST_DEPTH:
-            raise StoreError(f"it is nested more than {_MOST_DEPTH} times at byte {at}")
+        Raises:
+            StoreError: with these it is too much.
+        """
         salted = False
         numbers: list[int] = []
-        while at < stop:
-            if open_end and self._data[at : at + 2] == b"\0\0":
-                break
-            self._left -= 1
-            if self._left < 0:
-                raise StoreError(f"it has more than {_MOST_ELEMENTS} elements")
-            element = element_at(self._data, at, stop)
-            tag, start, end = element
-            if tag == INTEGER and salted:
-                if end - start <= 8:  # a longer one is no count
-                    numbers.append(int.from_bytes(self._data[start:end], "big"))
+        for node in nodes:
+            if node.tag == INTEGER and salted:
+                if len(node.content) <= 8:  # a longer one is no count
+                    numbers.append(int.from_bytes(node.content, "big"))
             elif numbers:
                 salted = False
-            if tag in (OCTET_STRING, _CONSTRUCTED_STRING):
+            if node.is_string:
                 salted = True
-            at = self._inside(element, stop, depth)
-        else:
-            if open_end:
-                raise StoreError(f"it is cut at byte {at}")
-        self._check(numbers)
-        return at
+            self.add(node.parts)
+        self._count(numbers)
 
-    def _inside(self, element: Element, stop: int, depth: int) -> int:
-        """What is inside of an element; where the next one begins."""
-        tag, start, end = element
-        if end < 0:
-            return self._level(start, stop, depth + 1, open_end=True) + 2
-        if tag & _CONSTRUCTED:
-            self._level(start, end, depth + 1)
-        elif tag == OCTET_STRING and end - start > 2 and self._data[start] == SEQUENCE:
-            # A structure in a string, or bytes that look like the beginning of one.
-            inner = element_at_or_none(self._data, start, end)
-            if inner is not None:
-                self._level(start, end, depth + 1)
-        return end
-
-    def _check(self, numbers: list[int]) -> None:
+    def _count(self, numbers: list[int]) -> None:
         if len(numbers) >= 3:
             self._steps += numbers[0] * numbers[1] * numbers[2]
             if self._steps > _MOST_SCRYPT:
@@ -153,12 +194,3 @@ class _Walk:
             self._rounds += numbers[0]
             if self._rounds > _MOST_ROUNDS:
                 raise StoreError(f"its password is hashed {self._rounds} times, more than {_MOST_ROUNDS}")
-
-
-def element_at_or_none(data: bytes, start: int, end: int) -> Element | None:
-    """The element that fills a place to its end; None where it holds something else."""
-    try:
-        element = element_at(data, start, end)
-    except StoreError:
-        return None
-    return element if element.end in (end, -1) else None

@@ -18,15 +18,7 @@ from penstock.network.transport import RefusedError
 
 
 class TlsRefusedError(RefusedError):
-    """One side does not accept the other; trying again with the same settings is of no use.
-
-    Attributes:
-        advice: what can be done about it.
-    """
-
-    def __init__(self, text: str, advice: str) -> None:
-        super().__init__(text)
-        self.advice = advice
+    """One side does not accept the other; trying again with the same settings is of no use."""
 
 
 class TlsLostError(ConnectionError):
@@ -143,6 +135,15 @@ def lost_error(error: ConnectionError) -> TlsLostError:
     return TlsLostError(f"the connection broke during the TLS handshake: {why}", _IS_IT_TLS)
 
 
+def hung_up_error(times: int) -> TlsRefusedError:
+    """A peer that has never spoken TLS closed the connection in place of an answer, so many times."""
+    return TlsRefusedError(
+        f"the peer closed the connection during the TLS handshake, {times} times without a single byte",
+        "A listener that does not speak TLS does that: check the port, or set security.protocol to PLAINTEXT, or to "
+        "SASL_PLAINTEXT where it wants SASL. A load balancer that has no broker does that, too",
+    )
+
+
 def record_error(error: ssl.SSLError) -> TlsLostError:
     """A connection that was in use came to an end with something that is not in order."""
     return TlsLostError(f"TLS failed: {_words(error.reason or '') or _text(error)}")
@@ -209,7 +210,6 @@ def _moment(text: Any) -> datetime | None:
 
 
 def _names(certificate: Mapping[str, Any]) -> str:
-    """The names that a certificate is for."""
     if not certificate:
         return "it is for other names"
     found = [str(value) for _, value in certificate.get("subjectAltName", ())]

@@ -47,7 +47,7 @@ def tls_settings(given: Mapping[str, Any], whose: str = _BROKERS) -> TlsSettings
     check_hostname = given.get("ssl.endpoint.identification.algorithm", "https") == "https"
     if not check_hostname:
         _logger.warning(
-            "the host name in %s is not checked (ssl.endpoint.identification.algorithm): whoever has a certificate of "
+            "the host name in %s is not checked (ssl.endpoint.identification.algorithm): anybody with a certificate of "
             "the same CA can take its place",
             whose,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.security.tls import der
 from penstock.security.tls.material import MOST_CERTIFICATES, Certificate, Identity, StoreError
+from penstock.security.tls.safes import NotOpenedError, check_safes
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -28,6 +29,15 @@ def looks_like_pkcs12(data: bytes) -> bool:
         # A length that is not there: a store that was cut, or whatever else.
         outer = der.Element(data[0], 4, len(data)) if data[:1] == b"\x30" else der.Element(0, 0, 0)
     return outer.tag == der.SEQUENCE and data[outer.start : outer.start + 3] == b"\x02\x01\x03"
+
+
+def check(data: bytes, password: str) -> None:
+    """Make sure that a store is whole, and that the password is its own.
+
+    Raises:
+        StoreError: it is damaged, or the password is wrong, or the package is not there.
+    """
+    _load(data, password)
 
 
 def read_trusted(data: bytes, password: str | None) -> list[Certificate]:
@@ -72,14 +82,16 @@ def _load(data: bytes, password: str | None) -> PKCS12KeyAndCertificates:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:
         raise StoreError(_CONVERT) from None
-    der.check_rounds(data)
     tried: tuple[Any, ...] = (None, b"") if password is None else (password.encode(errors="surrogatepass"),)
     for secret in tried:
         try:
+            check_safes(data, secret or b"")
             store = pkcs12.load_pkcs12(data, secret)
         except UnsupportedAlgorithm as error:
             raise StoreError(f"it is encrypted in a way that is not supported: {error}") from None
-        except (ValueError, TypeError):
+        except StoreError:
+            raise
+        except (NotOpenedError, ValueError, TypeError):
             continue  # told below; the text may be about the password
         if len(store.additional_certs) > MOST_CERTIFICATES:
             raise StoreError(f"there are more than {MOST_CERTIFICATES} certificates in it")

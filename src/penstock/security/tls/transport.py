@@ -13,6 +13,8 @@ Rules:
    broker looks at its certificate. It may show as a failed write, so that is followed by a read.
 5. A peer that closes without saying so (no close_notify) has closed: Kafka's frames have lengths, so that nothing can
    be cut off unseen.
+6. A listener without TLS closes when it is spoken to in TLS; so does one that is going down, but not again and again.
+   So a peer that has never spoken TLS, and closes for the third time in place of an answer, refuses it.
 
 Owned by the I/O thread.
 """
@@ -27,9 +29,11 @@ from penstock.network.transport import NOTHING, READ, WRITE, Transport
 from penstock.protocol.schema import Buffer
 from penstock.security.tls.errors import (
     DELAYED,
+    TlsLostError,
     TlsRefusedError,
     alert_error,
     handshake_error,
+    hung_up_error,
     is_alert,
     lost_error,
     record_error,
@@ -43,6 +47,23 @@ _RECORD: Final = 16_384
 _WRITE_SIZE: Final = 8 * 1024 * 1024
 # What a handshake may take. OpenSSL takes 100 KiB of certificates, real ones are a few KiB.
 _HANDSHAKE_BYTES: Final = 1024 * 1024
+# Rule 6.
+_TIMES_TO_BELIEVE: Final = 3
+
+
+class Listener:
+    """What is remembered of a peer from one connection to the next. Owned by the I/O thread.
+
+    Attributes:
+        speaks_tls: a handshake with it was done.
+        hang_ups: how often it closed the connection in place of an answer.
+    """
+
+    __slots__ = ("hang_ups", "speaks_tls")
+
+    def __init__(self) -> None:
+        self.speaks_tls = False
+        self.hang_ups = 0
 
 
 class TlsTransport:
@@ -53,6 +74,7 @@ class TlsTransport:
         context: trust and identity.
         host: the name that the connection goes to, for SNI and for the check of the certificate; or an address, which
             is checked and not sent.
+        listener: what is known of the peer; what is learned is noted there.
 
     Raises:
         TlsRefusedError: no certificate can be for such a host.
@@ -71,13 +93,17 @@ class TlsTransport:
         "_incoming",
         "_inner",
         "_inner_connected",
+        "_listener",
         "_object",
         "_outgoing",
         "_trouble",
     )
 
-    def __init__(self, inner: Transport, context: ssl.SSLContext, host: str) -> None:
+    def __init__(
+        self, inner: Transport, context: ssl.SSLContext, host: str, listener: Listener | None = None
+    ) -> None:
         self._inner = inner
+        self._listener = listener or Listener()
         self._host = _name_to_check(host)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -117,7 +143,7 @@ class TlsTransport:
                 if not self._flush():
                     return WRITE
                 if done:
-                    self._connected = True
+                    self._connected = self._listener.speaks_tls = True
                     return NOTHING
                 data = self._inner.recv_some(_READ_SIZE)
             except ConnectionError as error:
@@ -147,7 +173,7 @@ class TlsTransport:
             return False
         except ssl.SSLError as error:
             self._try_flush()  # our alert: it tells the broker's log why
-            raise handshake_error(error, _peer_chain(self._object), self._host) from error
+            raise self._judged(handshake_error(error, _peer_chain(self._object), self._host)) from error
         return True
 
     def _why_lost(self, error: ConnectionError, done: bool) -> OSError:
@@ -163,7 +189,16 @@ class TlsTransport:
                 return alert_error(other)
         except OSError:
             pass  # there is no more to learn
-        return lost_error(error)
+        return self._judged(lost_error(error))
+
+    def _judged(self, error: OSError) -> OSError:
+        """Why a handshake ended, in the light of what is known of the peer (rule 6)."""
+        was_mute = self._allowance == _HANDSHAKE_BYTES and not self._listener.speaks_tls
+        if not was_mute or not isinstance(error, TlsLostError):
+            return error
+        self._listener.hang_ups += 1
+        times = self._listener.hang_ups
+        return error if times < _TIMES_TO_BELIEVE else hung_up_error(times)
 
     def _feed(self, data: bytes) -> None:
         """Ciphertext has arrived, or the end of it."""

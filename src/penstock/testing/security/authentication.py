@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 from penstock.error_codes import ErrorCode
 from penstock.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from penstock.testing.security.rights import Acl
 from penstock.testing.security.settings import FakeSecurity
 
 _SALT: Final = b"salt of the fake cluster"
@@ -90,6 +91,16 @@ class Authentication:
         self._ends_at = math.inf
 
     @property
+    def acl(self) -> Acl:
+        """What the client may do."""
+        return self._security.acl(self.user)
+
+    def note_certificate(self, name: str) -> None:
+        """The client has shown a certificate of that name. It is who it is, unless SASL says more."""
+        if not self._security.uses_sasl:
+            self.user = name
+
+    @property
     def expects_bare_token(self) -> bool:
         """Whether the next frame is a token and nothing else."""
         return self._state is _State.TOKENS and self._is_bare
@@ -105,7 +116,6 @@ class Authentication:
         return Admission.CLOSED if now >= self._ends_at else Admission.TAKEN
 
     def begin(self, mechanism: str, version: int, now: float) -> ErrorCode:
-        """SaslHandshake."""
         if not self._security.uses_sasl or self._state is _State.TOKENS:
             return ErrorCode.ILLEGAL_SASL_STATE
         is_again = self._state is _State.KNOWN

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from penstock.testing.security.rights import ANONYMOUS, EVERYTHING, NOTHING, Acl
+
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 # Trusted by clients of the fake cluster, and by its brokers.
@@ -26,6 +28,8 @@ class FakeSecurity:
     Attributes:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         users: names and passwords for PLAIN and SCRAM; OAUTHBEARER takes any user whose token has not expired.
+        acls: what each user may do. Without any, everybody may do everything; who has none of them may do nothing. A
+            user is who SASL says; without SASL the common name of the client's certificate, or ANONYMOUS.
         mechanisms: which of SASL are enabled.
         wants_certificate: a client must have one that the fake cluster's authority has signed.
         session_seconds: how long an authentication is good for; 0 is for ever. Tokens have an end of their own.
@@ -39,6 +43,7 @@ class FakeSecurity:
 
     protocol: str = "PLAINTEXT"
     users: dict[str, str] = field(default_factory=lambda: {"alice": "alice-secret"}, repr=False)
+    acls: dict[str, Acl] | None = None
     mechanisms: tuple[str, ...] = MECHANISMS
     wants_certificate: bool = False
     session_seconds: float = 0.0
@@ -54,6 +59,10 @@ class FakeSecurity:
             raise ValueError(f"the fake cluster knows {', '.join(MECHANISMS)}, not {', '.join(unknown)}")
         if self.uses_tls and self.tls is None:
             self.tls = broker_context(wants_certificate=self.wants_certificate)
+
+    def acl(self, user: str) -> Acl:
+        """What a user may do; "" is one who has not said who it is."""
+        return EVERYTHING if self.acls is None else self.acls.get(user or ANONYMOUS, NOTHING)
 
     @property
     def uses_tls(self) -> bool:

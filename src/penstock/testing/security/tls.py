@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 _READ_BYTES = 1 << 16
 # What a Kafka broker says to a client whose bytes are no TLS: a fatal alert, internal_error.
@@ -42,13 +43,19 @@ class TlsEnd:
             self.failure = f"TLS: {error}"
         return b"".join(read)
 
+    @property
+    def client_name(self) -> str:
+        """The common name of the client's certificate; "" where it has shown none."""
+        shown = (self._tls.getpeercert() if self._shaken else None) or {}
+        subject: Any = shown.get("subject", ())
+        return next((str(value) for part in subject for key, value in part if key == "commonName"), "")
+
     def write(self, data: bytes) -> None:
         """Encrypt bytes, now or after the handshake."""
         self._waiting.append(data)
         self._flush()
 
     def take_output(self) -> bytes:
-        """What is to be sent."""
         return self._outgoing.read()
 
     def _go_on(self) -> bool:
