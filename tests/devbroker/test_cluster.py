@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from penstock.devbroker import DevBrokerError, DevCluster, cluster
-from penstock.devbroker.machine import broker_answers, free_ports
+from penstock.devbroker.machine import free_ports
 from penstock.devbroker.registry import try_reference
+from penstock.devbroker.releases.probe import broker_answers
 
 
 def ports_started(fake_java: Path) -> list[int]:

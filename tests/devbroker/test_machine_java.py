@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from penstock.devbroker import DevBrokerError
+from penstock.devbroker.java_process import JavaHome
 from penstock.devbroker.machine import find_java, java_options, parse_major_version
-from penstock.devbroker.node import JavaHome, Node
+from penstock.devbroker.node import Node
 from penstock.devbroker.settings import NodeAddress
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from fix_broker import Consume, DumpLog, MakeTopic, consume_from, end_offsets
 
+from penstock import Producer
 from penstock.devbroker import DevCluster
-from penstock.devbroker.machine import broker_answers
+from penstock.devbroker.releases.probe import broker_answers
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -77,8 +78,12 @@ def test_a_restart_keeps_data_and_port(tmp_path: Path) -> None:
         cluster.restart(1)
         assert cluster.nodes[0].port == port
         assert [r.value for r in consume_from(cluster, "kept")] == [b"v"]
-    with DevCluster(data_dir=tmp_path / "data") as cluster:
-        assert [r.value for r in consume_from(cluster, "kept")] == [b"v"]
+    with DevCluster(
+        data_dir=tmp_path / "data", security="scram"
+    ) as cluster:  # the users are there all the same
+        with Producer(cluster.client_options("sasl_plaintext-scram-sha-512")) as producer:
+            producer.send("kept", b"w").result(30)
+        assert [r.value for r in consume_from(cluster, "kept")] == [b"v", b"w"]
 
 
 @pytest.mark.timeout(240)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.devbroker import DevBrokerError
-from penstock.devbroker.machine import broker_answers, free_ports
+from penstock.devbroker.machine import free_ports
 from penstock.devbroker.registry import (
     ClusterRecord,
     NodeRecord,
@@ -21,6 +21,7 @@ from penstock.devbroker.registry import (
     delete_cluster_data,
     try_reference,
 )
+from penstock.devbroker.releases.probe import broker_answers
 
 GONE = ProcessRef(2**22 + 1, "long ago")
 

@@ -77,11 +77,10 @@ def test_all_has_every_way_of_every_choice() -> None:
     assert {way.name for way in security.accesses(CHOICES["all"])} == together
 
 
-def test_users_of_scram_are_made_with_the_storage() -> None:
-    arguments = security.format_arguments(CHOICES["scram"])
+def test_users_of_scram_are_made_with_every_storage() -> None:
+    arguments = security.format_arguments()
     assert arguments[:2] == ["--add-scram", "SCRAM-SHA-256=[name=alice,password=alice-secret]"]
     assert len(arguments) == 2 * 2 * len(security.USERS)
-    assert security.format_arguments(CHOICES["tls"]) == []
 
 
 def test_a_client_is_told_all_that_it_needs(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from penstock.devbroker.registry import ProcessRef, try_reference
 
 STARTER = """
 import dataclasses, hashlib, os, signal, sys
-from penstock.devbroker import DevCluster, fetch
-names = [f"{wanted.name}-{wanted.version}.jar" for wanted in fetch.DEPENDENCIES]
+from penstock.devbroker import DevCluster
+from penstock.devbroker.releases import fetch
+names = [wanted.file_name for wanted in fetch.KAFKA.dependencies]
 empty = dict.fromkeys(names, hashlib.sha256(b"").hexdigest())  # the stand-ins
 fetch.KAFKA = dataclasses.replace(fetch.KAFKA, sha256=empty)
 cluster = DevCluster(2)

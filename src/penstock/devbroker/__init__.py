@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from penstock.devbroker.cluster import DevCluster
-from penstock.devbroker.fetch import kafka_jars
 from penstock.devbroker.machine import DevBrokerError
 from penstock.devbroker.node import Node
+from penstock.devbroker.releases.fetch import kafka_jars
+from penstock.devbroker.releases.release import RELEASES
 from penstock.devbroker.settings import KAFKA_VERSION, cache_home
 
-__all__ = ["KAFKA_VERSION", "DevBrokerError", "DevCluster", "Node", "cache_home", "kafka_jars"]
+__all__ = ["KAFKA_VERSION", "RELEASES", "DevBrokerError", "DevCluster", "Node", "cache_home", "kafka_jars"]

@@ -21,7 +21,7 @@ from penstock.devbroker.machine import DevBrokerError, with_tail
 
 # Who a client with the certificate is to the broker.
 CLIENT_NAME = "alice"
-_STORE_PASSWORD = "penstock"  # noqa: S105 - the keys lie beside it in the clear
+STORE_PASSWORD = "penstock"  # noqa: S105 - the keys lie beside it in the clear
 _STORE = "made-by-keytool.jks"
 _VALID_DAYS = 365
 # Older ones are made anew at the next start, long before they expire.
@@ -54,22 +54,32 @@ class Certificates:
         """A client's key and chain."""
         return self.folder / "client.pem"
 
-    def ensure(self, java: Path) -> None:
+    @property
+    def broker_store(self) -> Path:
+        """The broker's key and chain in a store of Java's, for brokers that cannot read PEM."""
+        return self.folder / "broker.jks"
+
+    def ensure(self, java: Path, *, with_store: bool = False) -> None:
         """Make the files unless they are there, and young enough.
 
         Args:
             java: the Java whose keytool makes them.
+            with_store: make ``broker_store``, too.
 
         Raises:
             DevBrokerError: keytool is missing, or fails.
         """
-        if self._are_made and time.time() - self.authority.stat().st_mtime < _RENEW_AFTER_SECONDS:
+        made = self._are_made and (self.broker_store.is_file() or not with_store)
+        if made and time.time() - self.authority.stat().st_mtime < _RENEW_AFTER_SECONDS:
             return
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         store = self.folder / _STORE
         store.unlink(missing_ok=True)
         try:
             _make_store(_keytool(java), store)
+            if with_store:
+                self.broker_store.unlink(missing_ok=True)
+                _copy_broker_key(_keytool(java), store, self.broker_store)
             self._write_pem_files(store)
         finally:
             store.unlink(missing_ok=True)
@@ -81,9 +91,9 @@ class Certificates:
     def _write_pem_files(self, store: Path) -> None:
         from penstock.security.tls.jks import read_jks  # only a secured broker needs it
 
-        made = {key.alias: key for key in read_jks(store.read_bytes(), _STORE_PASSWORD).keys}
+        made = {key.alias: key for key in read_jks(store.read_bytes(), STORE_PASSWORD).keys}
         for alias, path in (("broker", self.broker), ("client", self.client)):
-            key = _pem("PRIVATE KEY", made[alias].unlock(_STORE_PASSWORD))
+            key = _pem("PRIVATE KEY", made[alias].unlock(STORE_PASSWORD))
             _write_private(path, [key, *(_pem("CERTIFICATE", each.der) for each in made[alias].chain)])
         # Last: it is the sign that all are there.
         _write_private(self.authority, [_pem("CERTIFICATE", made["ca"].chain[0].der)])
@@ -110,19 +120,32 @@ def _make_store(keytool: Path, store: Path) -> None:
         "-ext",
         "ku:c=keyCertSign,cRLSign",
     )
-    signed = ("-signer", "ca", "-signerkeypass", _STORE_PASSWORD)
+    signed = ("-signer", "ca", "-signerkeypass", STORE_PASSWORD)
     names = "san=dns:localhost,ip:127.0.0.1"
     _run(keytool, store, "broker", "CN=localhost", *signed, "-ext", names, "-ext", "eku=serverAuth")
     _run(keytool, store, "client", f"CN={CLIENT_NAME}", *signed, "-ext", "eku=clientAuth")
 
 
+def _copy_broker_key(keytool: Path, store: Path, target: Path) -> None:
+    """A store with one key: Java would choose among several by its own rules."""
+    of_source = ("-srckeystore", str(store), "-srcstoretype", "JKS", "-srcalias", "broker")
+    of_target = ("-destkeystore", str(target), "-deststoretype", "JKS")
+    secrets = ("-srcstorepass", "-srckeypass", "-deststorepass", "-destkeypass")
+    passwords = [word for secret in secrets for word in (secret, STORE_PASSWORD)]
+    _call(keytool, "broker", "-importkeystore", "-noprompt", *of_source, *of_target, *passwords)
+
+
 def _run(keytool: Path, store: Path, alias: str, name: str, *more: str) -> None:
-    command = [
-        str(keytool), "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Xshare:auto", "-genkeypair",
-        "-keystore", str(store), "-storetype", "JKS", "-storepass", _STORE_PASSWORD, "-keypass", _STORE_PASSWORD,
+    _call(
+        keytool, alias, "-genkeypair",
+        "-keystore", str(store), "-storetype", "JKS", "-storepass", STORE_PASSWORD, "-keypass", STORE_PASSWORD,
         "-keyalg", "EC", "-groupname", "secp256r1", "-validity", str(_VALID_DAYS), "-alias", alias, "-dname", name,
         *more,
-    ]  # fmt: skip
+    )  # fmt: skip
+
+
+def _call(keytool: Path, alias: str, *args: str) -> None:
+    command = [str(keytool), "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Xshare:auto", *args]
     try:
         done = subprocess.run(
             command,

@@ -8,7 +8,7 @@ Rules:
 
 1. Everything listens on 127.0.0.1 only.
 2. A cluster leaves no process behind, whether it is stopped, forgotten, or its starter is killed
-   (``_watchdog``); ``detached`` is the exception, and then ``registry`` keeps track of it.
+   (``_watchdog``); ``start(detached=True)`` is the exception, and then ``registry`` keeps track of it.
 3. A cluster without ``data_dir`` leaves no file behind either.
 """
 
@@ -26,6 +26,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,12 +37,28 @@ from penstock.control.steps import LeaderOf, Steps
 from penstock.control.topics import create_topic
 from penstock.devbroker import settings
 from penstock.devbroker.certificates import Certificates
-from penstock.devbroker.fetch import kafka_jars
+from penstock.devbroker.java_process import STOP_TIMEOUT_SECONDS, JavaHome, PortTakenError
 from penstock.devbroker.machine import DevBrokerError, find_java, free_ports, is_free, java_options, with_tail
-from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, JavaHome, Node, PortTakenError
+from penstock.devbroker.node import Node
+from penstock.devbroker.releases.fetch import kafka_jars
+from penstock.devbroker.releases.probe import unserved
+from penstock.devbroker.releases.properties import zookeeper_properties
+from penstock.devbroker.releases.release import Release, find_release
+from penstock.devbroker.releases.secured import (
+    CONFIG_COMMAND,
+    JAAS_FILE,
+    jaas_options,
+    jaas_text,
+    listeners_of,
+    mechanisms_of,
+    old_listener_properties,
+    scram_commands,
+)
+from penstock.devbroker.releases.zookeeper import ZooKeeper
 from penstock.devbroker.security import (
     CHOICES,
     Access,
+    Listener,
     accesses,
     client_options,
     format_arguments,
@@ -51,14 +68,15 @@ from penstock.devbroker.security import (
 from penstock.devbroker.settings import KAFKA_VERSION
 from penstock.errors import KafkaError
 
-START_TIMEOUT_SECONDS = 90.0
+START_TIMEOUT_SECONDS = 180.0  # on a machine that has other work to do
 _PORT_ATTEMPTS = 5
 _SECURITY_FOLDER = "security"
 _TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+_OLD_TOPIC_COMMAND = "kafka.admin.TopicCommand"
 
 
 class DevCluster:
-    """One or more Apache Kafka brokers (KRaft, each broker and controller at once).
+    """One or more Apache Kafka brokers: each is broker and controller at once; releases before 3.3 have a ZooKeeper.
 
     Not for use from several threads at once. The environment variable PENSTOCK_JAVA_OPTIONS has further options for
     their Java processes.
@@ -73,7 +91,10 @@ class DevCluster:
         port: The first broker's port, the next ones follow it. None: free ones.
         security: Which secured listeners each broker has beside the plain one: ``tls``, ``mtls``, ``sasl-plain``,
             ``scram``, ``oauth`` or ``all``. None: none. ``client_options`` tells how to use them.
-        detached: Let the brokers outlive this process.
+        kafka: Which release, one of ``penstock.devbroker.RELEASES``.
+
+    Raises:
+        DevBrokerError: That release cannot be started.
     """
 
     def __init__(
@@ -86,22 +107,24 @@ class DevCluster:
         log: Callable[[str], None] | None = None,
         port: int | None = None,
         security: str | None = None,
-        detached: bool = False,
+        kafka: str = KAFKA_VERSION,
     ) -> None:
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
         if security is not None and security not in CHOICES:
             raise ValueError(f"security must be one of {', '.join(CHOICES)}, not {security!r}")
         self.nodes: list[Node] = []
+        self.release = find_release(kafka)
         self._size = nodes
         self._given_dir = None if data_dir is None else Path(data_dir).absolute()
         self._heap_mb = heap_mb
         self._properties = dict(properties or {})
         self._log = log or (lambda message: None)
         self._first_port = port
-        self._listeners = CHOICES[security] if security is not None else ()
-        self._detached = detached
+        self._listeners = () if security is None else _listeners(self.release, security)
+        self._detached = False
         # Set while started.
+        self.zookeeper: ZooKeeper | None = None
         self._dir: Path | None = None
         self._java: JavaHome | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -161,8 +184,11 @@ class DevCluster:
             folder / _SECURITY_FOLDER, self._listeners, addresses, _certificates(folder)
         )
 
-    def start(self) -> None:
+    def start(self, *, detached: bool = False) -> None:
         """Fetch Kafka if need be, start every broker and wait until all of them answer.
+
+        Args:
+            detached: Let the brokers outlive this process.
 
         Raises:
             DevBrokerError: Something is missing or a broker did not start; the message has the end of its
@@ -170,21 +196,22 @@ class DevCluster:
         """
         if self._dir is not None:
             raise DevBrokerError("the cluster has been started already")
-        self._java = JavaHome(find_java(), kafka_jars(), java_options())
+        self._java = _java_home(self.release)
+        self._detached = detached
         self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="penstock-broker-"))
         self._owner_pid = os.getpid()
         try:
             self._dir.mkdir(parents=True, exist_ok=True)
             self._start_watchdog()
             if any(listener.has_tls for listener in self._listeners):
-                _certificates(self._dir).ensure(self._java.java)
+                _certificates(self._dir).ensure(self._java.java, with_store=self.release.needs_zookeeper)
             self._start_brokers(self._dir, self._java)
         except BaseException:
             self.stop()
             raise
         if not self._detached:
             atexit.register(self.stop)
-        self._log(f"Apache Kafka {KAFKA_VERSION} runs at {self.bootstrap_servers}")
+        self._log(f"Apache Kafka {self.release} runs at {self.bootstrap_servers}")
 
     def stop(self) -> None:
         """Stop every broker and wait until they are gone. A temporary data folder is deleted."""
@@ -204,6 +231,9 @@ class DevCluster:
                 self._log(
                     f"node {node.node_id} was killed: it had not stopped after {STOP_TIMEOUT_SECONDS:.0f} s"
                 )
+        if self.zookeeper is not None:  # last: a broker that stops in order writes to it
+            self.zookeeper.process.kill()
+            self.zookeeper = None
         self._stop_watchdog()
         if self._given_dir is None:
             shutil.rmtree(self._dir, ignore_errors=True)
@@ -238,6 +268,21 @@ class DevCluster:
         self.stop_node(node_id)
         self.start_node(node_id)
 
+    def upgrade(self, node_id: int, kafka: str, properties: Mapping[str, object] | None = None) -> None:
+        """Stop a broker in order, and start it with another release, and with other properties if they are given.
+
+        Upgrades from release to release keep what keeps the cluster's state: ZooKeeper, or the brokers themselves.
+        """
+        folder = self._require_started()
+        java = _java_home(find_release(kafka))
+        node = self.node(node_id)
+        self.stop_node(node_id)
+        node.java = self._with_jaas(java, folder)
+        if properties is not None:
+            self._properties = dict(properties)
+        node.configure(self._properties_of(node, [each.address for each in self.nodes], folder))
+        self.start_node(node_id)
+
     def pause(self, node_id: int) -> None:
         """Freeze a broker (SIGSTOP): it accepts connections and bytes, and answers nothing."""
         self.node(node_id).pause()
@@ -255,15 +300,8 @@ class DevCluster:
         folder = self._require_started()
         if self._java is None:
             raise DevBrokerError("the cluster is not started")
-        return settings.java_command(
-            self._java.java,
-            self._java.jars,
-            class_name,
-            args,
-            jvm=(*jvm, *self._java.options),
-            logging=folder / settings.TOOL_LOGGING_FILE,
-            scratch=folder / "tmp",
-        )
+        logging = folder / settings.TOOL_LOGGING_FILE
+        return self._java.command(class_name, args, jvm=jvm, logging=logging, scratch=folder / "tmp")
 
     def run_tool(
         self,
@@ -306,6 +344,15 @@ class DevCluster:
         self, name: str, partitions: int = 1, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
         """Create a topic, and come back when records can be written to it."""
+        if self.zookeeper is not None:
+            settings_of_topic = [f"{key}={value}" for key, value in (config or {}).items()]
+            self._topic_command(
+                *("--create", "--topic", name, "--partitions", str(partitions)),
+                *("--replication-factor", str(replication)),
+                *(word for setting in settings_of_topic for word in ("--config", setting)),
+            )
+            self._wait_until_served(name, partitions)
+            return
         what = "could not be created"
         try:
             with ControlClient({"bootstrap.servers": self.bootstrap_servers}) as client:
@@ -321,38 +368,98 @@ class DevCluster:
         self._topic_command("--delete", "--topic", name)
 
     def _topic_command(self, *args: str) -> None:
-        servers = ("--bootstrap-server", self.bootstrap_servers)
-        done = self.run_tool(_TOPIC_COMMAND, *servers, *args, jvm=settings.QUICK_JVM)
+        tool, servers = _TOPIC_COMMAND, ("--bootstrap-server", self.bootstrap_servers)
+        if self.zookeeper is not None:
+            tool, servers = _OLD_TOPIC_COMMAND, ("--zookeeper", self.zookeeper.address)
+        done = self.run_tool(tool, *servers, *args, jvm=settings.QUICK_JVM)
         if done.returncode != 0:
             output = (done.stdout + done.stderr).splitlines()
             raise DevBrokerError(with_tail(f"the topic command {' '.join(args)} failed", output))
+
+    def _wait_until_served(self, topic: str, partitions: int) -> None:
+        """Wait until each partition has a leader that has heard of it."""
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        ports = {node.node_id: node.port for node in self.nodes}
+        while waiting := unserved(ports, topic, partitions):
+            if time.monotonic() >= deadline:
+                raise DevBrokerError(
+                    f"topic {topic!r} was created, but no leader serves its partitions {sorted(waiting)}"
+                )
+            time.sleep(0.05)
 
     def _start_brokers(self, folder: Path, java: JavaHome) -> None:
         """Configure, format and start all nodes, with other ports when one was taken meanwhile."""
         cluster_id = self._claim_folder(folder)
         (folder / "tmp").mkdir(exist_ok=True)
-        (folder / settings.TOOL_LOGGING_FILE).write_text(settings.tool_logging(), encoding="ascii")
+        logging = settings.tool_logging(log4j_2=self.release.has_log4j_2)
+        (folder / settings.TOOL_LOGGING_FILE).write_text(logging, encoding="ascii")
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             addresses = self._choose_addresses()
-            self.nodes = [Node(a, folder / f"node-{a.node_id}", java, self._heap_mb) for a in addresses]
+            of_nodes = self._with_jaas(java, folder)
+            self.nodes = [Node(a, folder / f"node-{a.node_id}", of_nodes, self._heap_mb) for a in addresses]
             for node in self.nodes:
-                node.configure(
-                    settings.server_properties(
-                        node.address, addresses, node.log_dir, self._secured(node.address, folder)
-                    )
-                )
-            self._format([node for node in self.nodes if not node.formatted], cluster_id)
+                node.configure(self._properties_of(node, addresses, folder))
             try:
+                if self.release.needs_zookeeper:
+                    self._start_zookeeper(ZooKeeper(addresses[0].controller_port, folder / "zookeeper", java))
+                else:
+                    self._format([node for node in self.nodes if not node.formatted], cluster_id)
                 for node in self.nodes:
                     node.spawn(group=self._group)
                 _wait_until_ready(self.nodes)
+                self._add_scram_users()
                 return
             except PortTakenError:
                 if self._first_port is not None or attempt == _PORT_ATTEMPTS:
                     raise
                 for node in self.nodes:
                     node.kill()
+                if self.zookeeper is not None:
+                    self.zookeeper.process.kill()
                 self._log("a port was taken meanwhile; trying others")
+
+    def _properties_of(
+        self, node: Node, addresses: Sequence[settings.NodeAddress], folder: Path
+    ) -> dict[str, str]:
+        if self.release.needs_zookeeper:
+            # All brokers have one ZooKeeper, at the first address.
+            address = replace(node.address, controller_port=addresses[0].controller_port)
+            release = node.java.release
+            secured = old_listener_properties(node.address, self._listeners, _certificates(folder))
+            extra = {**(secured if self._listeners else {}), **self._properties}
+            return zookeeper_properties(release, address, self._size, node.log_dir, extra)
+        return settings.server_properties(
+            node.address, addresses, node.log_dir, self._secured(node.address, folder)
+        )
+
+    def _with_jaas(self, java: JavaHome, folder: Path) -> JavaHome:
+        """For a broker with ZooKeeper and SASL: Java with the options that make it read its JAAS file."""
+        if not self.release.needs_zookeeper or not mechanisms_of(self._listeners):
+            return java
+        path = folder / _SECURITY_FOLDER / JAAS_FILE
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        path.write_text(jaas_text(self._listeners), encoding="ascii")
+        return replace(java, options=(*java.options, *jaas_options(path)))
+
+    def _add_scram_users(self) -> None:
+        if self.zookeeper is None:
+            return
+        for args in scram_commands(self._listeners, self.zookeeper.address):
+            done = self.run_tool(CONFIG_COMMAND, *args, jvm=settings.QUICK_JVM, timeout=START_TIMEOUT_SECONDS)
+            if done.returncode != 0:
+                output = (done.stdout + done.stderr).splitlines()
+                raise DevBrokerError(with_tail("the users of SCRAM could not be added", output))
+
+    def _start_zookeeper(self, zookeeper: ZooKeeper) -> None:
+        self.zookeeper = zookeeper
+        zookeeper.configure()
+        zookeeper.spawn(group=self._group)
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not zookeeper.is_ready():
+            if time.monotonic() >= deadline:
+                raise zookeeper.process.start_failure(f"was not ready after {START_TIMEOUT_SECONDS:.0f} s")
+            time.sleep(0.05)
 
     def _secured(self, address: settings.NodeAddress, folder: Path) -> dict[str, object]:
         """The properties of the secured listeners, and those of the caller, which win."""
@@ -367,9 +474,16 @@ class DevCluster:
             cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
             # A leading dash would be read as an option by the tool that formats the storage.
             cluster_id = cluster_id.replace("-", "A")
-            identity.write_text(json.dumps({"cluster_id": cluster_id, "nodes": self._size}), encoding="ascii")
+            made = {"cluster_id": cluster_id, "nodes": self._size, "kafka": self.release.version}
+            identity.write_text(json.dumps(made), encoding="ascii")
             return cluster_id
         kept = json.loads(identity.read_text(encoding="ascii"))
+        made_by = Release(kept.get("kafka", KAFKA_VERSION))
+        if not self.release.can_read_data_of(made_by):
+            raise DevBrokerError(
+                f"{folder} holds data of Kafka {made_by}, which {self.release} cannot read: "
+                "start that release, or use another folder"
+            )
         if kept["nodes"] != self._size:
             raise DevBrokerError(
                 f"{folder} holds a cluster of {kept['nodes']} node(s), not {self._size}: "
@@ -400,7 +514,7 @@ class DevCluster:
         """Make Kafka's storage for ``nodes``, all at the same time."""
         running = [
             subprocess.Popen(
-                node.format_command(cluster_id, format_arguments(self._listeners)),
+                node.format_command(cluster_id, format_arguments()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -443,6 +557,14 @@ class DevCluster:
         if self._dir is None:
             raise DevBrokerError("the cluster is not started")
         return self._dir
+
+
+def _listeners(release: Release, security: str) -> tuple[Listener, ...]:
+    return listeners_of(release, security) if release.needs_zookeeper else CHOICES[security]
+
+
+def _java_home(release: Release) -> JavaHome:
+    return JavaHome(find_java(), kafka_jars(release), java_options(), release)
 
 
 def _certificates(folder: Path) -> Certificates:

@@ -7,14 +7,12 @@ could not do, this one tells that a tool on this machine is missing or that a lo
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
 import shlex
 import shutil
 import socket
-import struct
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -117,7 +115,6 @@ def find_java(environ: Mapping[str, str] | None = None) -> Path:
 # Below the range from which Linux (32768 up) and the BSDs (49152 up) take the local ports of outgoing
 # connections: a broker that is down for a moment must find its port free when it comes back.
 _LOWEST, _HIGHEST = 20000, 32000
-_API_VERSIONS = 18
 
 
 def is_free(port: int) -> bool:
@@ -135,7 +132,7 @@ def is_free(port: int) -> bool:
 def free_ports(count: int, *, avoid: Collection[int] = (), rng: random.Random | None = None) -> list[int]:
     """Return ``count`` different ports that are free now.
 
-    Another process may take one before it is used, so whoever binds it must be ready to choose again.
+    Another process may take one before it is used, so the caller must be ready to choose again.
 
     Raises:
         DevBrokerError: Too few ports are free.
@@ -150,26 +147,3 @@ def free_ports(count: int, *, avoid: Collection[int] = (), rng: random.Random | 
     if len(found) < count:
         raise DevBrokerError(f"fewer than {count} ports are free between {_LOWEST} and {_HIGHEST} on {HOST}")
     return found
-
-
-def broker_answers(port: int, *, timeout: float = 1.0) -> bool:
-    """Say whether a Kafka broker on ``port`` answers an ApiVersions request.
-
-    The request is a dozen bytes of its oldest version, which every broker understands; that keeps this
-    package free of the client that is tested with it.
-    """
-    correlation = 0x50454E53
-    body = struct.pack(">hhih", _API_VERSIONS, 0, correlation, -1)
-    try:
-        with contextlib.closing(socket.create_connection((HOST, port), timeout=timeout)) as connection:
-            connection.sendall(struct.pack(">i", len(body)) + body)
-            answer = b""
-            while len(answer) < 10:
-                chunk = connection.recv(64)
-                if not chunk:
-                    return False
-                answer += chunk
-    except OSError:
-        return False
-    _size, echoed, error_code = struct.unpack_from(">iih", answer)
-    return bool(echoed == correlation and error_code == 0)

@@ -18,15 +18,17 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.devbroker.cluster import DevCluster
+from penstock.devbroker.java_process import STOP_TIMEOUT_SECONDS, PortTakenError
 from penstock.devbroker.machine import DevBrokerError, is_free
-from penstock.devbroker.node import STOP_TIMEOUT_SECONDS, Node, PortTakenError
-from penstock.devbroker.settings import cache_home, clusters_folder
+from penstock.devbroker.node import Node
+from penstock.devbroker.releases.zookeeper import ZooKeeper
+from penstock.devbroker.settings import KAFKA_VERSION, cache_home, clusters_folder
 
 # Where people expect Kafka; used when it is free and nothing else was asked for.
 USUAL_PORT = 9092
@@ -49,6 +51,7 @@ class StartRequest:
     heap_mb: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     security: str | None = None
+    kafka: str | None = None
 
     def unlike(self, running: ClusterRecord) -> list[str]:
         """The options that a running cluster does not have, or not for sure; it could take them after a stop."""
@@ -60,6 +63,7 @@ class StartRequest:
             "--heap-mb": self.heap_mb is not None,
             "--property": bool(self.properties),
             "--security": self.security not in (None, running.security),
+            "--kafka": self.kafka not in (None, running.kafka),
         }
         return [option for option, is_so in differs.items() if is_so]
 
@@ -86,6 +90,8 @@ class ClusterRecord:
         started_at: Wall-clock time, in seconds since 1970.
         security: Which secured listeners it has.
         client_files: Properties files for clients, by the names of the ways to connect.
+        kafka: The release that it runs.
+        zookeeper: Its ZooKeeper, if that release needs one.
     """
 
     name: str
@@ -95,6 +101,8 @@ class ClusterRecord:
     started_at: float
     security: str | None = None
     client_files: Mapping[str, str] = field(default_factory=dict, hash=False)
+    kafka: str = KAFKA_VERSION
+    zookeeper: ProcessRef | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -105,6 +113,8 @@ class ClusterRecord:
     def state(self) -> str:
         """``up``, ``dead``, or how many of the brokers are up."""
         up = sum(node.process.alive for node in self.nodes)
+        if up and self.zookeeper is not None and not self.zookeeper.alive:
+            return f"{up} of {len(self.nodes)} up, without its ZooKeeper"
         if up == len(self.nodes):
             return "up"
         return "dead" if up == 0 else f"{up} of {len(self.nodes)} up"
@@ -118,7 +128,8 @@ class ClusterRecord:
         """Read the text of a state file."""
         raw: dict[str, Any] = json.loads(text)
         nodes = tuple(NodeRecord(**{**n, "process": ProcessRef(**n["process"])}) for n in raw.pop("nodes"))
-        return cls(nodes=nodes, **raw)
+        zookeeper = raw.pop("zookeeper", None)
+        return cls(nodes=nodes, zookeeper=zookeeper and ProcessRef(**zookeeper), **raw)
 
 
 class Registry:
@@ -201,11 +212,22 @@ class Registry:
                 delete_cluster_data(data_dir)
             raise
         nodes = tuple(_node_record(node) for node in cluster.nodes)
+        zookeeper = None if cluster.zookeeper is None else _zookeeper_record(cluster.zookeeper)
         for node in cluster.nodes:
             node.release()
+        if cluster.zookeeper is not None:
+            cluster.zookeeper.process.release()
         files = {name: str(path) for name, path in cluster.client_files().items()}
         return ClusterRecord(
-            request.name, nodes, str(data_dir), request.ephemeral, time.time(), request.security, files
+            request.name,
+            nodes,
+            str(data_dir),
+            request.ephemeral,
+            time.time(),
+            request.security,
+            files,
+            cluster.release.version,
+            zookeeper,
         )
 
     def _start_on_some_port(self, request: StartRequest, data_dir: Path) -> DevCluster:
@@ -223,10 +245,10 @@ class Registry:
                 log=self._log,
                 port=wanted.pop(0),
                 security=request.security,
-                detached=True,
+                kafka=request.kafka or KAFKA_VERSION,
             )
             try:
-                cluster.start()
+                cluster.start(detached=True)
                 return cluster
             except PortTakenError:
                 if not wanted:
@@ -234,7 +256,11 @@ class Registry:
 
     def _end(self, record: ClusterRecord) -> None:
         """End what still runs of a cluster: asked first, killed when that does not help."""
-        processes = [node.process for node in record.nodes]
+        self._end_processes(record, [node.process for node in record.nodes])
+        if record.zookeeper is not None:  # last: a broker that stops in order writes to it
+            self._end_processes(record, [record.zookeeper])
+
+    def _end_processes(self, record: ClusterRecord, processes: Sequence[ProcessRef]) -> None:
         deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
         if not record.ephemeral:
             for process in processes:
@@ -292,6 +318,8 @@ def delete_cluster_data(folder: Path) -> None:
     for path in folder.glob("node-*"):
         if (path / "server.properties").exists():
             shutil.rmtree(path)
+    if (folder / "zookeeper" / "zoo.cfg").exists():
+        shutil.rmtree(folder / "zookeeper")
     for name in ("tmp", "security"):
         shutil.rmtree(folder / name, ignore_errors=True)
     for name in ("cluster.json", "tools.properties"):
@@ -305,6 +333,14 @@ def _node_record(node: Node) -> NodeRecord:
     if process is None:
         raise node.start_failure("ended right after its start")
     return NodeRecord(node.node_id, node.port, process, str(node.log_path))
+
+
+def _zookeeper_record(zookeeper: ZooKeeper) -> ProcessRef:
+    pid = zookeeper.process.pid
+    process = None if pid is None else try_reference(pid)
+    if process is None:
+        raise zookeeper.process.start_failure("ended right after its start")
+    return process
 
 
 # ---- processes

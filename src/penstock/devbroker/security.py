@@ -51,7 +51,6 @@ class Listener:
 
     @property
     def has_tls(self) -> bool:
-        """Whether it speaks TLS."""
         return self.protocol.endswith("SSL")
 
 
@@ -147,11 +146,12 @@ def _properties_of(listener: Listener) -> dict[str, str]:
     if listener.mechanisms:
         properties[f"{prefix}.sasl.enabled.mechanisms"] = ",".join(listener.mechanisms)
     for mechanism in listener.mechanisms:
-        properties[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = _broker_jaas(mechanism)
+        properties[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = broker_jaas(mechanism)
     return properties
 
 
-def _broker_jaas(mechanism: str) -> str:
+def broker_jaas(mechanism: str) -> str:
+    """The broker's side of a mechanism, as one module of JAAS."""
     if mechanism == PLAIN:
         users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
         return f"{_MODULES}.plain.PlainLoginModule required {users};"
@@ -161,12 +161,14 @@ def _broker_jaas(mechanism: str) -> str:
     return f"{_MODULES}.scram.ScramLoginModule required;"
 
 
-def format_arguments(listeners: Sequence[Listener]) -> list[str]:
-    """Arguments with which Kafka's storage is made: the users of SCRAM are kept there."""
+def format_arguments() -> list[str]:
+    """Arguments with which Kafka's storage is made: the users of SCRAM are kept there.
+
+    Also where no listener asks for them yet: the same data may be started with other listeners later.
+    """
     return [
         argument
         for mechanism in _SCRAM
-        if any(mechanism in listener.mechanisms for listener in listeners)
         for name, password in USERS.items()
         for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
     ]

@@ -23,6 +23,7 @@ QUICK_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare
 # For tools that are measured, such as Kafka's own producer benchmark.
 TOOL_JVM = ("-Xmx512m",)
 
+# The newest release that can be started, and the one that is started unless another is asked for.
 KAFKA_VERSION = "4.3.1"
 SCALA_VERSION = "2.13"
 
@@ -112,8 +113,18 @@ def _escaped(text: str, *, key: bool = False) -> str:
     return "".join(chr(unit) if 32 <= unit < 127 else f"\\u{unit:04x}" for unit in pairs)
 
 
-def server_logging(log_path: Path) -> str:
-    """Return a log4j2 configuration that writes the broker's log to ``log_path``, with a bound on its size."""
+def server_logging(log_path: Path, *, log4j_2: bool = True) -> str:
+    """Return a configuration of log4j that writes the broker's log to ``log_path``, with a bound on its size."""
+    if not log4j_2:
+        return _logging_of_log4j_1(
+            {
+                "log4j.appender.main": "org.apache.log4j.RollingFileAppender",
+                "log4j.appender.main.File": str(log_path),
+                "log4j.appender.main.MaxFileSize": "50MB",
+                "log4j.appender.main.MaxBackupIndex": "1",
+            },
+            level="INFO",
+        )
     return _logging(
         {
             "appender.main.type": "RollingFile",
@@ -129,8 +140,14 @@ def server_logging(log_path: Path) -> str:
     )
 
 
-def tool_logging() -> str:
-    """Return a log4j2 configuration for tools: warnings only, to standard error, so that output stays output."""
+def tool_logging(*, log4j_2: bool = True) -> str:
+    """Return a configuration of log4j for tools: warnings only, to standard error, so that output stays output."""
+    if not log4j_2:
+        console = {
+            "log4j.appender.main": "org.apache.log4j.ConsoleAppender",
+            "log4j.appender.main.Target": "System.err",
+        }
+        return _logging_of_log4j_1(console, level="WARN")
     return _logging({"appender.main.type": "Console", "appender.main.target": "SYSTEM_ERR"}, level="warn")
 
 
@@ -144,6 +161,17 @@ def _logging(appender: Mapping[str, str], *, level: str) -> str:
             "appender.main.layout.pattern": "[%d] %p %m (%c)%n",
             "rootLogger.level": level,
             "rootLogger.appenderRef.main.ref": "main",
+        }
+    )
+
+
+def _logging_of_log4j_1(appender: Mapping[str, str], *, level: str) -> str:
+    return properties_text(
+        {
+            "log4j.rootLogger": f"{level}, main",
+            **appender,
+            "log4j.appender.main.layout": "org.apache.log4j.PatternLayout",
+            "log4j.appender.main.layout.ConversionPattern": "[%d] %p %m (%c)%n",
         }
     )
 
@@ -166,7 +194,7 @@ def java_command(
         class_name: The class whose ``main`` runs.
         args: Its arguments.
         jvm: Options of the virtual machine.
-        logging: The log4j2 configuration file.
+        logging: The configuration file of log4j; which of the two generations reads it depends on the jars.
         scratch: Where native libraries are unpacked; a killed process leaves them there, and not in ``/tmp``.
     """
     return [
@@ -177,6 +205,7 @@ def java_command(
         "-Djava.net.preferIPv4Stack=true",
         f"-Djava.io.tmpdir={scratch}",
         f"-Dlog4j2.configurationFile={logging}",
+        f"-Dlog4j.configuration=file:{logging}",
         *("-cp", f"{jars}/*"),
         class_name,
         *args,
@@ -211,11 +240,6 @@ def cache_home(environ: Mapping[str, str] | None = None) -> Path:
     if env.get("XDG_CACHE_HOME"):
         return Path(env["XDG_CACHE_HOME"]).expanduser().absolute() / "penstock"
     return Path("~/.cache/penstock").expanduser().absolute()
-
-
-def jar_folder(home: Path) -> Path:
-    """Return the folder that holds Kafka's jars, server and tools together."""
-    return home / f"kafka-{KAFKA_VERSION}"
 
 
 def clusters_folder(home: Path) -> Path:

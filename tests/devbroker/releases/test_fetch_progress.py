@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import io
 
-from penstock.devbroker.fetch import ProgressLine, progress_text
+from penstock.devbroker.releases.fetch import ProgressLine, progress_text
 
 
 class Terminal(io.StringIO):
