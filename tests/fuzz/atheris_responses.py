@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coverage-guided fuzzing of everything that reads a broker's bytes: `make fuzz` runs it, and fails without atheris.
 
-The input's first byte chooses what reads the rest: frames, the header and body of an answer, record batches. Whatever
-the bytes are, only ProtocolError and its kin may come out, and a body that was read must survive being written again.
+The input's first byte chooses what reads the rest: frames, the header and body of an answer, record batches, message
+sets. Whatever the bytes are, only ProtocolError and its kin may come out, and a body that was read must survive being
+written again.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,14 +25,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 with atheris.instrument_imports(include=["penstock.protocol", "penstock.records"]):
     from fuzz.cases import CASES, HANDSHAKES
+    from records.legacy.entries import batch_of
 
     from penstock.errors import KafkaError
     from penstock.protocol._framing_cy import FrameReader, parse_response_header
     from penstock.protocol.codec import decode_response_body, encode_response_body
     from penstock.protocol.messages import API_VERSIONS
     from penstock.protocol.requests import NodeApiVersions
+    from penstock.records.compression import CODECS, ZSTD, codec
     from penstock.records.format import HEADER_SIZE
-    from penstock.records.reader import read_batches
+    from penstock.records.legacy._sets_cy import convert
+    from penstock.records.legacy.errors import LegacyFormatError
+    from penstock.records.legacy.reader import read_set
+    from penstock.records.reader import Record, read_batches
+    from penstock.types import Header
 
 READABLE = [*CASES, *HANDSHAKES]
 REQUESTS = [case.request() for case in READABLE]
@@ -79,12 +87,45 @@ def read_records(data: bytes) -> None:
 
 def read_records_with_checksum(data: bytes) -> None:
     """With length, magic and checksum put right, so that what lies behind them is read too."""
+    read_records(with_checksum(data))
+
+
+def with_checksum(data: bytes) -> bytes:
     spoiled = bytearray(data)
     if len(spoiled) > HEADER_SIZE:
         struct.pack_into(">i", spoiled, 8, len(spoiled) - 12)
         spoiled[16] = 2
         struct.pack_into(">I", spoiled, 17, google_crc32c.value(bytes(spoiled[21:])))
-    read_records(bytes(spoiled))
+    return bytes(spoiled)
+
+
+def read_message_set(data: bytes) -> None:
+    """With sizes and checksums put right in as many entries as there are; what is in wrappers comes as it is."""
+    spoiled = bytearray(data)
+    at = 0
+    while len(spoiled) - at >= 26:
+        (size,) = struct.unpack_from(">i", spoiled, at + 8)
+        if not 14 <= size <= len(spoiled) - at - 12:
+            size = len(spoiled) - at - 12
+            struct.pack_into(">i", spoiled, at + 8, size)
+        spoiled[at + 16] &= 1
+        struct.pack_into(">I", spoiled, at + 12, zlib.crc32(spoiled[at + 16 : at + 12 + size]))
+        at += 12 + size
+    for _ in read_set(bytes(spoiled), max_bytes=MAX_FRAME):
+        pass
+
+
+def convert_records(data: bytes) -> None:
+    """A batch that can be converted has the same records before and after."""
+    batch = with_checksum(data[1:])
+    try:
+        converted = convert(batch, data[0] & 1, codec("none"))
+    except LegacyFormatError:
+        return
+    found = [(each.key, each.value) for each in read_set(converted)]
+    (read,) = read_batches(batch)
+    if found != [(each.key, each.value) for each in read.iter_records()]:
+        raise AssertionError("conversion has changed the records")
 
 
 READERS: list[Callable[[bytes], None]] = [
@@ -94,6 +135,8 @@ READERS: list[Callable[[bytes], None]] = [
     read_header,
     read_records,
     read_records_with_checksum,
+    read_message_set,
+    convert_records,
 ]
 
 
@@ -116,6 +159,22 @@ def test_one_input(data: bytes) -> None:
         pass  # refused, and told so
 
 
+def record_batches() -> list[bytes]:
+    """Small batches of every codec, that can be converted and that cannot."""
+    records = [Record(index, 1_700_000_000_000 + index, b"k", b"v" * index, ()) for index in range(4)]
+    refused = [Record(0, 5, None, None, (Header("h", b"1"),))]
+    return [batch_of(each, codec(row.name)) for row in CODECS for each in (records, refused)]
+
+
+def message_sets() -> list[bytes]:
+    """What becomes of them."""
+    return [
+        bytes(convert(record_batches()[0], magic, codec(row.name)))
+        for row in CODECS[:ZSTD]
+        for magic in (0, 1)
+    ]
+
+
 def main() -> None:
     """Start from one good answer of each kind, so that mutations have something to spoil."""
     corpus = next((Path(word) for word in sys.argv[1:] if not word.startswith("-")), None)
@@ -124,6 +183,10 @@ def main() -> None:
         for index, case in enumerate(READABLE):
             if index < 256:
                 (corpus / str(case)).write_bytes(bytes((1, index)) + case.answer(index)[:4000])
+        for index, data in enumerate(message_sets()):
+            (corpus / f"message-set-{index}").write_bytes(bytes((READERS.index(read_message_set),)) + data)
+        for index, data in enumerate(record_batches()):
+            (corpus / f"batch-{index}").write_bytes(bytes((READERS.index(convert_records), index % 2)) + data)
     atheris.Setup(sys.argv, test_one_input)
     atheris.Fuzz()
 

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from network.harness import batch
 from protocol.random_bodies import random_body
+from records.legacy.entries import entry
 
 from penstock.protocol._produce_cy import FIRST_VERSION_WITH_TOPIC_IDS, PartitionBatch, ProduceRequest
 from penstock.protocol.codec import encode_response_body
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, PRODUCE
+from penstock.protocol.messages.produce import FIRST_VERSION_WITH_BATCHES
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.protocol.schema import ApiSchema
 
@@ -31,7 +33,8 @@ class Case(NamedTuple):
         """A request that is answered in this version."""
         if self.api is PRODUCE:
             topic_id = TOPIC_ID if self.version >= FIRST_VERSION_WITH_TOPIC_IDS else bytes(16)
-            batches = [PartitionBatch("t", topic_id, partition, batch(100)) for partition in range(3)]
+            records = batch(100) if self.version >= FIRST_VERSION_WITH_BATCHES else entry(magic=0)
+            batches = [PartitionBatch("t", topic_id, partition, records) for partition in range(3)]
             return ProduceRequest(-1, 1000, batches, max_version=self.version)
         body = random_body(self.api.request, self.version, random.Random(1))
         return SchemaRequest.of(self.api, body, self.version, self.version)

@@ -140,7 +140,7 @@ def test_whole_frames_before_a_part_of_one() -> None:
         assert [bytes(frame) for frame in got] == [b"abcd", b"efghi"], cut
 
 
-@pytest.mark.parametrize("size", [-1, 0, 3, MAX + 1])
+@pytest.mark.parametrize("size", [-1, MAX + 1])
 def test_whole_frames_before_a_length_that_cannot_be_one(size: int) -> None:
     reader = seasoned_reader()
     bad = struct.pack(">i", size)
@@ -241,3 +241,13 @@ def test_a_bad_length_that_follows_no_frame_is_told_at_once() -> None:
 
 def test_the_largest_frame_is_allowed() -> None:
     assert len(FrameReader(1000).feed(prefixed(bytes(1000)))) == 1
+
+
+def test_frames_without_a_header_may_be_empty_where_they_are_expected() -> None:
+    reader = FrameReader(MAX)
+    reader.allow_bare()
+    assert reader.feed(prefixed(b"") + prefixed(b"abc") + prefixed(b"")[:2]) == [b"", b"abc"]
+    assert reader.feed(prefixed(b"")[2:]) == [b""]
+    reader.allow(MAX)
+    with pytest.raises(ProtocolError, match="a response of 3 bytes announced, 4 to"):
+        reader.feed(prefixed(b"abc"))

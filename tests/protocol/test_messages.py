@@ -33,8 +33,9 @@ kio_serial = pytest.importorskip("kio.serial")
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
 
-# Newer than kio; their bytes are written out in test_api_versions.py and test_txn_offset_commit.py.
-UNKNOWN_TO_KIO = {("ApiVersions", 5), ("TxnOffsetCommit", 6)}
+# Newer or older than kio; their bytes are written out in test_api_versions.py, test_txn_offset_commit.py and
+# test_produce_legacy.py.
+UNKNOWN_TO_KIO = {("ApiVersions", 5), ("TxnOffsetCommit", 6), *(("Produce", version) for version in range(3))}
 
 every_version = pytest.mark.parametrize(
     ("api", "version"),

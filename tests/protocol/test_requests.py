@@ -100,9 +100,24 @@ def test_bounds_of_the_request_do_not_widen_those_of_the_schema() -> None:
     assert node(metadata=(0, 0), produce=(0, 3)).pick(PRODUCE, 0, 99) == 3
 
 
-def test_produce_below_3_is_advertised_but_never_picked() -> None:
+@pytest.mark.parametrize("lowest", [None, PRODUCE.min_version, 3])
+def test_produce_below_3_is_not_picked_for_record_batches(lowest: int | None) -> None:
     with pytest.raises(UnsupportedVersionError, match=r"Produce.* 3 to 13.* 0 to 2.*newer broker"):
-        node(produce=(0, 2)).pick(PRODUCE, PRODUCE.min_version, PRODUCE.max_version)
+        node(produce=(0, 2)).pick(PRODUCE, lowest, PRODUCE.max_version)
+
+
+@pytest.mark.parametrize(
+    ("offered", "lowest", "picked"), [((0, 1), 0, 1), ((0, 2), 0, 2), ((0, 2), 2, 2), ((0, 0), 0, 0)]
+)
+def test_message_sets_are_sent_in_the_highest_version_that_takes_them(
+    offered: tuple[int, int], lowest: int, picked: int
+) -> None:
+    assert node(produce=offered).pick(PRODUCE, lowest, 2) == picked
+
+
+def test_magic_1_is_not_sent_to_a_broker_that_knows_only_magic_0() -> None:
+    with pytest.raises(UnsupportedVersionError, match=r"Produce.* in 2 .* 0 to 1.*newer broker"):
+        node(produce=(0, 1)).pick(PRODUCE, 2, 2)
 
 
 def test_a_broker_that_is_too_new_asks_for_a_newer_client() -> None:
@@ -111,7 +126,9 @@ def test_a_broker_that_is_too_new_asks_for_a_newer_client() -> None:
 
 
 def test_a_request_that_needs_more_than_the_broker_has() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"Metadata.* in 13, .* 0 to 12.*do without") as caught:
+    with pytest.raises(
+        UnsupportedVersionError, match=r"Metadata.* in 13 .*, .* 0 to 12.*do without"
+    ) as caught:
         node(metadata=(0, 12)).pick(METADATA, 13, 13)
     assert caught.value.code == 35
 

@@ -284,3 +284,14 @@ def test_no_other_thread_runs_while_a_batch_is_sealed() -> None:
 
     writers = [full_writer() for _ in range(5)]
     assert not any(others_ran_during(lambda writer=writer: writer.seal(0)) for writer in writers)
+
+
+@pytest.mark.parametrize("case", golden("crc32.jsonl"), ids=lambda case: case["name"])
+def test_keys_are_placed_as_librdkafka_places_them(module: ModuleType, case: dict[str, Any]) -> None:
+    found = {count: module.crc32_partition(as_bytes(case["key"]), int(count)) for count in case["partition"]}
+    assert found == case["partition"]
+
+
+def test_a_topic_without_partitions_has_no_place(module: ModuleType) -> None:
+    with pytest.raises(ZeroDivisionError):
+        module.crc32_partition(b"key", 0)

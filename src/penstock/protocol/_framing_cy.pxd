@@ -1,6 +1,7 @@
 # C layout and signatures of what moves the frames of a connection.
 cdef class FrameReader:
     cdef Py_ssize_t _max_frame_bytes
+    cdef Py_ssize_t _min_frame_bytes
     cdef bytearray _partial
     cdef Py_ssize_t _frame_size
     cdef bint _saw_frame

@@ -198,14 +198,20 @@ class FrameReader:
 
     def __init__(self, max_frame_bytes: cython.Py_ssize_t) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._min_frame_bytes = _ID_SIZE
         self._partial = bytearray()  # of the prefix while _frame_size is not known, then of the frame
         self._frame_size = _NOT_KNOWN
         self._saw_frame = False
         self.trouble: ProtocolError | None = None
 
     def allow(self, max_frame_bytes: cython.Py_ssize_t) -> None:
-        """Take frames of this size from now on; between two frames."""
+        """Take frames of this size from now on, all of which have a header; between two frames."""
         self._max_frame_bytes = max_frame_bytes
+        self._min_frame_bytes = _ID_SIZE
+
+    def allow_bare(self) -> None:
+        """Take frames without a header as well, which may be empty; until the next `allow`."""
+        self._min_frame_bytes = 0
 
     def feed(self, data: Any) -> list:  # type: ignore[type-arg]
         """Take bytes as they came; give the frames they complete, without their lengths.
@@ -277,9 +283,10 @@ class FrameReader:
                 error = NotKafkaError(guess)
                 error.wants_tls = prefix[0] == _TLS_ALERT and prefix[1] == _TLS_MAJOR
                 raise error
-        if _ID_SIZE <= size <= self._max_frame_bytes:
+        lowest: cython.Py_ssize_t = self._min_frame_bytes
+        if lowest <= size <= self._max_frame_bytes:
             return size
-        reason = f"a response of {size} bytes announced, {_ID_SIZE} to {self._max_frame_bytes} are possible"
+        reason = f"a response of {size} bytes announced, {lowest} to {self._max_frame_bytes} are possible"
         if self._saw_frame:
             raise ProtocolError(reason)
         raise NotKafkaError(f"the other side does not speak Kafka, or not on this port: {reason}")

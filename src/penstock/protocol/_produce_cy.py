@@ -7,8 +7,9 @@ short way for what brokers of today are sent and nearly always answer: the flexi
 answer of version 13 that has nothing special about it. Everything else, and everything in pure runs, is left to the
 codec. Either way the batches are never copied: `encode` puts the buffers themselves between small pieces of its own.
 
-What a broker would refuse, or worse, misread, is refused here first: each partition gets exactly one batch, of magic 2,
-and zstd is not used below version 7.
+What a broker would refuse, or worse, misread, is refused here first. Each partition gets exactly one batch of magic 2,
+from version 3 on, and zstd is not used below version 7. Or each partition gets a message set, and all sets have one
+magic: magic 1 is sent in version 2, magic 0 in versions 0 to 2.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 
 from penstock.errors import ProtocolError
 from penstock.protocol.codec import decode_response_body, encode_request_body
-from penstock.protocol.messages.produce import PRODUCE
+from penstock.protocol.messages.produce import FIRST_VERSION_WITH_BATCHES, PRODUCE
 from penstock.protocol.schema import ZERO_UUID, ApiSchema
+from penstock.records.legacy._sets_cy import problem_of_set
 from penstock.types import Node
 
 try:
@@ -43,20 +45,30 @@ if cython.compiled:
         MAGIC,
         MAGIC_AT,
     )
+    from cython.cimports.penstock.records.legacy._sets_cy import codec_of_set
 else:
     from penstock.records.format import (
-        BATCH_HEADER,
+        ATTRIBUTES_AT,
+        BATCH_LENGTH_AT,
         CODEC_MASK,
         HEADER_SIZE,
         LENGTH_PREFIX_SIZE,
         MAGIC,
-        BatchHeader,
+        MAGIC_AT,
     )
+    from penstock.records.legacy._sets_cy import codec_of_set
+
+    def big_endian_at(data: Any, at: int, size: int) -> int:
+        """The signed number in `size` bytes."""
+        return int.from_bytes(data[at : at + size], "big", signed=True)
+
 
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 _FIRST = cython.declare(cython.int, PRODUCE.min_version)
+_WITH_BATCHES = cython.declare(cython.int, FIRST_VERSION_WITH_BATCHES)
+_LAST_WITH_SETS = cython.declare(cython.int, FIRST_VERSION_WITH_BATCHES - 1)
 _LAST = cython.declare(cython.int, PRODUCE.max_version)
 _FLEXIBLE = cython.declare(cython.int, PRODUCE.flexible_from)
 _WITH_ZSTD = cython.declare(cython.int, FIRST_VERSION_WITH_ZSTD)
@@ -65,7 +77,11 @@ _ZSTD = cython.declare(cython.int, 4)
 _MAX_STRING_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFF)
 _UUID_SIZE = cython.declare(cython.Py_ssize_t, 16)
 
+# What `_checked` and `_group` give beside the codec.
 _CODEC_BITS = cython.declare(cython.int, 3)  # of CODEC_MASK
+_CHECKED_BITS = cython.declare(cython.int, 5)  # the codec, and the magic above it
+_MAGIC_MASK = cython.declare(cython.int, 3)
+_MAGICS_SHIFT = cython.declare(cython.int, 8)  # below it, a bit for each codec
 
 # No more than this is written besides names: before all topics, in each topic, in each partition.
 _IN_REQUEST = cython.declare(cython.Py_ssize_t, 32)
@@ -91,7 +107,7 @@ def is_compiled() -> bool:
 @cython.final
 @cython.cclass
 class PartitionBatch:
-    """One sealed batch and where it goes; `topic_id` is 16 zero bytes while it is not known."""
+    """One sealed batch, or a message set, and where it goes; `topic_id` is 16 zero bytes while it is not known."""
 
     def __init__(self, topic: str, topic_id: bytes, partition: cython.int, records: Any) -> None:
         self.topic = topic
@@ -134,8 +150,8 @@ class ProduceRequest:
 
     Raises:
         TypeError: something else than a PartitionBatch is among the batches.
-        ValueError: there is no batch, a partition has none or more than one, a batch is not of magic 2, acks is none of
-            -1, 0 and 1, or the topic ids contradict each other.
+        ValueError: there is no batch, a partition has none or more than one, a batch has an unknown magic or another
+            one than the others, acks is none of -1, 0 and 1, or the topic ids contradict each other.
     """
 
     def __init__(
@@ -155,19 +171,23 @@ class ProduceRequest:
         self._timeout_ms = timeout_ms
         self._transactional_id = None if transactional_id is None else _utf8(transactional_id)
         self._topics: list[TopicBatches] = []
-        self.min_version = _WITH_ZSTD if _group(batches, self._topics) >> _ZSTD & 1 else _FIRST
+        found: cython.int = _group(batches, self._topics)
         highest: cython.int = _LAST
-        topic: TopicBatches
-        for topic in self._topics:
-            if topic.topic_id == ZERO_UUID:
-                highest = _WITH_TOPIC_IDS - 1
+        if found >> _MAGICS_SHIFT == 1 << MAGIC:
+            self.min_version = _WITH_ZSTD if found >> _ZSTD & 1 else _WITH_BATCHES
+            topic: TopicBatches
+            for topic in self._topics:
+                if topic.topic_id == ZERO_UUID:
+                    highest = _WITH_TOPIC_IDS - 1
+        else:
+            self.min_version = _first_version_of_sets(found >> _MAGICS_SHIFT, transactional_id)
+            highest = _LAST_WITH_SETS
         self.max_version = max_version if max_version < highest else highest
         if self.max_version < self.min_version:
             raise ValueError(f"no Produce version between {self.min_version} and {self.max_version}")
 
     @property
     def api(self) -> ApiSchema:
-        """Produce."""
         return PRODUCE
 
     @property
@@ -300,9 +320,9 @@ def _group(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
         topics: gets the topics.
 
     Returns:
-        The codecs that are used, a bit for each.
+        The codecs that are used, a bit for each; from bit 8 on the magics, likewise.
     """
-    codecs: cython.int = 0
+    found: cython.int = 0
     checked: cython.longlong
     batch: PartitionBatch
     known: dict = {}  # type: ignore[type-arg]
@@ -311,8 +331,9 @@ def _group(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
         if not isinstance(each, PartitionBatch):
             raise TypeError(f"not a PartitionBatch: {each!r}")
         batch = each
-        checked = _size_and_codec(batch)
-        codecs |= 1 << (checked & CODEC_MASK)
+        checked = _checked(batch)
+        found |= 1 << (checked & CODEC_MASK)
+        found |= 1 << (_MAGICS_SHIFT + (checked >> _CODEC_BITS & _MAGIC_MASK))
         if topic is None or topic.name is not batch.topic or topic.topic_id is not batch.topic_id:
             topic = known.get((batch.topic, batch.topic_id))
             if topic is None:
@@ -320,51 +341,70 @@ def _group(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
                 topics.append(topic)
         if batch.partition in topic.batches:
             raise ValueError(f"two batches for {_where(batch)}")
-        topic.batches[batch.partition] = (batch.records, checked >> _CODEC_BITS)
+        topic.batches[batch.partition] = (batch.records, checked >> _CHECKED_BITS)
     if len(topics) > 1:
         _check_ids(topics)
-    return codecs
+    return found
 
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _size_and_codec(batch: PartitionBatch) -> cython.longlong:
-    """The size of a batch times 8, plus its codec, once it is sure that its records are one batch, and only one.
+def _first_version_of_sets(magics: cython.int, transactional_id: Any) -> cython.int:
+    """The lowest version that can carry the message sets of a request.
+
+    Args:
+        magics: a bit for each magic in the request.
+    """
+    if magics & (magics - 1):
+        raise ValueError("batches and message sets of different magic in one produce request")
+    if transactional_id is not None:
+        raise ValueError("message sets cannot be part of a transaction")
+    return _FIRST if magics == 1 else _LAST_WITH_SETS
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _checked(batch: PartitionBatch) -> cython.longlong:
+    """The size of a batch times 32, plus its magic times 8, plus its codec, once its records are known to be sound.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they are neither one batch, and only one, nor a message set.
     """
     size: cython.Py_ssize_t
-    length: cython.Py_ssize_t = 0
-    magic: cython.int = 0
-    attributes: cython.int = 0
+    magic: cython.int = MAGIC
+    codec: cython.int = 0
+    length: cython.longlong = 0
     records: Any = batch.records
     if cython.compiled:
         view = cython.declare(cython.Py_buffer)
         PyObject_GetBuffer(records, cython.address(view), PyBUF_SIMPLE)
         size = view.len
-        if size >= HEADER_SIZE:
-            data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
-            length = big_endian_at(data, BATCH_LENGTH_AT, 4)
-            magic = big_endian_at(data, MAGIC_AT, 1)
-            attributes = big_endian_at(data, ATTRIBUTES_AT, 2)
-        PyBuffer_Release(cython.address(view))
+        data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
     else:
         size = records.nbytes if isinstance(records, memoryview) else len(records)
-        if size >= HEADER_SIZE:
-            header = BatchHeader(*BATCH_HEADER.unpack_from(records))
-            length, magic, attributes = header.batch_length, header.magic, header.attributes
+        data = records
+    if size > MAGIC_AT:
+        magic = big_endian_at(data, MAGIC_AT, 1)
+        length = big_endian_at(data, BATCH_LENGTH_AT, 4) + LENGTH_PREFIX_SIZE
+        if 0 <= magic < MAGIC:
+            codec = codec_of_set(data, size, magic)
+        elif size >= HEADER_SIZE:
+            codec = big_endian_at(data, ATTRIBUTES_AT, 2) & CODEC_MASK
+    if cython.compiled:
+        PyBuffer_Release(cython.address(view))  # type: ignore[possibly-undefined]
+    if codec < 0:
+        raise ValueError(f"no message set of magic {magic} for {_where(batch)}: {problem_of_set(codec)}")
+    if 0 <= magic < MAGIC and size > MAGIC_AT:
+        return size << _CHECKED_BITS | magic << _CODEC_BITS | codec
     if size < HEADER_SIZE:
         raise ValueError(f"no record batch for {_where(batch)}: {size} bytes")
     if magic != MAGIC:
-        raise ValueError(f"the batch for {_where(batch)} has magic {magic}, not {MAGIC}")
-    if length + LENGTH_PREFIX_SIZE < size:
+        raise ValueError(f"the batch for {_where(batch)} has magic {magic}, not 0, 1 or {MAGIC}")
+    if length < size:
         raise ValueError(f"more than one record batch for {_where(batch)}")
-    if length + LENGTH_PREFIX_SIZE > size:
-        raise ValueError(
-            f"the batch for {_where(batch)} is cut off: {size} of {length + LENGTH_PREFIX_SIZE} bytes"
-        )
-    return size << _CODEC_BITS | attributes & CODEC_MASK
+    if length > size:
+        raise ValueError(f"the batch for {_where(batch)} is cut off: {size} of {length} bytes")
+    return size << _CHECKED_BITS | MAGIC << _CODEC_BITS | codec
 
 
 def _check_ids(topics: list) -> None:  # type: ignore[type-arg]

@@ -15,21 +15,33 @@ from typing import Any, Protocol
 
 from penstock.errors import UnsupportedVersionError
 from penstock.protocol.codec import decode_response_body, encode_request_body
-from penstock.protocol.messages import FIND_COORDINATOR
+from penstock.protocol.messages import FIND_COORDINATOR, METADATA
+from penstock.protocol.messages.produce import FIRST_VERSION_WITH_BATCHES, PRODUCE
+from penstock.protocol.releases import (
+    UNKNOWN,
+    first_release_with,
+    likely_release,
+    ranges_of,
+    release_name,
+)
 from penstock.protocol.schema import ApiSchema, Buffer
 
 # Of FindCoordinator.
 _FIRST_VERSION_WITH_MANY_KEYS = 4
 _FIRST_VERSION_WITH_KINDS = 1
+# Of Produce: what the record formats of the time need.
+_FIRST_PRODUCE_OF_MAGIC_2 = 3
+_FIRST_PRODUCE_OF_MAGIC_1 = 2
+_FIRST_PRODUCE_OF_1_0 = 5
+# Of each producer a broker remembers so many batches of a partition.
+BATCHES_REMEMBERED = 5
 
 
 class Request(Protocol):
     """A request that is not yet bound to a broker, and so not to a version."""
 
     @property
-    def api(self) -> ApiSchema:
-        """Which API it calls."""
-        ...
+    def api(self) -> ApiSchema: ...
 
     @property
     def min_version(self) -> int:
@@ -108,23 +120,52 @@ class SchemaRequest:
 class NodeApiVersions:
     """The version ranges and finalized features of one broker. Immutable.
 
+    Args:
+        ranges: lowest and highest version by API key.
+        finalized_features: see below.
+        finalized_features_epoch: see below.
+        assumed: the release whose versions these are, where the broker was not able to tell; "" where it told.
+
     Attributes:
         finalized_features: the level that the whole cluster has agreed on, by feature, for example
             "transaction.version". Empty when the broker is older than features.
         finalized_features_epoch: which agreement that is; -1 when there is none. The highest seen is the newest.
+        guessed: the broker did not tell: these are the versions of a release that it is taken for.
+        produce_magic: the newest record format that the broker takes: 2, 1 (before 0.11) or 0 (before 0.10). It is 2
+            where the broker lists no Produce at all.
+        batches_remembered: how many batches of a producer it knows again in a partition: BATCHES_REMEMBERED, or 1
+            (0.11).
     """
 
-    __slots__ = ("_ranges", "finalized_features", "finalized_features_epoch")
+    __slots__ = (
+        "_ranges",
+        "_release",
+        "batches_remembered",
+        "finalized_features",
+        "finalized_features_epoch",
+        "guessed",
+        "produce_magic",
+    )
 
     def __init__(
         self,
         ranges: Mapping[int, tuple[int, int]],
         finalized_features: Mapping[str, int] | None = None,
         finalized_features_epoch: int = -1,
+        *,
+        assumed: str = "",
     ) -> None:
         self._ranges = dict(ranges)
+        self._release = assumed
         self.finalized_features: dict[str, int] = dict(finalized_features or {})
         self.finalized_features_epoch = finalized_features_epoch
+        self.guessed = bool(assumed)
+        offered = self._ranges.get(PRODUCE.key)
+        self.produce_magic = _produce_magic(offered)
+        remembers_one = offered is not None and (
+            _FIRST_PRODUCE_OF_MAGIC_2 <= offered[1] < _FIRST_PRODUCE_OF_1_0
+        )
+        self.batches_remembered = 1 if remembers_one else BATCHES_REMEMBERED
 
     @classmethod
     def from_response(cls, body: Mapping[str, Any]) -> NodeApiVersions:
@@ -133,6 +174,31 @@ class NodeApiVersions:
         features = {row["name"]: row["max_version_level"] for row in body.get("finalized_features", ())}
         return cls(ranges, features, body.get("finalized_features_epoch", -1))
 
+    @classmethod
+    def of_release(cls, release: str) -> NodeApiVersions:
+        """Those of a broker that cannot be asked, and is taken for that release.
+
+        Raises:
+            ValueError: no such release is known.
+        """
+        return cls(ranges_of(release), assumed=release_name(release))
+
+    @property
+    def release(self) -> str:
+        """The broker's release, as far as its versions tell: "0.10.2", "3.1 to 3.4", "unknown"."""
+        if not self._release:
+            self._release = likely_release(self)
+        return self._release
+
+    @property
+    def server(self) -> str:
+        """The broker in the text of an error: "the broker (Kafka 0.10.2)"."""
+        if self.release == UNKNOWN:
+            return "the broker (of no known release of Kafka)"
+        # What the broker did not say must not look as if it had.
+        how = "taken for " if self.guessed else ""
+        return f"the broker ({how}Kafka {self.release})"
+
     def range(self, api_key: int) -> tuple[int, int] | None:
         """The lowest and highest version that the broker says it accepts, or None when it lacks the API."""
         return self._ranges.get(api_key)
@@ -140,21 +206,26 @@ class NodeApiVersions:
     def pick(self, api: ApiSchema, min_version: int | None = None, max_version: int | None = None) -> int:
         """The highest version that the request, this client and the broker all know.
 
-        Brokers list Produce 0 to 2 for the sake of old clients and refuse them; the schema begins at 3, so they are
-        never picked.
+        Brokers from 4.0 on list Produce 0 to 2 for the sake of old clients and refuse them. They carry message sets
+        instead of record batches, so they are picked only for a request that cannot be sent in 3 or later, and never
+        at a broker that lists 3.
 
         Raises:
             UnsupportedVersionError: there is none.
         """
         lowest = api.min_version if min_version is None else max(min_version, api.min_version)
         highest = api.max_version if max_version is None else min(max_version, api.max_version)
+        if api is PRODUCE and highest >= FIRST_VERSION_WITH_BATCHES:
+            lowest = max(lowest, FIRST_VERSION_WITH_BATCHES)
         offered = self._ranges.get(api.key)
         if offered is None:
             raise UnsupportedVersionError(
-                f"the broker does not offer {api.name}; this request needs version {_span(lowest, highest)} of it: "
-                "use a newer broker, or do without the feature that needs it"
+                f"{self.server} does not offer {api.name}; this request needs version {_span(lowest, highest)} of it"
+                f"{_since(api, lowest)}: {_way_out_without(api)}"
             )
         first, last = offered
+        if api is PRODUCE and last >= _FIRST_PRODUCE_OF_MAGIC_2:
+            first = max(first, _FIRST_PRODUCE_OF_MAGIC_2)
         version = min(highest, last)
         if version >= max(lowest, first):
             return version
@@ -163,13 +234,37 @@ class NodeApiVersions:
             if first > highest
             else "use a newer broker, or do without the option or feature that needs it"
         )
+        since = "" if first > highest else _since(api, lowest)
         raise UnsupportedVersionError(
-            f"no common version of {api.name}: this request can be sent in {_span(lowest, highest)}, "
-            f"the broker accepts {_span(first, last)}: {way_out}"
+            f"no common version of {api.name}: this request can be sent in {_span(lowest, highest)}{since}, "
+            f"{self.server} accepts {_span(first, last)}: {way_out}"
         )
 
     def __repr__(self) -> str:
-        return f"<NodeApiVersions of {len(self._ranges)} APIs, features {self.finalized_features}>"
+        guessed = ", guessed" if self.guessed else ""
+        return (
+            f"<NodeApiVersions of {len(self._ranges)} APIs, Kafka {self.release}{guessed}, "
+            f"features {self.finalized_features}>"
+        )
+
+
+def _produce_magic(offered: tuple[int, int] | None) -> int:
+    if offered is None or offered[1] >= _FIRST_PRODUCE_OF_MAGIC_2:
+        return 2
+    return 1 if offered[1] >= _FIRST_PRODUCE_OF_MAGIC_1 else 0
+
+
+def _since(api: ApiSchema, version: int) -> str:
+    """Which releases could be asked, for the text of an error."""
+    release = first_release_with(api, version)
+    return "" if release is None else f" (Kafka {release} or later)"
+
+
+def _way_out_without(api: ApiSchema) -> str:
+    if api is METADATA or api is PRODUCE:
+        # All brokers of Kafka have both; its controllers have neither.
+        return "is this the address of a controller? Use that of a broker"
+    return "use a newer broker, or do without the feature that needs it"
 
 
 def _span(first: int, last: int) -> str:

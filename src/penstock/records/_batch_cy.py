@@ -70,6 +70,7 @@ else:
         TRANSACTIONAL_BIT,
         BatchHeader,
     )
+    from penstock.records.plain_record import NO_HEADERS, encode_record
 
 if TYPE_CHECKING:
     from penstock.types import Header
@@ -188,47 +189,61 @@ class BatchWriter:
         if self.sealed:
             raise ValueError("the batch is sealed: nothing can be appended to it")
         delta: cython.longlong = timestamp - self.base_timestamp if self.count else 0
+        encoded: list | None = None
+        record: bytes | None = None
+        body: cython.Py_ssize_t = 0
+        size: cython.Py_ssize_t
         key_size: cython.Py_ssize_t = -1 if key is None else len(key)
         value_size: cython.Py_ssize_t = -1 if value is None else len(value)
-        body: cython.Py_ssize_t = (
-            1
-            + size_of_varint(delta)
-            + size_of_varint(self.count)
-            + size_of_varint(key_size)
-            + size_of_varint(value_size)
-        )
-        if key_size > 0:
-            body += key_size
-        if value_size > 0:
-            body += value_size
-        encoded: list | None = None
-        if headers is None or len(headers) == 0:
-            body += 1
+        if cython.compiled:
+            body = (
+                1
+                + size_of_varint(delta)
+                + size_of_varint(self.count)
+                + size_of_varint(key_size)
+                + size_of_varint(value_size)
+            )
+            if key_size > 0:
+                body += key_size
+            if value_size > 0:
+                body += value_size
+            if headers is None or len(headers) == 0:
+                body += 1
+            else:
+                encoded = _encode_headers(headers)
+                body += size_of_varint(len(headers)) + _headers_size(encoded)
+            size = size_of_varint(body) + body
         else:
-            encoded = _encode_headers(headers)
-            body += size_of_varint(len(headers)) + _headers_size(encoded)
-        size: cython.Py_ssize_t = size_of_varint(body) + body
+            record = encode_record(
+                delta, self.count, key, value, encode_headers(headers) if headers else NO_HEADERS
+            )
+            size = len(record)
         if self.count and self.estimated_size() + size > self.limit:
             return NO_ROOM
         if self.at + size > self._end:
             return NEEDS_SEGMENT if self.count and self.ratio != 1.0 else NO_ROOM
 
         memory: cython.p_uchar = self.memory
-        at: cython.Py_ssize_t = put_varint(memory, self.at, body)
-        memory[at] = 0  # record attributes: none are defined
-        at = put_varint(memory, at + 1, delta)
-        at = put_varint(memory, at, self.count)
-        at = put_varint(memory, at, key_size)
-        if key_size > 0:
-            at = _put_bytes(memory, at, key)
-        at = put_varint(memory, at, value_size)
-        if value_size > 0:
-            at = _put_bytes(memory, at, value)
-        if encoded is None:
-            memory[at] = 0
-            at += 1
+        at: cython.Py_ssize_t = self.at
+        if cython.compiled:
+            at = put_varint(memory, at, body)
+            memory[at] = 0  # record attributes: none are defined
+            at = put_varint(memory, at + 1, delta)
+            at = put_varint(memory, at, self.count)
+            at = put_varint(memory, at, key_size)
+            if key_size > 0:
+                at = _put_bytes(memory, at, key)
+            at = put_varint(memory, at, value_size)
+            if value_size > 0:
+                at = _put_bytes(memory, at, value)
+            if encoded is None:
+                memory[at] = 0
+                at += 1
+            else:
+                at = _put_headers(memory, at, encoded)
         else:
-            at = _put_headers(memory, at, encoded)
+            memory[at : at + size] = record
+            at += size
 
         if self.count == 0:
             self.base_timestamp = timestamp

@@ -1,4 +1,5 @@
-# CRC-32C in C, by the processor's instruction or by a table. Only `_crc_cy` cimports this: it fills the tables.
+# CRC-32C in C, by the processor's instruction or by a table, and zlib's CRC-32 by a table. Only `_crc_cy` cimports this:
+# it fills the tables.
 #
 # A checksum is a remainder of polynomials over GF(2). The highest bit of a number here is the lowest power.
 cdef extern from *:
@@ -8,31 +9,34 @@ cdef extern from *:
     #include <string.h>
 
     #define PENSTOCK_CRC_POLYNOMIAL 0x82F63B78u
+    #define PENSTOCK_CRC_ZLIB_POLYNOMIAL 0xEDB88320u
 
     /* penstock_crc_table[n][byte]: the remainder of a byte that n bytes follow. */
     static uint32_t penstock_crc_table[8][256];
+    static uint32_t penstock_crc_zlib_table[8][256];
 
-    static void penstock_crc_fill_table(void) {
+    static void penstock_crc_fill_table(uint32_t (*table)[256], uint32_t polynomial) {
         uint32_t value;
         int byte, at;
         for (byte = 0; byte < 256; byte++) {
             value = (uint32_t)byte;
             for (at = 0; at < 8; at++) {
-                value = value >> 1 ^ (value & 1 ? PENSTOCK_CRC_POLYNOMIAL : 0);
+                value = value >> 1 ^ (value & 1 ? polynomial : 0);
             }
-            penstock_crc_table[0][byte] = value;
+            table[0][byte] = value;
         }
         for (at = 1; at < 8; at++) {
             for (byte = 0; byte < 256; byte++) {
-                value = penstock_crc_table[at - 1][byte];
-                penstock_crc_table[at][byte] = value >> 8 ^ penstock_crc_table[0][value & 0xFF];
+                value = table[at - 1][byte];
+                table[at][byte] = value >> 8 ^ table[0][value & 0xFF];
             }
         }
     }
 
     /* Eight bytes at a time, on a processor of any byte order. */
-    static unsigned int penstock_crc_by_table(const unsigned char *data, size_t size, unsigned int before) {
-        uint32_t (*table)[256] = penstock_crc_table;
+    static inline unsigned int penstock_crc_by(
+        uint32_t (*table)[256], const unsigned char *data, size_t size, unsigned int before
+    ) {
         uint32_t value = ~(uint32_t)before;
         for (; size >= 8; data += 8, size -= 8) {
             value = table[7][(value ^ data[0]) & 0xFF] ^ table[6][(value >> 8 ^ data[1]) & 0xFF]
@@ -43,6 +47,14 @@ cdef extern from *:
             value = value >> 8 ^ table[0][(value ^ *data) & 0xFF];
         }
         return ~value;
+    }
+
+    static unsigned int penstock_crc_by_table(const unsigned char *data, size_t size, unsigned int before) {
+        return penstock_crc_by(penstock_crc_table, data, size, before);
+    }
+
+    static unsigned int penstock_crc_by_zlib_table(const unsigned char *data, size_t size, unsigned int before) {
+        return penstock_crc_by(penstock_crc_zlib_table, data, size, before);
     }
 
     /* For each kind of processor: the instruction for eight bytes and for one, and whether it is there. */
@@ -160,7 +172,8 @@ cdef extern from *:
 
     /* Once, before any of the others. */
     static int penstock_crc_prepare(void) {
-        penstock_crc_fill_table();
+        penstock_crc_fill_table(penstock_crc_table, PENSTOCK_CRC_POLYNOMIAL);
+        penstock_crc_fill_table(penstock_crc_zlib_table, PENSTOCK_CRC_ZLIB_POLYNOMIAL);
         penstock_crc_fill_shifts();
         return penstock_crc_find_instruction();
     }
@@ -170,5 +183,8 @@ cdef extern from *:
         const unsigned char* data, size_t size, unsigned int before
     ) noexcept nogil
     unsigned int by_table "penstock_crc_by_table" (
+        const unsigned char* data, size_t size, unsigned int before
+    ) noexcept nogil
+    unsigned int by_zlib_table "penstock_crc_by_zlib_table" (
         const unsigned char* data, size_t size, unsigned int before
     ) noexcept nogil

@@ -8,6 +8,9 @@
 | plain Python | the package google-crc32c |
 | plain Python, without that package | a table in Python: the last resort, which is logged |
 
+Message sets, the format before batches, have zlib's CRC-32: `crc32_at` for compiled code, else Python's zlib. The same
+checksum of a key is what librdkafka places records by.
+
 The C code is in `_crc_code_cy.pxd`. All forms take the checksum of what goes before, so that bytes in several pieces
 have the checksum of the whole.
 """
@@ -26,8 +29,14 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-    from cython.cimports.penstock.records._crc_code_cy import by_instruction, by_table, prepare
+    from cython.cimports.penstock.records._crc_code_cy import (
+        by_instruction,
+        by_table,
+        by_zlib_table,
+        prepare,
+    )
 else:
+    import zlib
 
     def prepare() -> bool:
         """Nothing: plain Python has no instruction to look for."""
@@ -94,6 +103,31 @@ def crc32c_at(data: cython.p_const_uchar, size: cython.Py_ssize_t, before: cytho
     if _HAS_INSTRUCTION:
         return by_instruction(data, size, before)
     return by_table(data, size, before)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def crc32_at(data: cython.p_const_uchar, size: cython.Py_ssize_t, before: cython.uint) -> cython.uint:
+    """The CRC-32 of zlib, likewise. Compiled code only."""
+    return by_zlib_table(data, size, before)
+
+
+def crc32_partition(key: bytes, partition_count: cython.int) -> cython.int:
+    """The partition of a key that is not empty, among all partitions of its topic, as librdkafka places it."""
+    if partition_count == 0:
+        raise ZeroDivisionError("a topic without partitions")
+    return crc32_partition_at(key, len(key), partition_count)
+
+
+@cython.cdivision(True)
+def crc32_partition_at(
+    key: cython.p_const_uchar, size: cython.Py_ssize_t, partition_count: cython.int
+) -> cython.int:
+    """The same for a key that lies somewhere in memory."""
+    if not cython.compiled:
+        return zlib.crc32(key[:size]) % partition_count
+    return cython.cast(cython.int, crc32_at(key, size, 0) % cython.cast(cython.uint, partition_count))
 
 
 def _as_bytes(data: Any) -> bytes:

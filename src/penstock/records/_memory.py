@@ -22,7 +22,6 @@ def memory_at(address: int, size: int, form: Any) -> memoryview:
 
 
 def bytes_at(address: int, size: int) -> memoryview:
-    """Bytes."""
     return memory_at(address, size, "B")
 
 

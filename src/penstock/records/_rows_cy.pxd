@@ -15,7 +15,7 @@ cdef class Rows:
 
     cdef Py_ssize_t bound(self, Py_ssize_t row, Py_ssize_t most) noexcept nogil
     cdef int place(
-        self, Py_ssize_t row, int partitions, Py_ssize_t limit, bint hash_keys
+        self, Py_ssize_t row, int partitions, Py_ssize_t limit, int key_hash
     ) noexcept nogil
     cpdef long long timestamp_at(self, Py_ssize_t row, long long now_ms) noexcept nogil
     cdef Py_ssize_t append(

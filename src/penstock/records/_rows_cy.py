@@ -19,13 +19,16 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock._primitives_cy import partition_at, put_varint, size_of_varint
     from cython.cimports.penstock.records._columns_cy import find_in
+    from cython.cimports.penstock.records._crc_cy import crc32_partition_at
     from cython.cimports.penstock.records._layout_cy import HEADER_SIZE, MAX_RECORD_OVERHEAD
     from cython.cimports.penstock.records._memory_cy import copy, field_size
 else:
     from penstock._primitives_cy import partition_at, put_varint, size_of_varint
+    from penstock.records._crc_cy import crc32_partition_at
     from penstock.records._memory import copy, field_size, find_in
     from penstock.records.format import HEADER_SIZE, MAX_RECORD_OVERHEAD
 
+from penstock._primitives_cy import CRC32, MURMUR2
 from penstock.records._columns_cy import LIES, NULL
 
 # What `Rows.place` says of a row without a partition: it goes wherever records without key go, or it cannot be sent.
@@ -40,6 +43,8 @@ CHANGED = 0x7FFFFFFFFFFFFFFF
 
 # C variables when compiled, so that their use costs nothing.
 _STICKY = cython.declare(cython.int, STICKY)
+_MURMUR2 = cython.declare(cython.int, MURMUR2)
+_CRC32 = cython.declare(cython.int, CRC32)
 _BAD_SIZE = cython.declare(cython.int, BAD_SIZE)
 _BAD_PARTITION = cython.declare(cython.int, BAD_PARTITION)
 _BAD_TIMESTAMP = cython.declare(cython.int, BAD_TIMESTAMP)
@@ -107,7 +112,7 @@ class Rows:
         row: cython.Py_ssize_t,
         partitions: cython.int,
         limit: cython.Py_ssize_t,
-        hash_keys: cython.bint,
+        key_hash: cython.int,
     ) -> cython.int:
         """A row's partition, STICKY, or what is wrong with it."""
         number: cython.longlong
@@ -124,8 +129,10 @@ class Rows:
             number = self.partition.at(row)
             if number != _NULL:
                 return cython.cast(cython.int, number) if 0 <= number < partitions else _BAD_PARTITION
-        if hash_keys and self._key_size >= 0:
+        if key_hash == _MURMUR2 and self._key_size >= 0:
             return partition_at(self.key.found, self._key_size, partitions)  # which `bound` has found
+        if key_hash == _CRC32 and self._key_size > 0:
+            return crc32_partition_at(self.key.found, self._key_size, partitions)
         return _STICKY
 
     def partition_at(self, row: cython.Py_ssize_t) -> int | None:

@@ -25,9 +25,9 @@ cdef class Window:
     cdef int _slots
     cdef list _bases                 # the first slot of each topic
 
-    cdef void _place(self, int partitions, Py_ssize_t limit, bint hash_keys) noexcept nogil
+    cdef void _place(self, int partitions, Py_ssize_t limit, int key_hash) noexcept nogil
     cdef void _place_by_topic(
-        self, const int* bases, const int* counts, Py_ssize_t limit, bint hash_keys
+        self, const int* bases, const int* counts, Py_ssize_t limit, int key_hash
     ) noexcept nogil
     cdef void _count_slots(self, int* starts) noexcept nogil
     cdef void _fill_order(self, int* starts) noexcept nogil

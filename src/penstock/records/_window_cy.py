@@ -139,13 +139,13 @@ class Window:
                 noted[at] = number + 1
             self._topics[row - self.first] = number
 
-    def place(self, counts: list, limit: cython.Py_ssize_t, hash_keys: cython.bint) -> None:  # type: ignore[type-arg]
+    def place(self, counts: list, limit: cython.Py_ssize_t, key_hash: cython.int) -> None:  # type: ignore[type-arg]
         """Find out where each row goes, and which cannot be sent.
 
         Args:
             counts: the partitions of each topic, by number; 0 for a topic that cannot be.
             limit: what a record may take.
-            hash_keys: whether keys choose partitions.
+            key_hash: how keys choose partitions: IGNORED, MURMUR2 or CRC32.
         """
         self._bases = []
         self._slots = 0
@@ -162,21 +162,21 @@ class Window:
                 pairs[topics + at] = counts[at]
             if cython.compiled:
                 with cython.nogil:
-                    self._place_by_topic(pairs, pairs + topics, limit, hash_keys)
+                    self._place_by_topic(pairs, pairs + topics, limit, key_hash)
             else:
-                self._place_by_topic(pairs, pairs[topics:], limit, hash_keys)
+                self._place_by_topic(pairs, pairs[topics:], limit, key_hash)
             return
         partitions: cython.int = counts[0]
         with cython.nogil:
-            self._place(partitions, limit, hash_keys)
+            self._place(partitions, limit, key_hash)
 
-    def _place(self, partitions: cython.int, limit: cython.Py_ssize_t, hash_keys: cython.bint) -> None:
+    def _place(self, partitions: cython.int, limit: cython.Py_ssize_t, key_hash: cython.int) -> None:
         bad: cython.Py_ssize_t = 0
         sticky: cython.Py_ssize_t = 0
         row: cython.Py_ssize_t
         place: cython.int
         for row in range(self.first, self.last):
-            place = self.rows.place(row, partitions, limit, hash_keys)
+            place = self.rows.place(row, partitions, limit, key_hash)
             self._places[row - self.first] = place
             if place == _STICKY:
                 sticky += 1
@@ -191,7 +191,7 @@ class Window:
         bases: cython.p_const_int,
         counts: cython.p_const_int,
         limit: cython.Py_ssize_t,
-        hash_keys: cython.bint,
+        key_hash: cython.int,
     ) -> None:
         bad: cython.Py_ssize_t = 0
         sticky: cython.Py_ssize_t = 0
@@ -204,7 +204,7 @@ class Window:
             if topic >= 0:
                 place = _NO_TOPIC
                 if counts[topic] > 0:
-                    place = self.rows.place(row, counts[topic], limit, hash_keys)
+                    place = self.rows.place(row, counts[topic], limit, key_hash)
             if place == _STICKY:
                 sticky += 1
             elif place < 0:

@@ -6,8 +6,8 @@ structures of pointers. Here they become plain descriptions, `ArrowColumn`, once
 Arrow library is needed.
 
 Rules:
-1. An ArrowChunk owns its data until it is released, by `release` or with its last reference: whoever keeps an address
-   keeps the chunk.
+1. An ArrowChunk owns its data until it is released, by `release` or with its last reference: code that keeps an
+   address keeps the chunk.
 2. An offset counts from the first item of the buffers. The offset and the length of a struct are those of its children
    too (they may be longer, but what is behind has no meaning); those of a list are not.
 3. Structures that contradict each other are refused here, as a whole. What a single row says of itself (offsets, codes,
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
 _UNNAMED = ""
-# More than any machine can address: whoever says so lies, and sums of such numbers stay within 64 bits.
+# More than any machine can address, so such a number is wrong. Sums of smaller numbers stay within 64 bits.
 _MOST_ITEMS = 1 << 52
 # A table, its column of lists, their structs, the fields of these, and their dictionaries: nothing below is looked at.
 _DEEPEST = 5
@@ -204,7 +204,6 @@ class ArrowSource:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return [_text(child.name) for child in _children(self._schema)]
 
     def __iter__(self) -> Iterator[ArrowChunk]:

@@ -99,7 +99,6 @@ class ManyRecords:
         )
 
     def records(self) -> Iterator[ProducerRecord]:
-        """The records, one by one."""
         nothing = (None,) * len(self.values)
         for value, key, headers, partition, timestamp in zip(
             self.values,

@@ -284,7 +284,6 @@ class _Cursor:
         self.at = 0
 
     def number(self, field: str, end: int) -> int:
-        """A varint."""
         try:
             value, after = read_varint(self.data, self.at)
         except ValueError as error:

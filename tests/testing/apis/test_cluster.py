@@ -115,10 +115,11 @@ def test_no_leader_without_replicas() -> None:
 SOFTWARE = {"client_software_name": "penstock", "client_software_version": "1.0"}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", [name for name in RELEASES if name != "0.9.0"])
 def test_tells_the_ranges_of_the_release(release: str) -> None:
     wire = Wire(make_cluster(release=release))
-    known = NodeApiVersions.from_response(wire.call(API_VERSIONS, SOFTWARE, 3))
+    highest = RELEASES[release].ranges[API_VERSIONS.key][1]
+    known = NodeApiVersions.from_response(wire.call(API_VERSIONS, SOFTWARE, min(3, highest)))
     for key, (low, high) in RELEASES[release].ranges.items():
         if key != PRODUCE.key:
             assert known.range(key) == (low, high)
@@ -179,8 +180,8 @@ def test_features_can_change(wire: Wire) -> None:
 
 
 def test_unknown_release() -> None:
-    with pytest.raises(ValueError, match=r"no Kafka 1\.0"):
-        release_named("1.0")
+    with pytest.raises(ValueError, match=r"no Kafka 0\.8, only 0\.9\.0, .*, 4\.3"):
+        release_named("0.8")
 
 
 # ------------------------------------------------------------------------------------------------ FindCoordinator

@@ -28,7 +28,7 @@ _METADATA_REQUEST = struct(
             field("topic_id", UUID, "10+", ignorable=True),
             field("name", STRING, nullable="10+"),
         ),
-        nullable="1+",  # null asks for all topics, an empty list for none
+        nullable="1+",  # null asks for all topics, an empty list for none; in version 0 the empty list asks for all
     ),
     field("allow_auto_topic_creation", BOOL, "4+", default=True),
     field("include_cluster_authorized_operations", BOOL, "8-10"),
@@ -74,7 +74,7 @@ _METADATA_RESPONSE = struct(
 METADATA = ApiSchema(
     3,
     "Metadata",
-    1,
+    0,
     13,
     flexible_from=9,
     throttles_from=6,

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Produce. Versions below 3 cannot carry record batches; 13 names topics by their id.
+"""Produce. Versions 0 to 2 carry message sets (magic 0 and 1) instead of record batches; 13 names topics by their id.
 
 `penstock.protocol._produce_cy` has a short way for what is sent today, which is checked against this table.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from penstock.protocol.schema import (
     INT16,
@@ -18,6 +20,8 @@ from penstock.protocol.schema import (
     field,
     struct,
 )
+
+FIRST_VERSION_WITH_BATCHES: Final = 3  # Kafka 4 lists the versions below it and refuses them
 
 _REQUEST = struct(
     field("transactional_id", STRING, "3+", nullable="3+", default=None),
@@ -81,5 +85,5 @@ _RESPONSE = struct(
 )
 
 PRODUCE = ApiSchema(
-    0, "Produce", 3, 13, flexible_from=9, throttles_from=6, request=_REQUEST, response=_RESPONSE
+    0, "Produce", 0, 13, flexible_from=9, throttles_from=6, request=_REQUEST, response=_RESPONSE
 )

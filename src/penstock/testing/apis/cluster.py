@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.error_codes import ErrorCode
 from penstock.protocol.codec import encode_response_body
@@ -13,11 +13,10 @@ from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
 from penstock.protocol.schema import ZERO_UUID
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.refused import Refused
+from penstock.testing.releases import Release
+from penstock.testing.security.rights import Operation
 from penstock.testing.topics import NO_LEADER, Partition, Topic, check_topic_name
 from penstock.types import Node
-
-if TYPE_CHECKING:
-    from penstock.testing.cluster import FakeCluster
 
 # ------------------------------------------------------------------------------------------------- ApiVersions
 
@@ -33,7 +32,7 @@ def handle_api_versions(request: ApiRequest) -> Body:
     Behaviour:
     - Tells the ranges of the release, and the cluster's finalized features with their epoch.
     - A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the range of this API alone,
-      so that the client can ask again.
+      so that the client can ask again; before 2.4 without that range. 0.9 does not know the API, and is silent.
     - A software name or version that is empty or has odd characters is INVALID_REQUEST.
 
     Version notes:
@@ -46,10 +45,10 @@ def handle_api_versions(request: ApiRequest) -> Body:
     cluster = request.cluster
     # A test may finalize what the release does not have.
     ranges = {name: (0, level) for name, level in cluster.features.items()}
-    supported = ranges | dict(cluster.release.supported_features)
+    supported = ranges | dict(request.release.supported_features)
     return {
         "error_code": ErrorCode.NONE,
-        "api_keys": _api_rows(cluster),
+        "api_keys": _api_rows(request.release),
         "supported_features": [
             {"name": name, "min_version": low, "max_version": max(high, cluster.features.get(name, 0))}
             for name, (low, high) in supported.items()
@@ -69,49 +68,47 @@ def refuse_api_versions(request: ApiRequest, code: int) -> Body:
     return {"error_code": code, "api_keys": []}
 
 
-def unknown_version_answer(cluster: FakeCluster) -> bytes:
+def unknown_version_answer(release: Release) -> bytes:
     """The answer to a version that is not known, as bytes of version 0."""
-    own = [row for row in _api_rows(cluster) if row["api_key"] == API_VERSIONS.key]
+    own = [row for row in _api_rows(release) if row["api_key"] == API_VERSIONS.key and release.hints_versions]
     body = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": own}
     return b"".join(encode_response_body(API_VERSIONS, 0, body))
 
 
-def _api_rows(cluster: FakeCluster) -> list[Body]:
+def _api_rows(release: Release) -> list[Body]:
     return [
         {"api_key": key, "min_version": low, "max_version": high}
-        for key, (low, high) in sorted(cluster.release.ranges.items())
+        for key, (low, high) in sorted(release.ranges.items())
     ]
 
 
 # ---------------------------------------------------------------------------------------------------- Metadata
 
 
-# All that can be done with a topic and with the cluster, each operation the bit of its number.
-_ALL_OF_A_TOPIC: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-_ALL_OF_THE_CLUSTER: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-
-
 def handle_metadata(request: ApiRequest) -> Body:
     """Metadata (3): describe the cluster.
 
     Behaviour:
-    - Brokers that are up, the controller, and the topics asked for: null is all of them, an empty list none.
+    - Brokers that are up, the controller, and the topics asked for: null is all of them, an empty list none. In
+      version 0 an empty list is all of them.
     - A topic that is not there is made, where the cluster and the request allow it; this first answer still says
       UNKNOWN_TOPIC_OR_PARTITION (LEADER_NOT_AVAILABLE up to 2.x), the next one has it.
     - A partition without a leader is LEADER_NOT_AVAILABLE, its replicas that are down are listed as offline.
-    - An illegal name is INVALID_TOPIC_EXCEPTION, a denied topic TOPIC_AUTHORIZATION_FAILED, an id that is not there
-      UNKNOWN_TOPIC_ID.
-    - A client that asks which operations it may do is told that it may do all.
+    - An illegal name is INVALID_TOPIC_EXCEPTION, an id that is not there UNKNOWN_TOPIC_ID.
+    - Without the right DESCRIBE a topic is TOPIC_AUTHORIZATION_FAILED; where all are asked for, it is left out. So is
+      one that would have to be made, without the right CREATE on it or on the cluster.
+    - A client that asks which operations it may do is told them.
 
     Version notes:
     - 4: a flag for the making of topics. 5: offline replicas. 7: leader epochs. 8: what the client may do. 9:
       flexible. 10: topic ids. 12: topics may be asked for by id. 13: an error for the whole answer.
     """
     wanted = request.body["topics"]
-    if wanted is None:
-        denied = request.cluster.denied_topics
+    if wanted is None or (request.version == 0 and not wanted):
         topics = [
-            _describe_topic(request, topic) for topic in request.cluster.topics if topic.name not in denied
+            _describe_topic(request, topic)
+            for topic in request.cluster.topics
+            if request.rights.topic(Operation.DESCRIBE, topic.name)
         ]
     else:
         topics = [_find_topic(request, row) for row in wanted]
@@ -127,6 +124,7 @@ def refuse_metadata(request: ApiRequest, code: int) -> Body:
 
 def _metadata(request: ApiRequest, topics: list[Body]) -> Body:
     cluster = request.cluster
+    is_asked = request.body["include_cluster_authorized_operations"]
     return {
         "brokers": [
             {"node_id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
@@ -136,7 +134,9 @@ def _metadata(request: ApiRequest, topics: list[Body]) -> Body:
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller_id,
         "topics": topics,
-        "cluster_authorized_operations": _allowed(request, "cluster", _ALL_OF_THE_CLUSTER),
+        "cluster_authorized_operations": request.rights.cluster_operations()
+        if is_asked
+        else OPERATIONS_NOT_ASKED,
     }
 
 
@@ -147,8 +147,10 @@ def _find_topic(request: ApiRequest, row: Body) -> Body:
         topic = cluster.topics.by_id(topic_id)
         if topic is None:
             return _topic_error(name, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
+        if not request.rights.topic(Operation.DESCRIBE, topic.name):
+            return _topic_error(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id)
         return _describe_topic(request, topic)
-    if name in cluster.denied_topics:
+    if not request.rights.topic(Operation.DESCRIBE, name):
         return _topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = cluster.topics.by_name(name)
     return _maybe_create(request, name) if topic is None else _describe_topic(request, topic)
@@ -159,9 +161,11 @@ def _maybe_create(request: ApiRequest, name: str) -> Body:
     try:
         check_topic_name(name)
         if cluster.settings.auto_create_topics and request.body["allow_auto_topic_creation"]:
+            if not request.rights.create(name):
+                return _topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             cluster.create_topic(name)
             # Kafka has the topic made by the controller, and does not wait for it.
-            if cluster.release.name.startswith("2."):
+            if request.release.creates_without_leader:
                 return _missing_topic(request, name, ErrorCode.LEADER_NOT_AVAILABLE)
     except Refused as error:
         return _missing_topic(request, name, error.code)
@@ -170,16 +174,16 @@ def _maybe_create(request: ApiRequest, name: str) -> Body:
 
 def _missing_topic(request: ApiRequest, name: str, code: int) -> Body:
     # What one may do with it is a question of its name alone.
-    allowed = _allowed(request, "topic", _ALL_OF_A_TOPIC)
-    return _topic_error(name, code) | {"topic_authorized_operations": allowed}
+    return _topic_error(name, code) | {"topic_authorized_operations": _allowed_with(request, name)}
 
 
 def _topic_error(name: str | None, code: int, topic_id: bytes = ZERO_UUID) -> Body:
     return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
 
 
-def _allowed(request: ApiRequest, what: str, everything: int) -> int:
-    return everything if request.body[f"include_{what}_authorized_operations"] else OPERATIONS_NOT_ASKED
+def _allowed_with(request: ApiRequest, topic: str) -> int:
+    is_asked = request.body["include_topic_authorized_operations"]
+    return request.rights.topic_operations(topic) if is_asked else OPERATIONS_NOT_ASKED
 
 
 def _describe_topic(request: ApiRequest, topic: Topic) -> Body:
@@ -188,7 +192,7 @@ def _describe_topic(request: ApiRequest, topic: Topic) -> Body:
         "name": topic.name,
         "topic_id": topic.topic_id,
         "partitions": [_partition(partition, request.cluster.live) for partition in topic.partitions],
-        "topic_authorized_operations": _allowed(request, "topic", _ALL_OF_A_TOPIC),
+        "topic_authorized_operations": _allowed_with(request, topic.name),
     }
 
 
@@ -217,8 +221,8 @@ def handle_find_coordinator(request: ApiRequest) -> Body:
     Behaviour:
     - Any broker knows who coordinates a transactional id (key type 1) or a group (0), whether or not it was ever
       used.
-    - No broker for it: COORDINATOR_NOT_AVAILABLE. Denied: the id's or the group's authorization error. Another key
-      type: INVALID_REQUEST.
+    - No broker for it: COORDINATOR_NOT_AVAILABLE. Without the right DESCRIBE: the id's or the group's authorization
+      error. Another key type: INVALID_REQUEST.
 
     Version notes:
     - 1: transactional ids. 3: flexible. 4: several keys at once.
@@ -248,14 +252,14 @@ def _coordinator_row(request: ApiRequest, key: str, forced: int | None) -> Body:
 def _find_owner(request: ApiRequest, key: str) -> tuple[int, Node]:
     cluster, key_type = request.cluster, request.body["key_type"]
     if key_type == _TRANSACTION:
-        denied = key in cluster.denied_transactional_ids
+        allowed = request.rights.transactional_id(Operation.DESCRIBE, key)
         code, owner = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, cluster.transaction_slots.owner_of(key)
     elif key_type == _GROUP:
-        denied = key in cluster.denied_groups
+        allowed = request.rights.group(key)
         code, owner = ErrorCode.GROUP_AUTHORIZATION_FAILED, cluster.group_slots.owner_of(key)
     else:
         return ErrorCode.INVALID_REQUEST, _NOBODY
-    if denied:
+    if not allowed:
         return code, _NOBODY
     if owner is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOBODY

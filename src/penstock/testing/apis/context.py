@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.error_codes import ErrorCode
 from penstock.protocol.schema import ApiSchema
 from penstock.testing.refused import Refused
+from penstock.testing.security.rights import Operation, Rights
 from penstock.types import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
     from penstock.testing.partition_log import Isolation
+    from penstock.testing.releases import Release
     from penstock.testing.security.authentication import Authentication
     from penstock.testing.topics import Partition
 
@@ -46,6 +48,16 @@ class ApiRequest:
     authentication: Authentication = field(repr=False, compare=False)
     forced_errors: Mapping[TopicPartition, int] = field(default_factory=dict)
 
+    @property
+    def rights(self) -> Rights:
+        """What the client may do."""
+        return Rights(self.cluster, self.authentication.acl)
+
+    @property
+    def release(self) -> Release:
+        """That of the broker that was asked."""
+        return self.cluster.release_of(self.broker_id)
+
     def coordinates_transaction(self, transactional_id: str) -> bool:
         """Whether the broker that was asked keeps this transactional id."""
         return self.cluster.transaction_slots.owner_of(transactional_id) == self.broker_id
@@ -54,13 +66,18 @@ class ApiRequest:
         """Whether the broker that was asked keeps this group."""
         return self.cluster.group_slots.owner_of(group_id) == self.broker_id
 
-    def leader_partition(self, topic: str, index: int, leader_epoch: int) -> Partition:
+    def leader_partition(self, operation: Operation, topic: str, index: int, leader_epoch: int) -> Partition:
         """The partition to read, when the broker that was asked leads it in the epoch that the client knows.
+
+        Args:
+            operation: what is to be done with it.
+            topic, index: which.
+            leader_epoch: as the client knows it; negative where it does not.
 
         Raises:
             Refused: it does not, or there is none.
         """
-        if topic in self.cluster.denied_topics:
+        if not self.rights.topic(operation, topic):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self.cluster.topics.partition(topic, index)
         if partition is None:

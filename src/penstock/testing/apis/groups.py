@@ -10,6 +10,7 @@ from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.groups import CommittedOffset, Member
+from penstock.testing.security.rights import Operation
 from penstock.testing.topics import OFFSETS_TOPIC
 from penstock.types import TopicPartition
 
@@ -30,6 +31,8 @@ def handle_txn_offset_commit(request: ApiRequest) -> Body:
     - That is checked before the member is.
     - A fenced producer is INVALID_PRODUCER_EPOCH. A member that the group does not have: UNKNOWN_MEMBER_ID; another
       generation: ILLEGAL_GENERATION. Metadata over the limit: OFFSET_METADATA_TOO_LARGE, for that partition alone.
+    - Without the right WRITE on the id, or READ on the group: their errors. Without READ on a topic:
+      TOPIC_AUTHORIZATION_FAILED, for its partitions alone.
 
     Version notes:
     - 3: member and generation; flexible. 4: TRANSACTION_ABORTABLE. 5: the second protocol.
@@ -68,11 +71,11 @@ def _offset_rows(request: ApiRequest) -> list[tuple[TopicPartition, Body]]:
 
 
 def _committing_refused(request: ApiRequest) -> ErrorCode:
-    body, cluster = request.body, request.cluster
+    body, rights = request.body, request.rights
     group_id = body["group_id"]
-    if body["transactional_id"] in cluster.denied_transactional_ids:
+    if not rights.transactional_id(Operation.WRITE, body["transactional_id"]):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if group_id in cluster.denied_groups:
+    if not rights.group(group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if request.coordinates_group(group_id) else ErrorCode.NOT_COORDINATOR
 
@@ -90,7 +93,7 @@ def _join_transaction(request: ApiRequest) -> ErrorCode:
     transactional_id, producer = body["transactional_id"], _producer(request)
     if request.version >= _SECOND_PROTOCOL_SINCE:
         code = cluster.transactions.add_partitions(transactional_id, producer, [partition], request.now)
-    elif cluster.release.verifies_transactions:
+    elif request.release.verifies_transactions:
         code = cluster.transactions.verify_partition(transactional_id, producer, partition)
     else:
         code = ErrorCode.NONE
@@ -101,7 +104,7 @@ def _join_transaction(request: ApiRequest) -> ErrorCode:
 
 def _offset_problem(request: ApiRequest, key: TopicPartition, metadata: str | None) -> ErrorCode:
     cluster = request.cluster
-    if key.topic in cluster.denied_topics:
+    if not request.rights.topic(Operation.READ, key.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if cluster.topics.partition(*key) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -140,7 +143,8 @@ def handle_offset_fetch(request: ApiRequest) -> Body:
     Behaviour:
     - What a group has committed; -1 where it has nothing. Null topics: all that it has.
     - With require_stable, a partition with an offset in an open transaction is UNSTABLE_OFFSET_COMMIT.
-    - Asked on the wrong broker: NOT_COORDINATOR. Denied: GROUP_AUTHORIZATION_FAILED.
+    - Asked on the wrong broker: NOT_COORDINATOR. Without the right on the group: GROUP_AUTHORIZATION_FAILED; without
+      DESCRIBE on a topic: TOPIC_AUTHORIZATION_FAILED, and where all are asked for, it is left out.
 
     Version notes:
     - 2: null topics, an error for the whole. 5: leader epochs. 6: flexible. 7: require_stable. 8: several groups at
@@ -170,7 +174,9 @@ def _fetched_group(request: ApiRequest, row: Body, forced: int | None) -> Body:
         offsets = request.cluster.groups.offsets(group_id)
         wanted = row["topics"]
         if wanted is None:
-            names = sorted({key.topic for key in offsets})
+            names = sorted(
+                {key.topic for key in offsets if request.rights.topic(Operation.DESCRIBE, key.topic)}
+            )
             wanted = [
                 {
                     "name": name,
@@ -180,32 +186,39 @@ def _fetched_group(request: ApiRequest, row: Body, forced: int | None) -> Body:
             ]
         unstable = request.cluster.groups.pending(group_id) if request.body["require_stable"] else set()
         topics = [
-            {"name": topic["name"], "partitions": _fetched_partitions(topic, offsets, unstable)}
+            {"name": topic["name"], "partitions": _fetched_partitions(request, topic, offsets, unstable)}
             for topic in wanted
         ]
     return {"group_id": group_id, "topics": topics, "error_code": code}
 
 
 def _fetching_refused(request: ApiRequest, group_id: str) -> ErrorCode:
-    if group_id in request.cluster.denied_groups:
+    if not request.rights.group(group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if request.coordinates_group(group_id) else ErrorCode.NOT_COORDINATOR
 
 
 def _fetched_partitions(
-    topic: Body, offsets: Mapping[TopicPartition, CommittedOffset], unstable: set[TopicPartition]
+    request: ApiRequest,
+    topic: Body,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    unstable: set[TopicPartition],
 ) -> list[Body]:
     rows = []
+    may_know = request.rights.topic(Operation.DESCRIBE, topic["name"])
     for index in topic["partition_indexes"]:
         key = TopicPartition(topic["name"], index)
-        known = _NOTHING if key in unstable else offsets.get(key, _NOTHING)
+        code = ErrorCode.UNSTABLE_OFFSET_COMMIT if key in unstable else ErrorCode.NONE
+        if not may_know:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        known = _NOTHING if code else offsets.get(key, _NOTHING)
         rows.append(
             {
                 "partition_index": index,
                 "committed_offset": known.offset,
                 "committed_leader_epoch": known.leader_epoch,
                 "metadata": known.metadata,
-                "error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT if key in unstable else ErrorCode.NONE,
+                "error_code": code,
             }
         )
     return rows

@@ -8,6 +8,7 @@ from typing import Final
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import Answer, ApiRequest, Body, Pending
 from penstock.testing.refused import Refused
+from penstock.testing.security.rights import Operation
 
 # ------------------------------------------------------------------------------------------------------- Fetch
 
@@ -30,6 +31,7 @@ def handle_fetch(request: ApiRequest) -> Answer:
     - Waits up to max_wait_ms until there are min_bytes.
     - An offset before the start or behind the end: OFFSET_OUT_OF_RANGE. A leader epoch that is not the present one:
       FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+    - Without the right READ: TOPIC_AUTHORIZATION_FAILED.
     - There are no fetch sessions: an answer always has session id 0, and a request for another one is
       FETCH_SESSION_ID_NOT_FOUND.
 
@@ -83,7 +85,9 @@ def _read(request: ApiRequest) -> tuple[Body, int, bool]:
 def _read_partition(request: ApiRequest, topic_row: Body, row: Body, left: int) -> Body:
     try:
         name = _topic_name(request, topic_row)
-        partition = request.leader_partition(name, row["partition"], row["current_leader_epoch"])
+        partition = request.leader_partition(
+            Operation.READ, name, row["partition"], row["current_leader_epoch"]
+        )
         log, offset = partition.log, row["fetch_offset"]
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -151,6 +155,7 @@ def handle_list_offsets(request: ApiRequest) -> Body:
       earliest (-2): the start of the log. Any other timestamp: the first record that is not older, or offset -1.
     - The record with the largest timestamp (-3). The start of what is not in tiered storage (-4): that of the log,
       as there is none. The end of what is (-5): offset -1.
+    - Without the right DESCRIBE: TOPIC_AUTHORIZATION_FAILED.
 
     Version notes:
     - 2: isolation level. 4: leader epochs. 6: flexible. 7: timestamp -3. 8: timestamp -4. 9: timestamp -5. 10: a
@@ -181,7 +186,7 @@ def _offset(request: ApiRequest, topic: str, row: Body, forced: int | None) -> B
     if forced is not None:
         return {"partition_index": index, "error_code": forced}
     try:
-        partition = request.leader_partition(topic, index, row["current_leader_epoch"])
+        partition = request.leader_partition(Operation.DESCRIBE, topic, index, row["current_leader_epoch"])
     except Refused as error:
         return {"partition_index": index, "error_code": error.code}
     log, wanted = partition.log, row["timestamp"]

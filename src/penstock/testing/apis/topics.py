@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
 from penstock.testing.refused import Refused
+from penstock.testing.security.rights import Operation
 from penstock.testing.settings import described_topic_options, listed_topic_options
 from penstock.testing.topics import check_topic_name
 
@@ -27,6 +28,7 @@ def handle_create_topics(request: ApiRequest) -> Body:
     - -1 partitions or replicas are the cluster's defaults; an assignment by hand excludes both numbers.
     - A name that is in use, or twice in the request; an illegal name, number, assignment or option: each has its
       own error.
+    - Without the right CREATE on the cluster or the topic: TOPIC_AUTHORIZATION_FAILED.
     - validate_only does all but make them.
 
     Version notes:
@@ -48,8 +50,8 @@ def _create_result(request: ApiRequest, row: Body, times_named: int) -> Body:
     try:
         if times_named > 1:
             raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        if name in request.cluster.denied_topics:
-            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not request.rights.create(name):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         return _create(request, row)
     except Refused as error:
         return {"name": name, "error_code": error.code, "error_message": error.message}
@@ -105,8 +107,9 @@ def handle_describe_configs(request: ApiRequest) -> Body:
       not are left out.
     - Brokers: the few options that the fake has, and only of the broker that is asked; without a name, nothing, as
       nothing was set for all of them.
-    - No such topic: UNKNOWN_TOPIC_OR_PARTITION. An illegal name: INVALID_TOPIC_EXCEPTION. Denied:
-      TOPIC_AUTHORIZATION_FAILED. Another broker, or another kind of resource: INVALID_REQUEST.
+    - No such topic: UNKNOWN_TOPIC_OR_PARTITION. An illegal name: INVALID_TOPIC_EXCEPTION. Without the right
+      DESCRIBE_CONFIGS: TOPIC_AUTHORIZATION_FAILED, and CLUSTER_AUTHORIZATION_FAILED for a broker. Another broker, or
+      another kind of resource: INVALID_REQUEST.
     - Synonyms and documentation are never told.
 
     Version notes:
@@ -141,7 +144,7 @@ def _named_resource(row: Body, **answer: Any) -> Body:
 
 
 def _of_topic(request: ApiRequest, name: str) -> list[Body]:
-    if name in request.cluster.denied_topics:
+    if not request.rights.topic(Operation.DESCRIBE_CONFIGS, name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     check_topic_name(name)
     topic = request.cluster.topics.by_name(name)
@@ -151,6 +154,8 @@ def _of_topic(request: ApiRequest, name: str) -> list[Body]:
 
 
 def _of_broker(request: ApiRequest, name: str) -> list[Body]:
+    if not request.rights.cluster(Operation.DESCRIBE_CONFIGS):
+        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not name:
         return []
     if name != str(request.broker_id):

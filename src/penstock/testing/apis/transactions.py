@@ -11,6 +11,7 @@ from typing import Final
 from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.testing.apis.context import ApiRequest, Body
+from penstock.testing.security.rights import Operation
 from penstock.testing.topics import OFFSETS_TOPIC
 from penstock.testing.transactions import IdentityAnswer, Transaction, TxnState
 from penstock.types import TopicPartition
@@ -27,7 +28,9 @@ def handle_init_producer_id(request: ApiRequest) -> Body:
     """InitProducerId (22): give a producer its identity.
 
     Behaviour:
-    - Without a transactional id, any broker gives a new producer id with epoch 0.
+    - Without a transactional id, any broker gives a new producer id with epoch 0, to who has the right
+      IDEMPOTENT_WRITE on the cluster or, since 2.8, WRITE on any topic; CLUSTER_AUTHORIZATION_FAILED to others.
+    - With one, the right WRITE on it is needed: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     - With one, its coordinator raises the epoch. An open transaction is fenced and aborted first, and
       CONCURRENT_TRANSACTIONS says that the call is to be repeated; so is one whose markers are being written.
     - A producer that names its id and epoch goes on with them after an error; PRODUCER_FENCED when another has
@@ -57,9 +60,11 @@ def _init(request: ApiRequest) -> IdentityAnswer:
     expected = ProducerIdentity(body["producer_id"], body["producer_epoch"])
     if (expected.producer_id < 0) != (expected.epoch < 0):
         return IdentityAnswer(ErrorCode.INVALID_REQUEST)
+    if transactional_id is None and not request.rights.number_batches():
+        return IdentityAnswer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if transactional_id is None:
         return IdentityAnswer(ErrorCode.NONE, ProducerIdentity(cluster.allocate_producer_id(), 0))
-    if transactional_id in cluster.denied_transactional_ids:
+    if not request.rights.transactional_id(Operation.WRITE, transactional_id):
         return IdentityAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
         return IdentityAnswer(ErrorCode.INVALID_REQUEST)
@@ -81,8 +86,8 @@ def handle_add_partitions_to_txn(request: ApiRequest) -> Body:
 
     Behaviour:
     - Makes partitions part of the transaction; the first ones begin it, and its time-out starts.
-    - All or nothing: when one partition is not there or denied it gets its error, the others
-      OPERATION_NOT_ATTEMPTED.
+    - All or nothing: when one partition is not there, or its topic may not be written to, it gets its error, the
+      others OPERATION_NOT_ATTEMPTED.
     - Another producer id: INVALID_PRODUCER_ID_MAPPING. Another epoch: PRODUCER_FENCED. Markers being written:
       CONCURRENT_TRANSACTIONS.
 
@@ -110,7 +115,7 @@ def refuse_add_partitions_to_txn(request: ApiRequest, code: int) -> Body:
 
 
 def _adding_refused(request: ApiRequest, transactional_id: str) -> ErrorCode:
-    if transactional_id in request.cluster.denied_transactional_ids:
+    if not request.rights.transactional_id(Operation.WRITE, transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not transactional_id:
         return ErrorCode.INVALID_REQUEST
@@ -118,7 +123,7 @@ def _adding_refused(request: ApiRequest, transactional_id: str) -> ErrorCode:
 
 
 def _partition_problem(request: ApiRequest, key: TopicPartition) -> ErrorCode:
-    if not request.cluster.may_write(key.topic):
+    if not request.rights.topic(Operation.WRITE, key.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     known = request.cluster.topics.partition(*key) is not None
     return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -158,7 +163,7 @@ def handle_add_offsets_to_txn(request: ApiRequest) -> Body:
 
     Behaviour:
     - Makes a group's partition of the offsets topic part of the transaction, as AddPartitionsToTxn does for data,
-      with the same errors. A denied group is GROUP_AUTHORIZATION_FAILED.
+      with the same errors. Without the right READ on the group: GROUP_AUTHORIZATION_FAILED.
     - Not needed under the second protocol, where TxnOffsetCommit does it.
 
     Version notes:
@@ -176,9 +181,9 @@ def refuse_add_offsets_to_txn(request: ApiRequest, code: int) -> Body:
 def _add_group(request: ApiRequest) -> ErrorCode:
     body, cluster = request.body, request.cluster
     transactional_id, group_id = body["transactional_id"], body["group_id"]
-    if transactional_id in cluster.denied_transactional_ids:
+    if not request.rights.transactional_id(Operation.WRITE, transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if group_id in cluster.denied_groups:
+    if not request.rights.group(group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if not transactional_id:
         return ErrorCode.INVALID_REQUEST
@@ -224,7 +229,7 @@ def refuse_end_txn(request: ApiRequest, code: int) -> Body:
 def _end(request: ApiRequest) -> IdentityAnswer:
     body, transactions = request.body, request.cluster.transactions
     transactional_id = body["transactional_id"]
-    if transactional_id in request.cluster.denied_transactional_ids:
+    if not request.rights.transactional_id(Operation.WRITE, transactional_id):
         return IdentityAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
         return IdentityAnswer(ErrorCode.INVALID_REQUEST)
@@ -243,8 +248,8 @@ def handle_describe_transactions(request: ApiRequest) -> Body:
 
     Behaviour:
     - State, producer id and epoch, time-out, start and partitions of transactional ids that the broker coordinates.
-    - Elsewhere: NOT_COORDINATOR. Never initialised: TRANSACTIONAL_ID_NOT_FOUND. Denied:
-      TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Empty: INVALID_REQUEST.
+    - Elsewhere: NOT_COORDINATOR. Never initialised: TRANSACTIONAL_ID_NOT_FOUND. Without the right DESCRIBE:
+      TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and topics without it are left out. Empty: INVALID_REQUEST.
 
     Version notes:
     - 0 only.
@@ -258,7 +263,7 @@ def refuse_describe_transactions(request: ApiRequest, code: int) -> Body:
 
 
 def _describe(request: ApiRequest, transactional_id: str) -> Body:
-    if transactional_id in request.cluster.denied_transactional_ids:
+    if not request.rights.transactional_id(Operation.DESCRIBE, transactional_id):
         return _not_described(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
         return _not_described(transactional_id, ErrorCode.INVALID_REQUEST)
@@ -275,13 +280,17 @@ def _describe(request: ApiRequest, transactional_id: str) -> Body:
         "transaction_start_time_ms": txn.started_ms,
         "producer_id": txn.producer_id,
         "producer_epoch": txn.epoch,
-        "topics": _topics(txn),
+        "topics": _topics(request, txn),
     }
 
 
-def _topics(txn: Transaction) -> list[Body]:
+def _topics(request: ApiRequest, txn: Transaction) -> list[Body]:
     by_topic = groupby(sorted(txn.partitions), key=lambda key: key.topic)
-    return [{"topic": topic, "partitions": [key.partition for key in keys]} for topic, keys in by_topic]
+    return [
+        {"topic": topic, "partitions": [key.partition for key in keys]}
+        for topic, keys in by_topic
+        if request.rights.topic(Operation.DESCRIBE, topic)
+    ]
 
 
 def _not_described(transactional_id: str, code: int) -> Body:
@@ -299,8 +308,8 @@ def handle_list_transactions(request: ApiRequest) -> Body:
     """ListTransactions (66): list them.
 
     Behaviour:
-    - The transactional ids that the broker coordinates, so that a client has to ask every broker. Denied ids are
-      left out.
+    - The transactional ids that the broker coordinates, so that a client has to ask every broker. Those without the
+      right DESCRIBE are left out.
     - Filters by state, producer id, age and pattern; all that are given must fit. A state that Kafka does not know
       is told back. The pattern must match the whole id; one that is no regular expression is
       INVALID_REGULAR_EXPRESSION.
@@ -342,7 +351,7 @@ def _fits(request: ApiRequest, txn: Transaction) -> bool:
     body = request.body
     if not request.coordinates_transaction(txn.transactional_id):
         return False
-    if txn.transactional_id in request.cluster.denied_transactional_ids:
+    if not request.rights.transactional_id(Operation.DESCRIBE, txn.transactional_id):
         return False
     if body["state_filters"] and txn.state.value not in body["state_filters"]:
         return False
