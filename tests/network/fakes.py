@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from fix_network import MemoryNetwork, MemoryTransport, VirtualClock
 
+from penstock._quiet_cy import QuietTime
 from penstock.errors import BootstrapError, KafkaError
 from penstock.network.backend import NetworkBackend
 from penstock.network.transport import Address, Endpoint
@@ -298,6 +299,7 @@ class FakeUpdater:
     rebootstraps: int = 0
     cluster: str | None = None
     delays: list[BootstrapError] = field(default_factory=list)
+    quiet: QuietTime = field(default_factory=QuietTime)
 
     def nodes(self) -> Sequence[Node]:
         return self.known
@@ -316,7 +318,7 @@ class FakeUpdater:
 
     def build_request(self, now: float) -> Request:
         self.in_progress = True
-        return SchemaRequest.of(METADATA, {"topics": [], "allow_auto_topic_creation": True}, min_version=4)
+        return SchemaRequest.of(METADATA, {"topics": [], "allow_auto_topic_creation": True})
 
     def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:
         self.in_progress = False

@@ -441,6 +441,19 @@ def test_correlation_ids_skip_the_reserved_range():
 # ---- metadata
 
 
+def test_nobody_is_asked_for_metadata_while_it_is_quiet():
+    h = Harness()
+    node = h.connect()
+    h.updater.due_at = h.now
+    h.updater.quiet.until = h.now + 3
+    assert h.client.is_ready(node, h.now)
+    h.poll(10)
+    assert h.now >= h.updater.quiet.until  # the wait ends with it
+    assert not h.client.is_ready(node, h.now)
+    h.poll()
+    assert [asked.api for asked in h.brokers[0].waiting] == [METADATA]
+
+
 def test_metadata_goes_first():
     h = Harness()
     node = h.connect()
@@ -487,7 +500,7 @@ def test_a_failed_metadata_request_is_told(how):
 
 def test_metadata_without_a_common_version_is_fatal():
     h = Harness()
-    h.brokers[0].rules[API_VERSIONS.key] = lambda _: api_versions_body(Metadata=(0, 1))
+    h.brokers[0].rules[API_VERSIONS.key] = lambda _: api_versions_body(Metadata=(90, 91))
     h.updater.due_at = h.now
     h.poll_until(lambda: h.updater.fatal)
     assert isinstance(h.updater.fatal[0], UnsupportedVersionError)

@@ -170,7 +170,7 @@ def test_the_text_of_an_unexpected_error_is_not_told_since_it_may_hold_the_secre
         h.poll_until(lambda: h.updater.connection_failures, timeout=1)
     error = h.client.connection_error(0)
     assert isinstance(error, NetworkError)
-    assert "ValueError in fail" in str(error)
+    assert "ValueError (raised in fail" in str(error)
     texts = [caplog.text, str(error), repr(error), repr(error.__cause__), repr(error.__cause__.__context__)]
     assert not any(SECRET in text for text in texts)
 
@@ -299,7 +299,7 @@ def test_the_same_error_of_our_own_is_logged_once_and_not_as_a_listener_that_can
     with caplog.at_level(logging.INFO):
         until_given_up(doors, times=5)
     (record,) = caplog.records
-    assert "ZeroDivisionError in " in record.getMessage()
+    assert "ZeroDivisionError (raised in " in record.getMessage()
     assert "advertised" not in record.getMessage()
     assert not h.updater.fatal
 
@@ -315,7 +315,7 @@ def test_what_would_end_a_thread_ends_the_connection():
     until_given_up(doors)
     (error,) = h.updater.fatal
     assert isinstance(error, AuthenticationError)
-    assert "SystemExit in leave" in str(error)
+    assert "SystemExit (raised in leave" in str(error)
     assert SECRET not in str(error)
 
 
@@ -428,6 +428,25 @@ def test_bare_tokens_go_both_ways_and_requests_have_headers_again_afterwards():
     h.brokers[0].answer(h.brokers[0].waiting[0], ANSWER)
     h.poll()
     assert h.ended[0].error is None
+
+
+def test_a_bare_answer_may_be_empty_and_no_other_may():
+    """As the one to PLAIN is."""
+    tokens: list[bytes] = []
+
+    def on_token(peer: Peer, frame: bytes) -> None:
+        tokens.append(frame)
+        if len(tokens) == 2:
+            peer.on_data = h.brokers[0]._on_data
+        peer.send(struct.pack(">i", 0))
+
+    h, made = bare_harness(on_token)
+    h.connect()
+    assert made[0].heard == [b"", b""]
+    h.send()
+    h.brokers[0].waiting[0].peer.send(struct.pack(">i", 0))
+    h.poll()
+    assert "a response of 0 bytes announced, 4 to" in str(h.ended[0].error)
 
 
 def test_a_handshake_says_what_it_means_that_the_broker_closes():
@@ -860,7 +879,7 @@ def test_a_broker_that_closes_after_each_first_request_is_told_to_want_sasl(capl
         assert bool(h.updater.fatal) == (turn >= 2)
         h.clock.advance(10)
     assert isinstance(h.updater.fatal[0], AuthenticationError)
-    assert "security.protocol to SASL_SSL or SASL_PLAINTEXT" in str(h.updater.fatal[0])
+    assert "security.protocol to SASL_SSL (SASL_PLAINTEXT" in str(h.updater.fatal[0])
     assert len([record for record in caplog.records if record.levelno >= logging.INFO]) == 2
     h.brokers[0].rules[10] = lambda _: ANSWER
     h.connect()

@@ -15,7 +15,7 @@ from fuzz.cases import CASES, HANDSHAKES, Case
 from fuzz.mutations import BOMBS, EFFORT, Mutation, mutations, spoil
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from network.fakes import FakeTransport, Received, response_frame
+from network.fakes import FakeTransport, Received, api_versions_body, response_frame
 from network.harness import ANSWER, Harness, question
 
 from penstock.errors import KafkaError, NetworkError, ProtocolError, RequestTimedOutError
@@ -23,6 +23,7 @@ from penstock.network import InFlightRequest
 from penstock.protocol._produce_cy import ProduceResponse
 from penstock.protocol.codec import decode_response_body, encode_response_body
 from penstock.protocol.messages import API_VERSIONS, FETCH, PRODUCE
+from penstock.protocol.messages.produce import FIRST_VERSION_WITH_BATCHES
 from penstock.protocol.requests import NodeApiVersions
 
 few = settings(max_examples=15 * EFFORT, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,6 +36,10 @@ case_ids = pytest.mark.parametrize("case", CASES, ids=str)
 def ask(case: Case, **options: Any) -> tuple[Harness, Received, FakeTransport]:
     """A client that has sent the request, the request as the broker has it, and the client's end of the connection."""
     h = Harness(request_timeout_ms=30_000, **options)
+    if case.api is PRODUCE and case.version < FIRST_VERSION_WITH_BATCHES:
+        # No other broker is sent message sets.
+        old = api_versions_body(Produce=(0, FIRST_VERSION_WITH_BATCHES - 1))
+        h.brokers[0].rules[API_VERSIONS.key] = lambda _: old
     h.connect()
     h.send(request=case.request())
     h.poll_until(lambda: h.brokers[0].waiting)
@@ -124,7 +129,7 @@ def test_a_spoiled_answer_is_an_error_or_says_what_it_says(
 @case_ids
 def test_an_answer_that_ends_too_soon_or_too_late_names_the_field(case: Case) -> None:
     raw = case.answer(3)
-    for spoiled in (raw[:-1], raw[: len(raw) // 2], raw + b"\0"):
+    for spoiled in (raw[:-1], raw[: len(raw) // 2], raw + b"\1"):
         h, request, transport = ask(case)
         h.brokers[0].answer(request, spoiled)
         response = end_of(h)

@@ -10,7 +10,8 @@ import pytest
 from network.fakes import api_versions_body
 from network.harness import Harness, with_bootstrap
 
-from penstock.protocol.messages import API_VERSIONS, PRODUCE
+from penstock.errors import ProtocolError
+from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE
 from penstock.types import Node
 
 
@@ -44,7 +45,7 @@ def test_api_versions_introduces_the_client():
     h.connect()
     body = h.brokers[0].seen[0].body
     assert (body["client_software_name"], body["client_software_version"]) == ("probe", "1.2")
-    assert h.client.api_versions(0).range(PRODUCE.key) == (3, PRODUCE.max_version)
+    assert h.client.api_versions(0).range(PRODUCE.key) == (0, PRODUCE.max_version)
 
 
 def reconnect(h: Harness, node: Node) -> dict[str, Any]:
@@ -173,3 +174,43 @@ def test_after_the_handshake_frames_may_be_as_large_as_the_settings_allow() -> N
     h.brokers[0].peers[0].send(announced(4 * 1024 * 1024))
     h.poll()
     assert not h.brokers[0].peers[0].closed_by_client
+
+
+@pytest.mark.parametrize("form", ["as asked", "version 0"])
+def test_a_broker_that_does_not_like_the_request_is_asked_in_the_version_without_content(form):
+    """INVALID_REQUEST: the client's name may be odd, or a proxy does not know what it should do with it."""
+    h = Harness()
+    refusal: Any = {"error_code": 42, "api_keys": []} if form == "as asked" else struct.pack(">hi", 42, 0)
+    h.brokers[0].rules[API_VERSIONS.key] = lambda request: refusal if request.version else api_versions_body()
+    h.connect()
+    assert [request.version for request in h.brokers[0].seen] == [4, 0]
+
+
+def test_a_refusal_in_no_form_at_all_is_a_refusal():
+    """What librdkafka's mock cluster answers to versions that it does not know: a mixture of two versions."""
+    h = Harness()
+    refusal = bytes.fromhex("00230100120000000200000000")
+    h.brokers[0].rules[API_VERSIONS.key] = lambda request: (
+        refusal if request.version > 2 else api_versions_body()
+    )
+    h.connect()
+    assert [request.version for request in h.brokers[0].seen] == [4, 0]
+
+
+@pytest.mark.parametrize("body", ["0000", "005701", ""], ids=["cut off", "another code", "empty"])
+def test_any_other_answer_that_cannot_be_read_ends_the_connection(body):
+    h = Harness()
+    h.brokers[0].rules[API_VERSIONS.key] = lambda _: bytes.fromhex(body)
+    h.client.ready(h.nodes[0], h.now)
+    h.poll_until(lambda: h.updater.connection_failures)
+    assert isinstance(h.updater.connection_failures[0][1], ProtocolError)
+
+
+def test_a_server_without_metadata_is_probably_a_controller():
+    h = Harness()
+    body = api_versions_body()
+    body["api_keys"] = [row for row in body["api_keys"] if row["api_key"] not in (PRODUCE.key, METADATA.key)]
+    h.brokers[0].rules[API_VERSIONS.key] = lambda _: body
+    h.updater.due_at = h.now
+    h.poll_until(lambda: h.updater.fatal)
+    assert "the address of a controller" in str(h.updater.fatal[0])

@@ -18,7 +18,8 @@ from network.harness import ANSWER, batch, network_settings, produce, question
 from penstock._time import SystemClock
 from penstock.errors import NetworkError, NotKafkaError
 from penstock.network import ClientRequest, InFlightRequest, NetworkBackend, NetworkClient
-from penstock.network.transport import IOV_LIMIT, READ, WRITE, Address, TcpTransport
+from penstock.network._sockets_cy import IOV_LIMIT, TcpTransport
+from penstock.network.transport import READ, WRITE, Address
 from penstock.protocol.messages import API_VERSIONS
 from penstock.types import Node
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from penstock.network.selector import SocketSelector, Wakeup
+from penstock.network._sockets_cy import SocketSelector, Wakeup
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.network import selector as selector_module
-from penstock.network import transport as transport_module
+from penstock.network import _sockets_cy as sockets_module
+from penstock.network._sockets_cy import SocketSelector, TcpTransport
 from penstock.network._system_calls_cy import (
     NOT_HERE,
     can_move,
@@ -25,8 +25,7 @@ from penstock.network._system_calls_cy import (
     send_at_once,
     wait_for_owners,
 )
-from penstock.network.selector import SocketSelector
-from penstock.network.transport import READ, WRITE, TcpTransport
+from penstock.network.transport import READ, WRITE
 
 moves = pytest.mark.skipif(not can_move(), reason="not compiled, or the system has no such calls")
 waits = pytest.mark.skipif(not can_wait(), reason="not compiled, or no Linux")
@@ -46,8 +45,8 @@ def pair() -> Iterator[Pair]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of a transport and a selector, as far as they are there."""
     if request.param == "by Python":
-        monkeypatch.setattr(transport_module, "_AT_ONCE", False)
-        monkeypatch.setattr(selector_module, "can_wait", lambda: False)
+        monkeypatch.setattr(sockets_module, "_AT_ONCE", False)
+        monkeypatch.setattr(sockets_module, "can_wait", lambda: False)
     return str(request.param)
 
 

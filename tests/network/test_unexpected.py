@@ -169,7 +169,7 @@ def test_a_handshake_that_cannot_begin_or_go_on_fails_its_attempt(monkeypatch, c
 def test_a_request_for_metadata_that_cannot_be_made_is_made_again(monkeypatch, caplog):
     rig = Rig()
     rig.cluster.add_topic("t", 1)
-    failing = Once(SchemaRequest.encode, 2)  # the first is the handshake's
+    failing = Once(SchemaRequest.encode)
     monkeypatch.setattr(SchemaRequest, "encode", lambda *args: failing(*args))  # noqa: PLW0108 - it must become a method
     delivery = rig.send("t", b"v")
     assert failing.left <= 0

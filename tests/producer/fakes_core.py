@@ -9,14 +9,14 @@ from typing import Any
 
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
+from penstock.producer.batch._accumulator_cy import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._batch_cy import Batch, BatchState
+from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings, TopicState
 from penstock.producer.batch._queue_cy import PartitionQueue
 from penstock.producer.batch._sealing_cy import Sealer
-from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
-from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.io._drain_cy import Drainer, ReadyCheck
 from penstock.producer.metadata.cluster import ClusterSnapshot, PartitionInfo, TopicInfo

@@ -168,8 +168,8 @@ class Changed:
 class Rig:
     """Brokers 0..n-1 at names b0:9092, b1:9092, ..., and a producer without a thread that knows b0.
 
-    Options are the producer's, in snake case. Produce requests wait for the test to answer them, unless
-    `acknowledge_all` was called.
+    Options are the producer's, in snake case; None is one that is not set. Produce requests wait for the test to answer
+    them, unless `acknowledge_all` was called.
     """
 
     def __init__(self, brokers: int = 1, **options: Any) -> None:
@@ -186,6 +186,7 @@ class Rig:
             "client_id": "rig",
             "enable_idempotence": False,
         } | options
+        options = {name: value for name, value in options.items() if value is not None}
         self.config = ProducerConfig.from_user(None, options)
         self.parts = assemble(self.config, self.clock, self.network.backend(), random.Random(11))
 

@@ -213,7 +213,7 @@ def test_neither_making_nor_closing_a_producer_waits_for_the_dns(monkeypatch: py
         producer = Producer(bootstrap_servers="broker:9092", bootstrap_resolve_timeout_ms=60_000)
         assert names.asked.wait(10)
         producer.close()
-        assert not producer._thread.is_alive()
+        assert not producer._core.thread.is_alive()
         assert not names.release.is_set()
         assert names.threads == {"penstock-aside"}
     finally:

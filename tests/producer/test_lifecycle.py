@@ -163,7 +163,7 @@ def test_a_producer_that_is_garbage_delivers_and_its_thread_ends(broker):
         import gc
         producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
         delivery = producer.send("t", b"v")
-        thread = producer._thread
+        thread = producer._core.thread
         del producer
         gc.collect()
         thread.join(10)
@@ -235,7 +235,7 @@ def test_a_producer_in_a_cycle_can_be_collected_on_any_thread(broker):
         holder.itself = holder
         holder.producer = make(linger_ms=60_000, delivery_timeout_ms=120_000)
         holder.producer.send("t", b"v")
-        thread, accumulator = holder.producer._thread, holder.producer._parts.accumulator
+        thread, accumulator = holder.producer._core.thread, holder.producer._parts.accumulator
         del holder
         with accumulator._lock, accumulator.pool._lock:
             gc.collect()  # as if it had been triggered in there
@@ -475,7 +475,7 @@ def test_ctrl_c_interrupts_close_and_what_is_left_fails(broker):
         delivery = producer.send("t", b"v")
         interrupt_soon()
         interrupted(producer.close)
-        print(type(delivery.exception(0)).__name__, producer._thread.is_alive())
+        print(type(delivery.exception(0)).__name__, producer._core.thread.is_alive())
         """,
     )
     assert out == ["interrupted True", "ProducerClosedError False"]
@@ -513,13 +513,13 @@ class Subject:
         self.forks = 0
         self.begun = False
 
-    def _after_fork_in_child(self) -> None:
+    def after_fork_in_child(self) -> None:
         self.forks += 1
 
-    def _begin_exit(self) -> None:
+    def begin_exit(self) -> None:
         self.begun = True
 
-    def _end_exit(self, seconds: float) -> None:
+    def end_exit(self, seconds: float) -> None:
         assert self.begun
         self.exits.append(seconds)
         if self.error is not None:

@@ -270,7 +270,7 @@ def test_close_can_be_called_again_after_an_interrupt_in_its_middle(make, monkey
         with pytest.raises(KeyboardInterrupt):
             producer.close(SOON)
     producer.close(SOON)
-    assert not producer._thread.is_alive()
+    assert not producer._core.thread.is_alive()
 
 
 @pytest.mark.parametrize("load", [None, TopicLoad(LoadTable.of([(0, 3), (5, 0)]), None)])

@@ -127,6 +127,7 @@ def test_all_levels_of_acknowledgement(make, acks):
 
 def test_a_delivery_can_be_awaited(make):
     producer = make()
+    producer.partitions_for("one")  # a wait in the loop would be warned of
 
     async def main() -> RecordMetadata:
         return await producer.send("one", b"v")
@@ -247,7 +248,7 @@ def test_plugins_see_the_client_id_that_was_generated(make):
     producer = make(value_serializer=Noting)
     assert made[0].config["client.id"].startswith("producer-")
     assert made[0].config["client.id"] in repr(producer)
-    assert producer._thread.name == f"penstock-producer-{made[0].config['client.id']}"
+    assert producer._core.thread.name == f"penstock-producer-{made[0].config['client.id']}"
 
 
 def test_the_text_form_says_what_it_is(make, broker):
@@ -370,7 +371,7 @@ def test_close_delivers_what_lingers(make, broker):
     delivery = producer.send("t", b"v")
     producer.close()
     assert delivery.exception(0) is None
-    assert not producer._thread.is_alive()
+    assert not producer._core.thread.is_alive()
 
 
 def test_leaving_the_with_block_closes(broker):
@@ -481,7 +482,7 @@ def test_close_in_a_callback_does_not_wait_for_itself(make, broker):
     producer = make(value_serializer=serializer)
     assert from_callback(producer, producer.close) is None
     producer.close(SOON)
-    assert not producer._thread.is_alive()
+    assert not producer._core.thread.is_alive()
     assert serializer.closed == 1
 
 
@@ -491,7 +492,7 @@ def test_a_second_close_waits_as_well(make, broker):
     delivery = producer.send("t", b"v")
     assert broker.arrived.wait(SOON)
     first, _ = in_thread(producer.close)
-    while not producer._closed:
+    while not producer._core.closed:
         first.join(0.01)
     second, _ = in_thread(producer.close)
     second.join(0.05)
@@ -503,7 +504,7 @@ def test_a_second_close_waits_as_well(make, broker):
 
 
 def test_a_callback_that_blocks_does_not_keep_close_for_ever(make, monkeypatch, caplog):
-    monkeypatch.setattr("penstock.producer.producer._FORCED_END_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.producer.lifecycle.FORCED_END_SECONDS", 0.1)
     producer = make()
     entered, leave = threading.Event(), threading.Event()
 

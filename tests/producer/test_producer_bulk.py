@@ -262,18 +262,19 @@ def test_a_closed_producer_takes_nothing(make):
 
 def test_a_producer_from_before_a_fork_takes_nothing(make):
     producer = make()
-    producer._after_fork_in_child()
+    producer._core.after_fork_in_child()
     try:
         with pytest.raises(ForkedProducerError):
             producer.send_many("t", [b"a"])
         with pytest.raises(ForkedProducerError):
             producer.send_arrow("t", pa.table({"value": [b"a"]}))
     finally:
-        producer._forked = False
+        producer._core.forked = False
 
 
 def test_the_outcome_can_be_awaited_and_followed(make):
     producer = make()
+    producer.partitions_for("t")  # a wait in the loop would be warned of
     followed = threading.Event()
 
     async def send() -> Any:

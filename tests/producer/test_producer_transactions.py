@@ -496,7 +496,7 @@ def test_a_detached_transaction_is_ended_from_elsewhere(kafka: FakeKafka, make: 
     assert handles[0].record_count == 1
 
 
-@pytest.mark.parametrize("release", ["2.4", "2.8", "3.9"])
+@pytest.mark.parametrize("release", ["0.11.0", "1.1", "2.1", "2.4", "2.8", "3.9"])
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_detached_transaction_of_an_old_release_is_ended(release: str, commit: bool):
     with FakeKafka(topics={"t": 1}, release=release) as kafka:
@@ -511,11 +511,14 @@ def test_a_detached_transaction_of_an_old_release_is_ended(release: str, commit:
         assert values(kafka) == [b"a"] * commit
         with kafka.locked() as cluster:
             used = {request.version for request in cluster.received if request.api is END_TXN}
-        assert used == {handle.end_txn_version} == {1 if release == "2.4" else 3}
+        assert (
+            used == {handle.end_txn_version} == {{"0.11.0": 0, "1.1": 0, "2.1": 1, "2.4": 1}.get(release, 3)}
+        )
 
 
-def test_a_detached_transaction_of_an_old_release_is_aborted_by_whoever_takes_the_id():
-    with FakeKafka(topics={"t": 1}, release="2.4") as kafka:
+@pytest.mark.parametrize("release", ["0.11.0", "2.4"])
+def test_a_detached_transaction_of_an_old_release_is_aborted_by_whoever_takes_the_id(release: str):
+    with FakeKafka(topics={"t": 1}, release=release) as kafka:
         address = {"bootstrap.servers": kafka.bootstrap_servers}
         with Producer(address, transactional_id="x", linger_ms=0, retry_backoff_ms=10) as producer:
             producer.init_transactions()

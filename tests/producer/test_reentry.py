@@ -88,7 +88,7 @@ LOCKS: dict[str, Callable[[Producer], Any]] = {
     "metadata": lambda producer: producer._parts.metadata._lock,
     "registry": lambda producer: producer._parts.registry._lock,
     "metrics windows": lambda producer: producer._parts.client_metrics._lock,
-    "producer": lambda producer: producer._lock,
+    "producer": lambda producer: producer._core._lock,
     "a Ticket": lambda producer: Ticket("something")._lock,
     "a BulkDelivery": lambda producer: producer.send_many("t", [b"v"])._lock,
     "a partitioner": lambda producer: StickyPartitioner()._lock,
@@ -501,12 +501,12 @@ def test_outside_of_a_transaction_none_is_accepted(transactional):
 
 
 def test_one_that_cannot_be_appended_keeps_its_transaction_from_being_committed(transactional):
-    transactional._max_block = 0.3
+    transactional._core.max_block = 0.3
     transactional.begin_transaction()
     put_aside(transactional, value=b"x", partition=7)  # there is none of that number
     with pytest.raises((TransactionAbortableError, KafkaTimeoutError)):
         transactional.commit_transaction()
-    transactional._max_block = SOON
+    transactional._core.max_block = SOON
     with pytest.raises(TransactionAbortableError):
         transactional.commit_transaction()
     transactional.abort_transaction()
@@ -515,7 +515,7 @@ def test_one_that_cannot_be_appended_keeps_its_transaction_from_being_committed(
 def test_an_abort_does_not_wait_for_one_that_has_to_wait(transactional):
     transactional.begin_transaction()
     delivery = put_aside(transactional, value=b"late", partition=8)  # there is none of that number
-    transactional._max_block = SOON
+    transactional._core.max_block = SOON
     started = time.monotonic()
     transactional.abort_transaction()
     assert time.monotonic() - started < 1.5  # and not the two seconds that the record may wait

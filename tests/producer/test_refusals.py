@@ -97,11 +97,11 @@ def test_a_swallowed_refusal_stands_in_the_way_of_the_end(producer, call, end):
 def test_the_error_names_the_first_refusal(producer):
     producer.begin_transaction()
     if isinstance(producer, Producer):
-        producer._max_block = 0.0
+        producer._core.max_block = 0.0
     with pytest.raises(KafkaTimeoutError):
         producer.send("nowhere", b"v")
     if isinstance(producer, Producer):
-        producer._max_block = 5.0
+        producer._core.max_block = 5.0
     with contextlib.suppress(Exception):
         producer.send("t", 17)
     with pytest.raises(TransactionAbortableError, match="KafkaTimeoutError") as caught:

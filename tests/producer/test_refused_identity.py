@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 from producer.fakes_sender import Rig
-from producer.fakes_txn import GateRig
+from producer.fakes_txn import GateRig, both, opened
 
+from penstock._ticket import Ticket
 from penstock.errors import (
     AuthenticationError,
     ClusterAuthorizationError,
     DeliveryTimeoutError,
+    IllegalStateError,
     KafkaError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
 from penstock.network.transport import RefusedError
 from penstock.producer.guarantee.transactions.states import TxnState
-from penstock.protocol.messages import FIND_COORDINATOR, INIT_PRODUCER_ID
+from penstock.protocol.messages import END_TXN, FIND_COORDINATOR, INIT_PRODUCER_ID
 
 REFUSAL = RefusedError("the certificate has expired", "Renew it.")
 
@@ -64,6 +66,25 @@ def test_a_send_that_waits_for_metadata_is_told_at_once_and_works_when_that_is_p
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
+def test_a_send_that_waits_for_memory_is_told_at_once_and_works_when_that_is_put_right(idempotent):
+    rig = GateRig(enable_idempotence=idempotent, buffer_memory=2048, batch_size=1024)
+    rig.know("t")
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"1"))
+    lock_out(rig)
+    deliveries = [rig.send("t", b"x" * 900) for _ in range(2)]
+    for _ in range(3):
+        start = rig.clock.now()
+        with pytest.raises(AuthenticationError, match=r"Renew it\. buffer\.memory is full with records"):
+            rig.send("t", b"x" * 900)
+        assert rig.clock.now() - start <= 1.3, "no longer than the wait before the next attempt"
+    let_in(rig)
+    deliveries.append(rig.send("t", b"x" * 900))
+    rig.deliver(*deliveries)
+    assert [delivery.exception() for delivery in deliveries] == [None] * 3
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
 def test_accepted_records_wait_and_are_written_once_when_that_is_put_right(idempotent, caplog):
     rig = GateRig(2, enable_idempotence=idempotent)
     rig.know("t", leaders=[0, 1])
@@ -74,8 +95,8 @@ def test_accepted_records_wait_and_are_written_once_when_that_is_put_right(idemp
         deliveries = [rig.send("t", str(number).encode(), partition=number % 2) for number in range(10)]
         rig.run_for(30)
         assert not any(delivery.done() for delivery in deliveries)
-        told = [record for record in caplog.records if "certificate" in record.getMessage()]
-        assert 1 <= len(told) <= 3, "once for each broker"
+        logged = [record for record in caplog.records if "certificate" in record.getMessage()]
+        assert 1 <= len(logged) <= 3, "once for each broker"
         let_in(rig)
         rig.deliver(*deliveries)
     assert [delivery.exception() for delivery in deliveries] == [None] * 10
@@ -133,19 +154,130 @@ def test_init_transactions_is_told_at_once_and_may_be_called_again():
     assert delivery.exception() is None
 
 
-def test_a_commit_goes_on_when_that_is_put_right():
-    rig = GateRig.transactional()
+def told(rig: GateRig, ticket: Ticket[None]) -> str:
+    """What a call that waits is told, soon; it goes on."""
+    start = rig.clock.now()
+    with pytest.raises(AuthenticationError, match="the certificate has expired") as caught:
+        rig.finish(ticket)
+    assert rig.clock.now() - start <= 2.5, "an attempt, and the wait before the next one"
+    assert caught.value.broker
+    return str(caught.value)
+
+
+@both
+def test_a_commit_is_told_at_once_and_goes_on_when_that_is_put_right(protocol):
+    rig = opened(protocol)
     rig.acknowledge_all()
-    rig.begin()
     rig.deliver(rig.send("t", b"1", partition=0))
     lock_out(rig)
-    ticket = rig.manager.commit()
-    rig.run_for(10)
-    assert not ticket.done
-    assert rig.state is TxnState.COMMITTING
+    for _ in range(3):
+        text = told(rig, rig.manager.commit())
+        assert "commit_transaction() goes on when that is put right, and its outcome is not known" in text
+        assert rig.state is TxnState.COMMITTING
+        for other in (rig.manager.abort, rig.manager.begin):
+            with pytest.raises(IllegalStateError, match=r"outcome of commit_transaction\(\) is not known"):
+                other()
     let_in(rig)
-    rig.finish(ticket)
+    rig.commit()
     assert rig.state is TxnState.READY
+    assert [body["committed"] for body in rig.asked(END_TXN)] == [True]
+
+
+@both
+def test_a_commit_whose_records_wait_is_told(protocol):
+    rig = opened(protocol)
+    rig.acknowledge_all()
+    lock_out(rig)
+    delivery = rig.send("t", b"1", partition=0)
+    told(rig, rig.manager.commit())
+    assert not delivery.done()
+    let_in(rig)
+    rig.commit()
+    assert delivery.exception() is None
+    assert [record.value for batch in rig.batches() for record in batch.records()] == [b"1"]
+
+
+@both
+def test_a_commit_that_is_on_its_way_when_brokers_begin_to_refuse_has_the_outcome_that_it_has(protocol):
+    rig = opened(protocol)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"1", partition=0))
+    rig.hold(END_TXN)
+    ticket = rig.manager.commit()
+    rig.run_for(1)
+    assert len(rig.held(END_TXN)) == 1
+    lock_out(rig)
+    assert "its outcome is not known yet" in told(rig, ticket)
+    rig.release(END_TXN)
+    let_in(rig)
+    rig.commit()
+    assert rig.state is TxnState.READY
+    assert [body["committed"] for body in rig.asked(END_TXN)] == [True, True]
+
+
+def test_a_commit_that_has_come_through_unseen_is_a_success_when_it_is_asked_for_again():
+    rig = opened()
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"1", partition=0))
+    lock_out(rig)
+    told(rig, rig.manager.commit())
+    let_in(rig)
+    rig.run_for(5)
+    assert rig.state is TxnState.READY
+    rig.commit()
+    rig.begin()
+
+
+@both
+def test_an_abort_is_told_at_once_and_goes_on_when_that_is_put_right(protocol):
+    rig = opened(protocol)
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"1", partition=0))
+    lock_out(rig)
+    assert "abort_transaction() goes on" in told(rig, rig.manager.abort())
+    let_in(rig)
+    rig.abort()
+    assert [body["committed"] for body in rig.asked(END_TXN)] == [False]
+    rig.begin()
+
+
+@both
+def test_offsets_are_told_at_once_and_may_be_sent_again_or_be_aborted(protocol):
+    for ends in ("offsets", "abort"):
+        rig = opened(protocol)
+        lock_out(rig)
+        assert "send_offsets_to_transaction() goes on" in told(rig, rig.offsets_ticket({("t", 0): 5}))
+        let_in(rig)
+        if ends == "offsets":
+            rig.send_offsets({("t", 0): 5})
+            rig.commit()
+        else:
+            rig.abort()
+        assert rig.state is TxnState.READY
+
+
+def test_a_flush_is_told_at_once_and_the_records_stay():
+    rig = GateRig()
+    rig.know("t")
+    rig.acknowledge_all()
+    rig.deliver(rig.send("t", b"1"))
+    lock_out(rig)
+    deliveries = [rig.send("t", b"2"), rig.send("t", b"3")]
+    for _ in range(2):
+        start = rig.clock.now()
+        flushes = [rig.parts.accumulator.flush() for _ in range(2)]
+        while not all(flush.done for flush in flushes):
+            rig.turn()
+            assert rig.clock.now() - start <= 2.5, "an attempt, and the wait before the next one"
+        for flush in flushes:
+            with pytest.raises(AuthenticationError, match="2 records have no outcome yet"):
+                flush.result  # noqa: B018 - raises
+    assert not rig.parts.accumulator.everything_sendable, "nobody waits any more"
+    let_in(rig)
+    flush = rig.parts.accumulator.flush()
+    rig.deliver(*deliveries)
+    assert flush.result is None
+    assert [delivery.exception() for delivery in deliveries] == [None, None]
 
 
 def test_a_listener_that_wants_sasl_is_told_to_a_waiting_send():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only sockets of the package.
 
-From the bottom: `transport` (bytes), `selector` (waiting), `resolver` (names), `states` (bookkeeping), `handshake` and
-`_connection_cy` (one connection, and the requests on it), `dialogue` (conducts the handshakes), `_pool_cy` (all
-connections), `metadata_fetch`, `_client_cy` (what the layers above use). What this layer needs from others is in
-`backend`.
+From the bottom: `transport` and `_sockets_cy` (bytes, and waiting for them), `resolver` (names), `states`
+(bookkeeping), `handshake` and `_connection_cy` (one connection, and the requests on it), `dialogue` (conducts the
+handshakes), `_pool_cy` (all connections), `metadata_fetch`, `_client_cy` (what the layers above use). What this layer
+needs from others is in `backend`.
 """
 
 from __future__ import annotations

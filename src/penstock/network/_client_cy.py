@@ -35,6 +35,7 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
+    from cython.cimports.penstock._stats_cy import OTHER, READING, WAITING, WRITING, TimeBudget
     from cython.cimports.penstock.network._connection_cy import (
         ClientRequest,
         Connection,
@@ -42,7 +43,9 @@ if cython.compiled:
         NetworkMetrics,
     )
     from cython.cimports.penstock.network._pool_cy import ConnectionPool
+    from cython.cimports.penstock._quiet_cy import QuietTime
 else:
+    from penstock._stats_cy import OTHER, READING, WAITING, WRITING, TimeBudget
     from penstock.network._connection_cy import (
         ClientRequest,
         Connection,
@@ -50,6 +53,7 @@ else:
         NetworkMetrics,
     )
     from penstock.network._pool_cy import ConnectionPool
+    from penstock._quiet_cy import QuietTime
 
 logger = logging.getLogger("penstock.network")
 
@@ -90,6 +94,7 @@ class NetworkClient:
     ) -> None:
         self.metrics = NetworkMetrics() if metrics is None else metrics
         self._updater = updater
+        self._quiet: QuietTime = updater.quiet
         self._rng = rng
         self._clock = clock
         self._backend = backend
@@ -98,7 +103,7 @@ class NetworkClient:
         states = ConnectionStates(settings, rng)
         handshakes = HandshakeFactory(settings, updater.cluster_id)
         self._pool = ConnectionPool(settings, backend, states, self._reporter, self.metrics, handshakes)
-        self._fetcher = MetadataFetcher(settings, self._pool, updater, rng)
+        self._fetcher = MetadataFetcher(settings, self._pool, updater, rng, self._reporter)
         self._bootstrap = bootstrap  # until the servers are known
         self._closed = False
 
@@ -106,9 +111,11 @@ class NetworkClient:
 
     def is_ready(self, node: Any, now: cython.double) -> cython.bint:
         """Whether a request can be sent to the node now. Metadata goes first: with an update due, no node is ready."""
-        return self._pool.sendable(node.id, now) is not None and not self._fetcher.is_due(now)
+        if self._pool.sendable(node.id, now) is None:
+            return False
+        return now < self._quiet.until or not self._fetcher.is_due(now)
 
-    def ready(self, node: Node, now: cython.double) -> bool:
+    def ready(self, node: Any, now: cython.double) -> cython.bint:
         """Whether a request can be sent to the node now; if not, a connection is begun where that may be done."""
         if self.is_ready(node, now):
             return True
@@ -116,11 +123,16 @@ class NetworkClient:
             self._connect(node, now)
         return False
 
-    def connection_delay(self, node: Node, now: cython.double) -> float:
+    def connection_delay(self, node: Any, now: cython.double) -> cython.double:
         """Seconds until it is worth asking again; infinity when an event (connected, answered) ends the poll."""
         if self.is_ready(node, now):
             return 0.0
-        delay: float = self._fetcher.connection_delay(node, now)
+        delay: cython.double = self._fetcher.connection_delay(node, now)
+        return delay
+
+    def shortest_delay(self, now: cython.double) -> float:
+        """Seconds until it is worth asking again for the least loaded node; infinity when an event ends the poll."""
+        delay: float = self._fetcher.shortest_wait(now)
         return delay
 
     def connection_error(self, node_id: int) -> KafkaError | None:
@@ -130,7 +142,7 @@ class NetworkClient:
     def refusal(self) -> KafkaError | None:
         """The latest refusal of who we are, where no known node can be used; None while another one may let us in."""
         refused: KafkaError | None = self._reporter.refusal
-        return refused if refused is not None and self._all_shut() else None
+        return refused if refused is not None and self._is_final(self._clock.now()) else None
 
     def was_ready(self, node_id: int) -> bool:
         """Whether there ever was a connection to the node at its present address."""
@@ -141,7 +153,7 @@ class NetworkClient:
         """The node to ask when any would do; None when none can be used now."""
         return least_loaded(self._updater.nodes(), self._pool, now, self._rng).node
 
-    def api_versions(self, node_id: int) -> NodeApiVersions | None:
+    def api_versions(self, node_id: Any) -> NodeApiVersions | None:
         """What the node can do; None while there is no connection to it."""
         connection = self._pool.get(node_id)
         return None if connection is None else connection.api_versions
@@ -152,7 +164,7 @@ class NetworkClient:
 
     # ---- sending, waiting
 
-    def send(self, asked: ClientRequest, now: cython.double) -> None:
+    def send(self, asked: ClientRequest, now: cython.double) -> Any:
         """Send a request to a ready node.
 
         A request for which there is no common version ends with UnsupportedVersionError in the next poll; nothing is
@@ -171,7 +183,7 @@ class NetworkClient:
             return
         self._pool.start_request(connection, asked, version, now, False)
 
-    def poll(self, timeout: cython.double, now: cython.double) -> list[InFlightRequest]:
+    def poll(self, timeout: cython.double, now: cython.double) -> list:  # type: ignore[type-arg]
         """Wait for at most `timeout` seconds, and handle what has happened.
 
         Returns:
@@ -183,7 +195,10 @@ class NetworkClient:
         if self._bootstrap is not None:
             limit = self._advance_bootstrap(self._bootstrap, now)
             wait = min(wait, limit)
-        limit = self._fetcher.maybe_fetch(now)
+        if now < self._quiet.until:
+            limit = self._quiet.until - now
+        else:
+            limit = self._fetcher.maybe_fetch(now)
         wait = min(wait, limit)
         pool.handle_failed_writes(now)
         wait = min(wait, pool.next_sweep_at - now)
@@ -192,12 +207,13 @@ class NetworkClient:
             pool.take_finished(now)
         if now >= pool.next_sweep_at:
             pool.sweep(now)
-        if self._bootstrap is None:
+        if now >= self._quiet.until and self._bootstrap is None:
             self._fetcher.maybe_rebootstrap(now)
         if pool.fatal_error is not None:
-            self._report_fatal_error()
+            self._report_fatal_error(now)
         limit = self._clock.now()
         self.metrics.io_ns += cython.cast(cython.longlong, (limit - now) * _NANOSECONDS)
+        self.metrics.time.enter(OTHER, limit)
         if not pool.ended:
             return []
         return self._deliver()
@@ -210,10 +226,15 @@ class NetworkClient:
         """
         before: cython.double
         connection: Connection
+        budget: TimeBudget = self.metrics.time
         for _ in range(_PARTS):
             before = self._clock.now()
+            if budget.activity == READING:
+                budget.relabel(WRITING)  # the look before this one was at writing alone
+            budget.enter(WAITING, before)
             events: Any = self._selector.poll(wait)
             now = self._clock.now()
+            budget.enter(READING, now)
             self.metrics.select_count += 1
             self.metrics.io_wait_ns += cython.cast(cython.longlong, (now - before) * _NANOSECONDS)
             if not events:
@@ -260,17 +281,18 @@ class NetworkClient:
             self._updater.on_bootstrap_delayed(bootstrap.last_error)
         return bootstrap.seconds_to_advance(now)
 
-    def _report_fatal_error(self) -> None:
+    def _report_fatal_error(self, now: float) -> None:
         """Tell a refusal, unless another node may let us in: then it is kept until that one has been tried."""
-        if self._all_shut():
+        if self._is_final(now):
             error, self._pool.fatal_error = self._pool.fatal_error, None
             self._updater.on_fatal(error)
 
-    def _all_shut(self) -> bool:
-        shut: bool = self._pool.states.all_shut(self._updater.nodes())
+    def _is_final(self, now: float) -> bool:
+        """Whether a refusal is not made up for by another node: all have been tried, or it takes too long."""
+        shut: bool = self._pool.states.all_shut(self._updater.nodes()) or self._fetcher.is_shut_out(now)
         return shut
 
-    def _deliver(self) -> list[InFlightRequest]:
+    def _deliver(self) -> list:  # type: ignore[type-arg]
         """Call the `on_response` of the requests that have ended."""
         ended = self._pool.take_ended()
         for response in ended:

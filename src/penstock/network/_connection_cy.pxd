@@ -1,4 +1,5 @@
 # C layout and signatures of a connection, of the requests on it, and of what is counted.
+from penstock._stats_cy cimport TimeBudget
 from penstock.protocol._framing_cy cimport FrameReader
 
 cdef class NodeMetrics:
@@ -27,6 +28,7 @@ cdef class NetworkMetrics:
     cdef public long long io_wait_ns
     cdef public long long io_ns
     cdef readonly dict nodes
+    cdef readonly TimeBudget time
 
 cdef class ClientRequest:
     cdef readonly object node

@@ -24,6 +24,7 @@ from typing import Any
 
 from penstock.errors import IllegalStateError, KafkaError, ProtocolError
 from penstock.network.states import READY
+from penstock.protocol.messages import API_VERSIONS
 from penstock.protocol.requests import NodeApiVersions
 
 try:
@@ -33,8 +34,10 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
+    from cython.cimports.penstock._stats_cy import TimeBudget
     from cython.cimports.penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
 else:
+    from penstock._stats_cy import TimeBudget
     from penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
 
 _logger = logging.getLogger(__name__)
@@ -79,6 +82,7 @@ class NetworkMetrics:
 
     Attributes:
         nodes: the counters of each node, by its id.
+        time: what the I/O thread does; those above the network tell their part of it.
     """
 
     def __init__(self) -> None:
@@ -98,6 +102,7 @@ class NetworkMetrics:
         self.io_wait_ns = 0
         self.io_ns = 0
         self.nodes: dict[int, NodeMetrics] = {}
+        self.time = TimeBudget()
 
     @property
     def connections_open(self) -> int:
@@ -234,12 +239,28 @@ class InFlightRequests:
         """
         expected: InFlightRequest = self._queue[0]
         if expected.correlation_id != correlation_id:
-            raise ProtocolError(
-                f"the answer carries correlation id {correlation_id}, but {expected.correlation_id} "
-                f"({expected.request.api.name} v{expected.version}) is the oldest request without an answer"
-            )
+            self._forget_dropped(correlation_id)
+            expected = self._queue[0]
         del self._queue[0]
         return expected
+
+    def _forget_dropped(self, correlation_id: cython.int) -> None:
+        """Remove the ApiVersions requests before the one that was answered: brokers before 0.10 drop them.
+
+        They end without a word: the handshake sees which answer came instead.
+        """
+        request: InFlightRequest
+        for place, request in enumerate(self._queue):
+            if request.correlation_id == correlation_id:
+                del self._queue[:place]
+                return
+            if request.request.api is not API_VERSIONS:
+                break
+        expected: InFlightRequest = self._queue[0]
+        raise ProtocolError(
+            f"the answer carries correlation id {correlation_id}, but {expected.correlation_id} "
+            f"({expected.request.api.name} v{expected.version}) is the oldest request without an answer"
+        )
 
     def take_last(self) -> InFlightRequest:
         """Remove the youngest: a request that has no answer, once it is written."""
@@ -354,6 +375,10 @@ class Connection:
         self._reader.allow(self._max_response_bytes)
         self._responses_before = self._node_metrics.responses
 
+    def allow_bare_answers(self) -> None:
+        """A token is sent without a header: its answer has none either, and may be empty."""
+        self._reader.allow_bare()
+
     @property
     def answered(self) -> bool:
         """Whether the broker has answered anything since the handshake was over."""
@@ -400,12 +425,14 @@ class Connection:
     # ---- writing
 
     def start_request(self, request: InFlightRequest, buffers: list, now: cython.double) -> Any:
-        """Take a framed request; `write` sends it."""
+        """Take a framed request; `write` sends it, behind what is left of the one before."""
         size: cython.longlong = frame_size(buffers)
         has_answer: cython.bint = request.request.expects_response
         self.in_flight.add(request)  # the last that can fail: nothing is queued for writing before
-        self._unsent = buffers
-        self.unsent_bytes = size
+        # `can_send` lets no other request come here before all is written. A handshake goes on when an answer comes,
+        # also while what it asked besides is partly written.
+        self._unsent = [*self._unsent, *buffers] if self.unsent_bytes else buffers
+        self.unsent_bytes += size
         self._unsent_has_answer = has_answer
         self.last_used_at = now
         self._metrics.requests += 1

@@ -80,8 +80,8 @@ class ConnectionPool:
 
     Attributes:
         next_sweep_at: nothing can be due before that time; `sweep` finds out what is.
-        fatal_error: set when a broker refuses this client's identity; whoever tells the senders clears it, and so does
-            a broker that lets it in.
+        fatal_error: set when a broker refuses this client's identity; the code that tells the senders clears it, and
+            so does a broker that accepts the client.
         ended: requests that have ended, and whose `on_response` has not been called yet.
         finished: work aside that has ended, and that `take_finished` goes on with; others append to it.
     """
@@ -200,7 +200,6 @@ class ConnectionPool:
         connection.handshake = None
         connection.setup_deadline = math.inf
         connection.renew_at = now + self.states.renewal_delay(getattr(handshake, "session_lifetime_ms", 0))
-        self._note_deadline(connection.renew_at)
         if renewed:
             self._metrics.reauthentications += 1
             connection.last_used_at = connection.used_before_renewal
@@ -212,10 +211,10 @@ class ConnectionPool:
             logger.debug("Connected to %s", describe(known.node))
         self.states.ready(known)
         self.fatal_error = None
-        self._note_idle_deadline(connection)
+        self._look_again(now)  # what was watched for the handshake is not due any more
 
     def watch_setup(self, connection: Connection, deadline: float) -> None:
-        """Fail the connection when it is not ready by then."""
+        """Let the handshake do something, or fail the connection, when it is not ready by then."""
         connection.setup_deadline = deadline
         self._note_deadline(deadline)
 
@@ -265,6 +264,7 @@ class ConnectionPool:
             self._correlation_id = correlation_id
         else:
             buffers = body  # a frame of its own kind
+            connection.allow_bare_answers()
         started: InFlightRequest = InFlightRequest(asked, version, correlation_id, now, internal)
         connection.start_request(started, buffers, now)
         # From here on the request belongs to the connection, and ends with it: whatever goes wrong must not be raised,
@@ -398,7 +398,7 @@ class ConnectionPool:
             late = connection.in_flight.first_expired(now)
             if late is not None:
                 self.fail(connection, _timed_out(known.node, late, now), now)
-            elif now >= connection.setup_deadline:
+            elif now >= connection.setup_deadline and not self._dialogues.prompt(connection, now):
                 why = self._dialogues.late_error(connection, now)
                 if why is None:
                     why = failures.setup_timeout_error(known, now, connection.transport)
@@ -411,6 +411,11 @@ class ConnectionPool:
                 self.close_connection(known.node.id, now, "it was not used")
             else:
                 self._note_deadlines(connection, now)
+
+    def _look_again(self, now: float) -> None:
+        self.next_sweep_at = math.inf
+        for connection in self._connections.values():
+            self._note_deadlines(connection, now)
 
     def _note_deadlines(self, connection: Connection, now: float) -> None:
         if connection.closed:
@@ -457,6 +462,7 @@ class ConnectionPool:
         """Tear down a connection that is broken, and tell everyone concerned."""
         known = connection.known
         was_made = known.state in MADE
+        self._dialogues.lost(connection, now)
         if connection.answered:
             known.unanswered = 0
         if known.state is REAUTHENTICATING:

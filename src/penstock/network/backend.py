@@ -2,8 +2,8 @@
 """The two seams of the network client: what it needs from the operating system, and from the layer above.
 
 `NetworkBackend` is waiting, connecting, resolving names, and doing so aside: a simulator replaces these and has the
-client in virtual time. `MetadataUpdater` is whoever keeps the cluster's metadata: the network layer knows nothing else
-that is above it.
+client in virtual time. `MetadataUpdater` is the owner of the cluster's metadata: the network layer knows nothing
+else that is above it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from penstock._quiet_cy import QuietTime
 from penstock.errors import BootstrapError, KafkaError
+from penstock.network._sockets_cy import Selector, SocketSelector, TcpTransport
 from penstock.network.handshake import Handshake
 from penstock.network.resolver import Resolve, RunAside, run_on_daemon_thread, system_resolve
-from penstock.network.selector import Selector, SocketSelector
 from penstock.network.settings import NetworkSettings
-from penstock.network.transport import Address, Endpoint, TcpTransport, TransportFactory
+from penstock.network.transport import Address, Endpoint, TransportFactory
 from penstock.protocol.requests import NodeApiVersions, Request
 from penstock.types import Node
 
@@ -56,7 +57,7 @@ class NetworkBackend(NamedTuple):
         return cls(SocketSelector(), connect, resolve)
 
     def close(self) -> None:
-        """Release what is held; connections are closed before, by whoever has them."""
+        """Release what is held; connections are closed before, by their owner."""
         self.selector.close()
         if self.close_security is not None:
             try:
@@ -72,6 +73,11 @@ class MetadataUpdater(Protocol):
     The client decides when and where a Metadata request is sent, because only it knows the connections; what to ask and
     what to make of the answer is decided above.
     """
+
+    @property
+    def quiet(self) -> QuietTime:
+        """Before its end neither `seconds_to_update` nor `rebootstrap_due` has anything to tell: they are not asked."""
+        ...
 
     def nodes(self) -> Sequence[Node]:
         """The known nodes; the bootstrap ones (ids -1, -2, ...) until the first answer."""
@@ -108,8 +114,8 @@ class MetadataUpdater(Protocol):
     def on_fatal(self, error: KafkaError) -> None:
         """No update can succeed (authentication, no common version); waiting senders are woken with the error.
 
-        A refusal of who we are is told when every known node has refused, or could not be reached: until then it is
-        only the reason of a failed connection.
+        A refusal of who we are is told when every known node has refused, or could not be reached, or when none of them
+        has accepted it a second later: until then it is only the reason of a failed connection.
 
         After a BootstrapError none ever will: it also meets everyone who would wait later.
         """

@@ -19,11 +19,12 @@ Owned by the I/O thread, but for `finished`, to which others append.
 from __future__ import annotations
 
 import logging
-import traceback
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from penstock._escaping import told
 from penstock.errors import AuthenticationError, IllegalStateError, KafkaError
 from penstock.network import failures
 from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
@@ -35,6 +36,8 @@ from penstock.network.handshake import (
     Handshake,
     HandshakeFactory,
     HandshakeStep,
+    Pause,
+    StartAgain,
 )
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import AUTHENTICATING, CHECKING_API_VERSIONS, REAUTHENTICATING
@@ -48,7 +51,7 @@ GIVEN_UP_SECONDS = 60.0
 
 
 class Keeper(Protocol):
-    """Whoever keeps the connections."""
+    """The owner of the connections."""
 
     def start_request(
         self, connection: Connection, asked: ClientRequest, version: int, now: float, internal: bool
@@ -65,7 +68,11 @@ class Keeper(Protocol):
         ...
 
     def watch_setup(self, connection: Connection, deadline: float) -> None:
-        """Fail the connection when the handshake has not gone on by then."""
+        """Ask `prompt` when the handshake has not gone on by then, and else fail the connection."""
+        ...
+
+    def close_connection(self, node_id: int, now: float, reason: str) -> None:
+        """Close a connection that is not needed any more."""
         ...
 
 
@@ -122,11 +129,28 @@ class Dialogues:
 
     def begin(self, connection: Connection, now: float) -> None:
         """Start the dialogue on a new connection, which is CHECKING_API_VERSIONS."""
-        self._go_on(connection, lambda: self._ask_versions(connection), now)
+        self._go_on(connection, lambda: self._ask_versions(connection, now), now)
 
     def renew(self, connection: Connection, now: float) -> None:
         """Authenticate anew on a connection that is REAUTHENTICATING, with nothing partly written."""
         self._go_on(connection, lambda: self._authenticate(connection), now)
+
+    def prompt(self, connection: Connection, now: float) -> bool:
+        """Go on with a first exchange although the broker is silent; False where nothing is left but to give up."""
+        known = connection.known
+        if known.state is not CHECKING_API_VERSIONS or now >= known.setup_deadline:
+            return False
+        self._keeper.watch_setup(connection, known.setup_deadline)
+        handshake = connection.handshake
+        if getattr(handshake, "patience", math.inf) < math.inf and not connection.unsent_bytes:
+            self._go_on(connection, handshake.on_silence, now)
+        return True
+
+    def lost(self, connection: Connection, now: float) -> None:
+        """Tell a first exchange that its connection is given up: that may say something about the broker."""
+        if connection.known.state is CHECKING_API_VERSIONS and connection.handshake is not None:
+            closed = connection.peer_closed or isinstance(connection.read_error, ConnectionError)
+            connection.handshake.on_lost(now, closed=closed)
 
     def take_finished(self, now: float) -> None:
         """Go on where work aside has come to its end."""
@@ -151,13 +175,16 @@ class Dialogues:
             return None
         seconds = now - under_way.began_at
         return (
-            failures.late_error(known.node, explain(seconds)) if 2 * seconds >= known.setup_timeout else None
+            failures.unproven_error(known.node, explain(seconds))
+            if 2 * seconds >= known.setup_timeout
+            else None
         )
 
     # ---- inside
 
-    def _ask_versions(self, connection: Connection) -> HandshakeStep | Aside | None:
-        connection.handshake = self._handshakes.make(connection.known.node)
+    def _ask_versions(self, connection: Connection, now: float) -> HandshakeStep | None:
+        node = connection.known.node
+        connection.handshake = self._handshakes.make(node, now, authenticates=self.authenticates)
         return connection.handshake.start()  # type: ignore[no-any-return]
 
     def _authenticate(self, connection: Connection) -> HandshakeStep | Aside | None:
@@ -171,9 +198,9 @@ class Dialogues:
         return handshake.start()
 
     def _go_on(
-        self, connection: Connection, ask: Callable[[], HandshakeStep | Aside | None], now: float
+        self, connection: Connection, ask: Callable[[], HandshakeStep | Aside | Pause | None], now: float
     ) -> None:
-        """Take the next step, whatever it is: a request, work aside, the end, or a failure."""
+        """Take the next step, whatever it is: a request, work aside, a pause, the end, or a failure."""
         known = connection.known
         try:
             step = ask()
@@ -185,6 +212,9 @@ class Dialogues:
             if step is not None:
                 self._take(connection, step, now)
                 return
+        except StartAgain as why:
+            logger.debug("Connecting anew to %s: %s", describe(known.node), why)
+            self._keeper.close_connection(known.node.id, now, str(why))
         except KafkaError as error:
             self._keeper.fail(connection, failures.refused_error(known.node, error), now)
         except Exception as error:  # noqa: BLE001 - else this connection would neither be used nor closed
@@ -192,7 +222,9 @@ class Dialogues:
         else:
             self._keeper.agreed(connection, now)
 
-    def _take(self, connection: Connection, step: HandshakeStep | Aside, now: float) -> None:
+    def _take(self, connection: Connection, step: HandshakeStep | Aside | Pause, now: float) -> None:
+        if isinstance(step, Pause):
+            return
         if isinstance(step, Aside):
             if connection.known.state is REAUTHENTICATING:
                 # No request is on its way whose time-out would end this.
@@ -203,22 +235,33 @@ class Dialogues:
         if request is None:
             raise IllegalStateError(f"a step of a handshake with nothing to send: {step!r}")
         version = BARE if step.raw is not None else step.version
-        on_response = partial(self._on_response, connection)
+        on_response = partial(self._on_response, connection, connection.handshake)
         asked = ClientRequest(connection.known.node, request, self._timeout, on_response)
         self._keeper.start_request(connection, asked, version, now, True)
+        if connection.known.state is CHECKING_API_VERSIONS:
+            self._keeper.watch_setup(connection, self._next_look(connection, now))
 
-    def _on_response(self, connection: Connection, response: InFlightRequest) -> None:
+    def _next_look(self, connection: Connection, now: float) -> float:
+        """When to do something about a silent broker: before anything else gives up."""
+        known = connection.known
+        deadline: float = known.setup_deadline
+        patience: float = getattr(connection.handshake, "patience", math.inf)
+        if patience == math.inf:
+            return deadline
+        setup_timeout: float = known.setup_timeout
+        return min(deadline, now + min(patience, self._timeout / 2, setup_timeout / 2))
+
+    def _on_response(self, connection: Connection, handshake: Handshake, response: InFlightRequest) -> None:
         if response.error is not None:
             return  # the connection has failed, and everyone was told
-        handshake = connection.handshake
-        if handshake is None:
-            raise IllegalStateError(f"an answer to a handshake that nobody began: {connection!r}")
+        if connection.handshake is not handshake:
+            return  # it was over before this answer came, which nobody needs any more
         self._go_on(
             connection, lambda: handshake.on_answer(response.version, response.body), response.received_at
         )
 
     def _unexpected(self, connection: Connection, error: Exception) -> KafkaError:
-        node, place = connection.known.node, _type_and_place(error)
+        node, place = connection.known.node, told(error)
         if connection.known.state is not CHECKING_API_VERSIONS:
             return failures.unexpected_error(node, KafkaError(place))
         if place not in self._logged:
@@ -250,7 +293,7 @@ class Dialogues:
         except Exception as error:  # noqa: BLE001 - the I/O thread tells it
             take = partial(_raise, error)
         except BaseException as error:  # noqa: BLE001 - of a mechanism of the user's: it must not end the I/O thread
-            take = partial(_raise, AuthenticationError(f"authentication failed: {_type_and_place(error)}"))
+            take = partial(_raise, AuthenticationError(f"authentication failed: {told(error)}"))
         else:
             take = partial(_give, step)
         self.finished.append(Result(errand, take))
@@ -266,9 +309,3 @@ def _give(step: HandshakeStep | None) -> HandshakeStep | None:
 
 def _raise(error: Exception) -> HandshakeStep | None:
     raise error
-
-
-def _type_and_place(error: BaseException) -> str:
-    where = traceback.extract_tb(error.__traceback__)
-    place = f" in {where[-1].name}, {where[-1].filename}:{where[-1].lineno}" if where else ""
-    return f"{type(error).__name__}{place}"

@@ -8,6 +8,7 @@ a broker that is down for an hour would fill the log.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from penstock.errors import (
     NetworkError,
     NotKafkaError,
     ProtocolError,
+    RequestTimedOutError,
     broker_error,
 )
 from penstock.network.states import (
@@ -94,12 +96,23 @@ def setup_timeout_error(known: NodeState, now: float, transport: Transport) -> K
     waited = f"within {(now - known.last_attempt_at) * 1000:.0f} ms"
     if known.state is AUTHENTICATING:
         return NetworkError(f"cannot connect to {node}: authentication did not finish {waited}")
+    if known.state is CHECKING_API_VERSIONS:
+        late = NetworkError(
+            f"cannot connect to {node}: it does not answer ApiVersions {waited}. It may be overloaded, or stopped; or "
+            "it is older than Kafka 0.10: then set broker.version.fallback to its release"
+        )
+        late.__cause__ = RequestTimedOutError("the connection was made, and ApiVersions was not answered")
+        return late
     delay = getattr(transport, "delay", "")
     return NetworkError(f"cannot connect to {node}: no answer {waited}{f': {delay}' if delay else ''}")
 
 
-def late_error(node: Node, cause: AuthenticationError) -> KafkaError:
-    """What finds out who we are, on this machine, has not come back in time."""
+def unproven_error(node: Node, cause: AuthenticationError) -> KafkaError:
+    """One of the two sides did not prove who it is; the cause says which.
+
+    The text does not say that the broker refused: where no token could be fetched, or what finds out who we are has not
+    come back in time, the broker has not even been asked.
+    """
     text = f"no connection to {describe(node)}: {cause}"
     error = AuthenticationError(text, mechanism=cause.mechanism, user=cause.user, broker=describe(node))
     error.__cause__ = cause
@@ -135,7 +148,6 @@ def unexpected_error(node: Node, cause: Exception) -> KafkaError:
 
 
 def closed_by_peer_error(node: Node) -> KafkaError:
-    """The peer closed the connection."""
     return NetworkError(f"{describe(node)} closed the connection")
 
 
@@ -163,21 +175,22 @@ def unanswered_error(node: Node, times: int) -> KafkaError:
     text = f"{describe(node)} closed the connection instead of answering the first request"
     if times < _TIMES_TO_BELIEVE:
         return NetworkError(f"{text}. A listener that wants SASL does that: check security.protocol")
-    return AuthenticationError(
-        f"{text}, {times} times. A listener that wants SASL does that: set security.protocol to SASL_SSL or "
-        "SASL_PLAINTEXT, with sasl.mechanism and credentials, or check the port in bootstrap.servers",
+    error = AuthenticationError(
+        f"{text}, {times} times. A listener that wants SASL does that: set security.protocol to SASL_SSL "
+        "(SASL_PLAINTEXT without TLS), with sasl.mechanism and credentials, or check the port in bootstrap.servers",
         broker=describe(node),
     )
+    error.guessed = True
+    return error
 
 
 def refused_error(node: Node, cause: KafkaError) -> KafkaError:
-    """The broker ended the first exchange with an error; its type and code are kept, as they say what to do."""
+    """The first exchange ended with an error; its type and code are kept, as they say what to do."""
     error: KafkaError
-    text = f"{describe(node)} refused the connection: {cause.message if isinstance(cause, BrokerError) else cause}"
     if isinstance(cause, BrokerError):
-        error = broker_error(cause.code, text)
+        error = broker_error(cause.code, f"{describe(node)} refused the connection: {cause.message}")
     elif isinstance(cause, AuthenticationError):
-        error = AuthenticationError(text, mechanism=cause.mechanism, user=cause.user, broker=describe(node))
+        return unproven_error(node, cause)
     elif cause.retriable:
         error = NetworkError(f"the connection to {describe(node)} could not be set up: {cause}")
     else:
@@ -208,10 +221,12 @@ class FailureReporter:
 
     Attributes:
         refusal: the latest refused authentication, by any node; None since a connection was made.
+        refused_at: when that was.
     """
 
     def __init__(self, tell_updater: TellUpdater) -> None:
         self.refusal: KafkaError | None = None
+        self.refused_at = -math.inf
         self._tell_updater = tell_updater
         self._last: dict[int, KafkaError] = {}
         self._warned: set[tuple[int, str]] = set()
@@ -230,13 +245,15 @@ class FailureReporter:
 
     def attempt_failed(self, node: Node, error: KafkaError, now: float, *, ever_ready: bool) -> None:
         """A connection could not be made."""
+        refused = isinstance(error, AuthenticationError)
         # Of a bootstrap server each cause is news; of a broker the first failure is, whatever it was.
-        kind = (node.id, _kind(error) if node.id < 0 or isinstance(error, AuthenticationError) else "")
+        kind = (node.id, _kind(error) if node.id < 0 or refused else "")
         repeated = kind in self._warned
-        self._warned.add(kind)
+        if not repeated:
+            self._warned.add(kind)
         if repeated:
             logger.debug("Still no connection: %s", error)
-        elif isinstance(error, AuthenticationError):
+        elif refused:
             logger.error("%s. It is tried again, and goes on when that is put right.", str(error).rstrip("."))
         elif node.id < 0:
             logger.warning("No connection to a bootstrap server: %s. %s", error, _bootstrap_advice(error))
@@ -262,7 +279,7 @@ class FailureReporter:
     def _remember(self, node: Node, error: KafkaError, now: float) -> None:
         self._last[node.id] = error
         if isinstance(error, AuthenticationError):
-            self.refusal = error
+            self.refusal, self.refused_at = error, now
         self._tell_updater(node, error, now)
 
 
@@ -270,7 +287,18 @@ def _kind(error: KafkaError) -> str:
     # Not the text: it may hold a number that is different each time. Advice is one of a few texts: another advice is
     # another cause, such as a client's certificate that is refused once the broker's is trusted.
     cause = error.__cause__ or error
-    return f"{type(cause).__name__} {getattr(cause, 'errno', '')} {getattr(cause, 'advice', '')}"
+    said = getattr(cause, "advice", "")
+    if not said and isinstance(cause, AuthenticationError):
+        # SASL has no such texts. Another place of the code that found the cause is another cause.
+        said = _raised_at(cause)
+    return f"{type(cause).__name__} {getattr(cause, 'errno', '')} {said}"
+
+
+def _raised_at(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
 def _bootstrap_advice(error: KafkaError) -> str:

@@ -10,7 +10,8 @@ thread, and the dialogue goes on with what it gives.
 
 ApiVersions is peculiar: a broker that does not know the version asked answers nevertheless, in version 0, with
 UNSUPPORTED_VERSION; brokers since 2.4 add which versions of ApiVersions they know. So a new version is tried first,
-then the one the broker named, else version 0, which every broker knows.
+then the one the broker named, else version 0, which every broker since 0.10 knows. Before 0.10 there is no such
+request: `old_brokers` has the rules.
 
 Version 5 carries the cluster and the node that the client means to reach; a broker that is another one (its address was
 given to a new cluster, a proxy chose wrongly) refuses with REBOOTSTRAP_REQUIRED. To a broker that does not know version
@@ -19,20 +20,31 @@ given to a new cluster, a proxy chose wrongly) refuses with REBOOTSTRAP_REQUIRED
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from penstock.error_codes import ErrorCode
-from penstock.errors import broker_error
+from penstock.errors import ProtocolError, broker_error
+from penstock.network.old_brokers import Approach, OldBrokers, Way
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import CHECKING_API_VERSIONS, ConnectionState
-from penstock.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE
+from penstock.protocol.codec import decode_response_body, encode_request_body
+from penstock.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE
 from penstock.protocol.requests import NodeApiVersions, Request, SchemaRequest
-from penstock.protocol.schema import Buffer
+from penstock.protocol.schema import ApiSchema, Buffer
 from penstock.types import Node
 
 # From here on ApiVersions says which cluster and node is meant.
 CLUSTER_CHECK_VERSION = 5
+
+# After these, ApiVersions is asked for in an older version: the broker does not know the version, or it does not like
+# what only newer versions say, such as the name of the client.
+_ASK_OTHERWISE = frozenset({ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST})
+
+# Asks a broker of any age for the brokers. An empty list would ask for all topics, and a good name might create a
+# topic: this one is refused by all releases.
+_ASK_FOR_BROKERS = SchemaRequest.of(METADATA, {"topics": [{"name": "not a topic"}]}, max_version=0)
 
 
 class HandshakeStep(NamedTuple):
@@ -64,8 +76,22 @@ class Aside(NamedTuple):
     work: Callable[[], HandshakeStep | None]
 
 
+class Pause(NamedTuple):
+    """Nothing to send, in place of a step: another answer is on its way."""
+
+
+class StartAgain(Exception):
+    """The dialogue needs a new connection; its text says why."""
+
+
 class Handshake(Protocol):
     """A dialogue with the broker.
+
+    The first one of a connection may have more:
+
+        patience   seconds without an answer, after which `on_silence` gives a request to send meanwhile.
+        on_silence()   that request.
+        on_lost(closed, now)   the connection is given up; `closed`: by the broker.
 
     One that authenticates may have more:
 
@@ -82,7 +108,7 @@ class Handshake(Protocol):
         """The first request."""
         ...
 
-    def on_answer(self, version: int, body: Any) -> HandshakeStep | Aside | None:
+    def on_answer(self, version: int, body: Any) -> HandshakeStep | Aside | Pause | None:
         """Take an answer; the next request, or None when all is agreed. Raises KafkaError to give up."""
         ...
 
@@ -110,47 +136,164 @@ class BareToken:
         return bytes(body)
 
 
+class AskForVersions:
+    """The ApiVersions request, with more patience for odd answers than other requests have.
+
+    Args:
+        body: what is said to the broker, as far as the version has room for it.
+    """
+
+    __slots__ = ("_body",)
+
+    api = API_VERSIONS
+    min_version = API_VERSIONS.min_version
+    max_version = API_VERSIONS.max_version
+    expects_response = True
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self._body = body
+
+    def encode(self, version: int) -> list[Buffer]:
+        """The body in that version."""
+        return encode_request_body(API_VERSIONS, version, self._body)
+
+    def decode_response(self, version: int, body: memoryview) -> dict[str, Any]:
+        """The answer as a dict.
+
+        A refusal may come in version 0, whatever was asked. Servers that are not Kafka refuse in forms that are no
+        version at all: librdkafka's mock cluster does. Then the code is enough to ask in another version.
+
+        Raises:
+            ProtocolError: the bytes are not an answer in that version, nor a refusal.
+        """
+        try:
+            return decode_response_body(API_VERSIONS, version, body)
+        except ProtocolError:
+            code = int.from_bytes(body[:2], "big", signed=True)
+            if code not in _ASK_OTHERWISE:
+                raise
+            return {"error_code": code, "api_keys": []}
+
+
 class ApiVersionsHandshake:
     """Learns what the broker can do.
 
     Args:
+        node: the broker.
         body: what is said to the broker, as far as the version has room for it.
-        version: the first to be tried.
-        on_result: told what the broker can do.
+        version: the version of ApiVersions to be tried first.
+        approach: how to begin, and how long to wait.
+        old_brokers: remembers what the broker did.
+        on_result: told what the broker can do, when it has told so itself.
 
     Attributes:
-        result: what the broker can do, once it has told.
+        result: what the broker can do, once that is known.
     """
 
-    __slots__ = ("_on_result", "_request", "_version", "result")
+    __slots__ = (
+        "_approach",
+        "_node",
+        "_old_brokers",
+        "_on_result",
+        "_request",
+        "_unanswered",
+        "_version",
+        "_versions_asked",
+        "result",
+    )
 
     state = CHECKING_API_VERSIONS
 
     def __init__(
-        self, body: dict[str, Any], version: int, on_result: Callable[[NodeApiVersions], None]
+        self,
+        node: Node,
+        body: dict[str, Any],
+        version: int,
+        approach: Approach,
+        old_brokers: OldBrokers,
+        on_result: Callable[[NodeApiVersions], None],
     ) -> None:
-        self._request = SchemaRequest.of(API_VERSIONS, body)
+        self._node = node
+        self._request = AskForVersions(body)
         self._version = version
+        self._approach = approach
+        self._old_brokers = old_brokers
         self._on_result = on_result
+        self._unanswered: list[ApiSchema] = []  # what was asked, the oldest first
+        self._versions_asked = False
         self.result: NodeApiVersions | None = None
 
-    def start(self) -> HandshakeStep:
-        """The version to be tried first."""
-        return HandshakeStep(self._request, self._version)
+    @property
+    def patience(self) -> float:
+        """Seconds of silence until `on_silence` is called; infinity is never."""
+        return self._approach.patience if self._unanswered == [API_VERSIONS] else math.inf
 
-    def on_answer(self, version: int, body: dict[str, Any]) -> HandshakeStep | None:
+    def start(self) -> HandshakeStep | None:
+        """The first request; None where the broker is asked nothing."""
+        if self._approach.way is Way.ASSUME:
+            self.result = self._old_brokers.assumed(self._node)
+            return None
+        return self._ask_for_brokers() if self._approach.way is Way.PROBE else self._ask_for_versions()
+
+    def on_answer(self, version: int, body: dict[str, Any]) -> HandshakeStep | Pause | None:
         """Be satisfied, or ask again with an older version.
 
         Raises:
             BrokerError: the broker refuses to answer.
+            StartAgain: another connection must tell whether the broker is an old one.
         """
+        # Brokers answer in order: what was asked before, and is passed over, was dropped.
+        answered = METADATA if "brokers" in body else API_VERSIONS
+        place = self._unanswered.index(answered)
+        dropped = self._unanswered[:place]
+        del self._unanswered[: place + 1]
+        if dropped:
+            return self._on_dropped()
+        if answered is METADATA:
+            return Pause() if self._versions_asked else self._ask_for_versions()
+        return self._on_versions(version, body)
+
+    def on_silence(self) -> HandshakeStep:
+        """Ask for something else: a broker that answers this has dropped what was asked before."""
+        return self._ask_for_brokers()
+
+    def on_lost(self, now: float, *, closed: bool) -> None:
+        """The connection is given up, or closed by the broker, before anything was agreed."""
+        if closed and API_VERSIONS in self._unanswered:
+            way = self._approach.way
+            self._old_brokers.on_closed(self._node, way, now, after_metadata=way is Way.PROBE)
+        elif closed and self._unanswered:
+            self._old_brokers.on_closed(self._node, self._approach.way, now, after_metadata=False)
+        else:
+            self._old_brokers.on_silent(self._node)
+
+    # ---- inside
+
+    def _ask_for_versions(self) -> HandshakeStep:
+        self._versions_asked = True
+        self._unanswered.append(API_VERSIONS)
+        return HandshakeStep(self._request, self._version)
+
+    def _ask_for_brokers(self) -> HandshakeStep:
+        self._unanswered.append(METADATA)
+        return HandshakeStep(_ASK_FOR_BROKERS, 0)
+
+    def _on_dropped(self) -> HandshakeStep | None:
+        self.result = self._old_brokers.on_dropped(self._node, self._approach.way)
+        if self.result is None:
+            raise StartAgain("it does not answer ApiVersions, and a second connection is to confirm it")
+        return None
+
+    def _on_versions(self, version: int, body: dict[str, Any]) -> HandshakeStep | None:
         code = body["error_code"]
         if code == 0:
+            self._old_brokers.on_answered(self._node)
             self.result = NodeApiVersions.from_response(body)
             self._on_result(self.result)
             return None
-        if code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-            return HandshakeStep(self._request, _listed_version(body, version))
+        if version > 0 and code in _ASK_OTHERWISE:
+            self._version = _listed_version(body, version)
+            return self._ask_for_versions()
         raise broker_error(code, "the broker refused the ApiVersions request")
 
 
@@ -165,22 +308,30 @@ class HandshakeFactory:
     def __init__(self, settings: NetworkSettings, cluster_id: Callable[[], str | None]) -> None:
         self._settings = settings
         self._cluster_id = cluster_id
+        self._old_brokers = OldBrokers(settings.broker_version_fallback)
         self._brokers_can_check = False  # the broker that answered last lists version 5
 
-    def make(self, node: Node) -> ApiVersionsHandshake:
-        """The handshake with that node."""
+    def make(self, node: Node, now: float, *, authenticates: bool) -> ApiVersionsHandshake:
+        """The handshake with that node.
+
+        Args:
+            node: the broker.
+            now: the time.
+            authenticates: the client will tell the broker who it is.
+        """
         body: dict[str, Any] = {
             "client_software_name": self._settings.client_software_name,
             "client_software_version": self._settings.client_software_version,
         }
-        version = CLUSTER_CHECK_VERSION - 1
+        approach = self._old_brokers.approach(node, now, authenticates=authenticates)
+        version = 0 if approach.oldest else CLUSTER_CHECK_VERSION - 1
         # A bootstrap server may be any broker of any cluster: there is nothing to check yet.
-        if self._settings.cluster_check and self._brokers_can_check and node.id >= 0:
+        if version and self._settings.cluster_check and self._brokers_can_check and node.id >= 0:
             cluster_id = self._cluster_id()
             if cluster_id is not None:
                 body |= {"cluster_id": cluster_id, "node_id": node.id}
                 version = CLUSTER_CHECK_VERSION
-        return ApiVersionsHandshake(body, version, self._on_result)
+        return ApiVersionsHandshake(node, body, version, approach, self._old_brokers, self._on_result)
 
     def _on_result(self, versions: NodeApiVersions) -> None:
         offered = versions.range(API_VERSIONS.key)

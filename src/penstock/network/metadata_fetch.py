@@ -3,6 +3,14 @@
 
 The client does this by itself, within its poll, before anything else is sent: a node does not count as ready while an
 update is due.
+
+Rules, while there is no connection to ask on:
+1. One connection is made at a time: opening one to each node would help nobody. The next node is tried when an attempt
+   has failed, or has taken three seconds: then it is tried beside it, and a few at a time. A node that is silent would
+   else cost all the time that a connection may take, which is more than a command waits.
+2. Once a node has refused who we are, and until another one accepts it, the next node is tried much sooner.
+3. Such a refusal is told when nobody has accepted us a second later, also where some nodes have not answered: one that
+   is silent would keep the user waiting for as long as a connection may take.
 """
 
 from __future__ import annotations
@@ -17,17 +25,32 @@ from penstock.errors import KafkaError, ProtocolError, UnsupportedVersionError
 from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
 from penstock.network._pool_cy import ConnectionPool
 from penstock.network.backend import MetadataUpdater
+from penstock.network.failures import FailureReporter
 from penstock.network.settings import NetworkSettings
 from penstock.types import Node
 
 logger = logging.getLogger("penstock.network")
 
+# Rules 1 and 2: seconds after the latest attempt began, and how many at a time.
+SILENT_AFTER = 3.0
+NEXT_AFTER = 0.25
+MOST_AT_A_TIME = 5
+# Rule 3: seconds.
+TOLD_AFTER = 1.0
+
 
 class LeastLoaded(NamedTuple):
-    """The node found, and whether any connection is ready, be it too busy or throttled just now."""
+    """What was found.
+
+    Attributes:
+        node: the one to ask.
+        any_ready: whether any connection is ready, be it too busy or throttled just now.
+        connectable: a node that may be connected to, where no connection can be used.
+    """
 
     node: Node | None
     any_ready: bool
+    connectable: Node | None = None
 
 
 def least_loaded(nodes: Sequence[Node], pool: ConnectionPool, now: float, rng: random.Random) -> LeastLoaded:
@@ -59,20 +82,28 @@ def least_loaded(nodes: Sequence[Node], pool: ConnectionPool, now: float, rng: r
             or pool.states.last_attempt_at(node.id) < pool.states.last_attempt_at(connectable.id)
         ):
             connectable = node
-    return LeastLoaded(ready or preparing or connectable, any_ready)
+    return LeastLoaded(ready or preparing or connectable, any_ready, connectable)
 
 
 class MetadataFetcher:
     """One Metadata request at a time. Owned by the I/O thread."""
 
     def __init__(
-        self, settings: NetworkSettings, pool: ConnectionPool, updater: MetadataUpdater, rng: random.Random
+        self,
+        settings: NetworkSettings,
+        pool: ConnectionPool,
+        updater: MetadataUpdater,
+        rng: random.Random,
+        reporter: FailureReporter,
     ) -> None:
         self._settings = settings
         self._pool = pool
         self._updater = updater
         self._rng = rng
+        self._reporter = reporter
         self._in_progress = False
+        self._hopeful_at = -math.inf  # the last time that there was a connection, or no refusal
+        self._told_at = math.inf  # rule 3; infinity unless all is as it says
 
     def is_due(self, now: float) -> bool:
         """Whether an update should be on its way and is not."""
@@ -86,35 +117,66 @@ class MetadataFetcher:
         if wait > 0:
             return wait
         nodes = self._updater.nodes()
-        node, any_ready = least_loaded(nodes, self._pool, now, self._rng)
-        # Whoever is at the bootstrap servers already has nowhere to go back to.
+        node, any_ready, connectable = least_loaded(nodes, self._pool, now, self._rng)
+        self._note_refusal(any_ready, now)
+        # If the bootstrap servers are all that is known, there is nothing to go back to.
         if node is None and not any_ready and any(known.id >= 0 for known in nodes):
             self._rebootstrap(now)
             nodes = self._updater.nodes()
-            node, _ = least_loaded(nodes, self._pool, now, self._rng)
+            node, _, connectable = least_loaded(nodes, self._pool, now, self._rng)
         if node is None:
-            return self._shortest_wait(now)
+            return min(self.shortest_wait(now), self._seconds_to_tell(now))
         connection = self._pool.sendable(node.id, now)
         if connection is not None:
             return math.inf if self._fetch_from(connection, now) else self._updater.seconds_to_update(now)
-        # A connection that is being made is waited for: opening one to each node in turn would help nobody.
-        if not any(self._pool.states.is_preparing(known.id) for known in nodes):
-            self._pool.connect(node, now)
-            if self._pool.get(node.id) is None:
-                return 0.0  # failed at once; another node may be tried at once
-        return math.inf
+        wait = self._seconds_to_connect(nodes, now)
+        if wait > 0 or connectable is None:
+            return min(wait or math.inf, self._seconds_to_tell(now))
+        self._pool.connect(connectable, now)
+        if self._pool.get(connectable.id) is None:
+            return 0.0  # failed at once; another node may be tried at once
+        return min(self._seconds_to_connect(nodes, now), self._seconds_to_tell(now))
+
+    def is_shut_out(self, now: float) -> bool:
+        """Whether a refusal is to be told, although some nodes have not answered (rule 3)."""
+        if now < self._told_at:
+            return False
+        nodes = self._updater.nodes()
+        return bool(nodes) and not any(self._pool.is_connected(node.id) for node in nodes)
 
     def maybe_rebootstrap(self, now: float) -> None:
         """Start again from the bootstrap servers when the metadata keeper wants that."""
         if self._updater.rebootstrap_due(now):
             self._rebootstrap(now)
 
+    def _note_refusal(self, any_ready: bool, now: float) -> None:
+        if any_ready or self._reporter.refusal is None:
+            self._hopeful_at, self._told_at = now, math.inf
+        elif self._told_at == math.inf and self._reporter.refused_at >= self._hopeful_at:
+            # One from before, of a node that is not like the others, says nothing about these.
+            self._told_at = now + TOLD_AFTER
+
+    def _seconds_to_connect(self, nodes: Sequence[Node], now: float) -> float:
+        """Seconds until the next node may be tried; infinity when an event will tell."""
+        states = self._pool.states
+        begun = [states.last_attempt_at(node.id) for node in nodes if states.is_preparing(node.id)]
+        if not begun:
+            return 0.0
+        if len(begun) >= MOST_AT_A_TIME:
+            return math.inf
+        patience = SILENT_AFTER if self._told_at == math.inf else NEXT_AFTER
+        return max(0.0, max(begun) + patience - now, self.shortest_wait(now))
+
+    def _seconds_to_tell(self, now: float) -> float:
+        return self._told_at - now if now < self._told_at else math.inf
+
     def _rebootstrap(self, now: float) -> None:
         # The requests in flight fail before the brokers they went to are forgotten.
         self._pool.close_all(now, "the client starts again from its bootstrap servers")
         self._updater.rebootstrap(now)
 
-    def _shortest_wait(self, now: float) -> float:
+    def shortest_wait(self, now: float) -> float:
+        """Seconds until it is worth asking for any of the nodes again; infinity when an event will tell."""
         return min((self.connection_delay(node, now) for node in self._updater.nodes()), default=math.inf)
 
     def connection_delay(self, node: Node, now: float) -> float:

@@ -27,6 +27,7 @@ CONNECTION_OPTIONS: Final = MappingProxyType(
         "send.buffer.bytes": "send_buffer_bytes",
         "receive.buffer.bytes": "receive_buffer_bytes",
         "client.dns.lookup": "client_dns_lookup",
+        "broker.version.fallback": "broker_version_fallback",
     }
 )
 
@@ -50,6 +51,7 @@ class NetworkSettings:
         send_buffer_bytes: SO_SNDBUF, -1 leaves the system's value.
         receive_buffer_bytes: SO_RCVBUF, -1 leaves the system's value.
         client_dns_lookup: how bootstrap names become addresses.
+        broker_version_fallback: the release of brokers that do not answer ApiVersions; None to find it out.
         cluster_check: tell a broker which cluster and node is meant, so that it can refuse what was not for it.
         max_response_bytes: a larger size prefix is taken for garbage.
         client_software_name: told to the brokers, for their metrics.
@@ -70,6 +72,7 @@ class NetworkSettings:
     send_buffer_bytes: int
     receive_buffer_bytes: int
     client_dns_lookup: str
+    broker_version_fallback: str | None
     cluster_check: bool
     max_response_bytes: int = 100 * 1024 * 1024
     client_software_name: str = "penstock"

@@ -9,8 +9,8 @@ Rules:
    made in time, or breaks before, lengthens the time that the next one may take; READY sets it back.
 4. After a connection that had been made is lost, the name is resolved again: the node may have moved.
 5. A node that changes its host or port begins anew.
-6. A node is shut when the latest attempt to reach it failed, or it refused who we are; READY opens it again. Only when
-   all nodes are shut, and one refused, can nobody answer.
+6. A node is shut when the latest attempt to reach it failed, or it refused who we are; READY opens it again. When all
+   nodes are shut, and one refused, nobody can answer.
 7. A connection that must authenticate anew is not READY meanwhile, but counts as one that was made: when it is lost,
    that is no failed attempt.
 
@@ -212,8 +212,8 @@ class ConnectionStates:
     def renewal_delay(self, lifetime_ms: float) -> float:
         """Seconds after which a session of that length is renewed; infinity when it is not.
 
-        It is not when it has no end, or so near a one that a renewal would come too soon: then the broker closes the
-        connection, and a new one is made.
+        A session without an end is not renewed. One that ends so soon that a broker would refuse the renewal is not
+        renewed either: the broker closes the connection, and a new one is made.
         """
         if lifetime_ms <= 0:
             return math.inf

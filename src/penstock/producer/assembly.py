@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock._metrics import MetricsRegistry
+from penstock._primitives_cy import CRC32, IGNORED, MURMUR2
+from penstock._reporting import MetricsSource, Reporting
 from penstock._time import Clock, ExponentialBackoff, SystemClock
 from penstock._version import __version__
 from penstock.config.config import ProducerConfig
@@ -22,10 +24,11 @@ from penstock.network.resolver import (
 )
 from penstock.network.settings import NetworkSettings
 from penstock.network.transport import Endpoint
+from penstock.partitioners import Crc32Partitioner
+from penstock.producer.batch._accumulator_cy import AccumulatorSettings, RecordAccumulator
+from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch._sealing_cy import Sealer
-from penstock.producer.batch.accumulator import AccumulatorSettings, RecordAccumulator
-from penstock.producer.batch.buffer_pool import BufferPool
 from penstock.producer.guarantee.gate import Gate, IdempotentGate, OpenGate
 from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 from penstock.producer.guarantee.transactions.coordinator import TransactionHooks, TransactionSettings
@@ -35,6 +38,7 @@ from penstock.producer.io._drain_cy import Drainer
 from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.io._sender_cy import Sender, SenderSettings
 from penstock.producer.io.client_metrics import ClientMetrics
+from penstock.producer.io.converting import Conversions
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
 from penstock.producer.send._send_cy import FastPath
 from penstock.producer.send.columns import ColumnSender
@@ -62,6 +66,7 @@ class ProducerParts(NamedTuple):
     client_metrics: ClientMetrics
     sender_metrics: SenderMetrics
     transactions: TransactionManager | None
+    reporting: Reporting
 
     def begin_close(self) -> None:
         """Accept nothing more, and let the I/O thread finish what was accepted. Twice is harmless."""
@@ -112,14 +117,14 @@ def _assemble(
     accumulator = _accumulator(config, metadata, clock, rng, wake)
 
     registry = MetricsRegistry(config.metrics_num_samples, config.metrics_sample_window_ms)
-    sender_metrics = SenderMetrics(registry)
+    sender_metrics = SenderMetrics(registry, network_metrics.time, clock.now)
     client_metrics = ClientMetrics(registry, network_metrics, clock.now())
     sender_metrics.catch_up = client_metrics.catch_up
     client_metrics.register_memory(accumulator.pool)
     client_metrics.register_requests(metadata, client.in_flight_count)
     client_metrics.register_about(__version__, clock.wall_ms())
 
-    placement = Placement(config.partitioner, not config.partitioner_ignore_keys)
+    placement = _placement(config)
     interceptors = Interceptors(config.interceptors)
     serializers = (config.key_serializer, config.value_serializer)
     max_record_size = min(
@@ -131,17 +136,16 @@ def _assemble(
     fast_path = FastPath(
         accumulator.topics,
         max_record_size[0],
-        placement.hash_keys,
+        placement.key_hash,
         wall_ms,
         wake,
         accumulator.appender.append_now,
     )
-    fast_allowed = (
+    fast_path.enabled = fast_allowed = (
         all(type(serializer) is BytesSerializer for serializer in serializers)
-        and config.partitioner is None
+        and placement.partitioner is None
         and not len(interceptors)
     )
-    fast_path.enabled = fast_allowed
 
     def accept(records: bool) -> None:
         fast_path.enabled = records and fast_allowed and not send_path.closed
@@ -152,7 +156,7 @@ def _assemble(
 
     accumulator.deferred.on_waiting = close_fast_path
     columns = ColumnSender(
-        accumulator, send_path, config.partitioner is not None or len(interceptors) > 0, clock
+        accumulator, send_path, placement.partitioner is not None or len(interceptors) > 0, clock
     )
     transactions = None
     gate: Gate
@@ -160,23 +164,39 @@ def _assemble(
         cluster = ClusterFacts(client, metadata, clock.now)
         gate = transactions = _transactions(config, accumulator, client, cluster, accept, rng)
         accumulator.deferred.on_failed = transactions.on_not_appended
+        metadata.on_refused(transactions.on_refused)
         accept(False)  # until a transaction begins
         accumulator.watches_failures = False  # a record that failed is told by the transaction's calls
     elif config.enable_idempotence:
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        gate = IdempotentGate(config.retries, backoff, rng, accept)
+        gate = IdempotentGate(
+            config.retries, backoff, rng, accept,
+            required="enable.idempotence" in config.explicit,
+            versions_of=client.api_versions,
+        )  # fmt: skip
     else:
         gate = OpenGate(config.retries)
     send_path.gate = gate
+    client_metrics.register_idempotence(lambda: gate.numbers_all)
     drainer = Drainer(accumulator, gate, config.max_request_size)
+    conversions = Conversions(accumulator.sealer, gate, registry, clock)
     sender = Sender(
-        _sender_settings(config), accumulator, drainer, metadata, client, clock, rng, sender_metrics
+        _sender_settings(config),
+        accumulator,
+        drainer,
+        metadata,
+        client,
+        clock,
+        rng,
+        sender_metrics,
+        conversions,
     )
     metadata.keep_topics = sender.keep_topics
-    sender.on_topic_forgotten = getattr(config.partitioner, "on_topic_forgotten", None)
+    sender.on_topic_forgotten = getattr(placement.partitioner, "on_topic_forgotten", None)
     return ProducerParts(
         config, clock, metadata, accumulator, send_path, fast_path, columns, sender, client, interceptors,
         registry, client_metrics, sender_metrics, transactions,
+        Reporting(config.metric_reporters, MetricsSource(config.client_id, clock, registry, client_metrics.catch_up)),
     )  # fmt: skip
 
 
@@ -206,7 +226,7 @@ def _accumulator(
     rng: random.Random,
     wake: Callable[[], None],
 ) -> RecordAccumulator:
-    pool = BufferPool(config.buffer_memory, config.batch_size)
+    pool = BufferPool(config.buffer_memory, config.batch_size, now=clock.now)
     sealer = Sealer(codec(config.compression_type, _level(config)), pool, config.batch_size)
     partitioner = BuiltInPartitioner(_partitioner_settings(config), lambda: metadata.snapshot, rng)
     settings = AccumulatorSettings(config.batch_size, config.linger_ms, config.delivery_timeout_ms)
@@ -214,6 +234,7 @@ def _accumulator(
     accumulator.deferred = DeferredSends(accumulator.owner, wake, clock.now, accumulator.unseen)
     metadata.used_topics = accumulator.used_topics
     metadata.on_snapshot(lambda snapshot: accumulator.follow_partition_counts(snapshot.partition_count))
+    metadata.on_refused(accumulator.on_refused)
     return accumulator
 
 
@@ -257,6 +278,12 @@ def _metadata_settings(config: ProducerConfig) -> MetadataSettings:
         recovery_strategy=config.metadata_recovery_strategy,
         rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
     )
+
+
+def _placement(config: ProducerConfig) -> Placement:
+    if type(config.partitioner) is Crc32Partitioner:
+        return Placement(None, CRC32)
+    return Placement(config.partitioner, IGNORED if config.partitioner_ignore_keys else MURMUR2)
 
 
 def _partitioner_settings(config: ProducerConfig) -> PartitionerSettings:

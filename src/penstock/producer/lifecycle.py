@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to producers at the edges of a process: fork, exit, and being forgotten without close().
+"""The life of a producer, whichever way its calls wait: from the start of its I/O thread to its end.
+
+`Core` is one producer without its public calls. `Producer` blocks where a call has to wait, `AsyncProducer` lets the
+event loop go on: both run the steps of the same Core. Here is also what happens at the edges of a process: fork, exit,
+and being forgotten without close().
 
 The registry of living producers is kept for the whole process, because fork and exit are events of the process; it
 decides nothing while a program runs.
@@ -13,45 +17,367 @@ import os
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NamedTuple
 
+from penstock._locks import forbid_reentry, new_lock
+from penstock._ticket import Ticket
+from penstock.config.config import ProducerConfig
+from penstock.errors import (
+    BufferExhaustedError,
+    ForkedProducerError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    ProducerFencedError,
+)
+from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.batch.unseen import tell_at_exit
+from penstock.producer.guarantee.transactions.manager import TransactionManager
+from penstock.producer.io._sender_cy import Sender
+from penstock.producer.io.client_metrics import add_nanoseconds
+from penstock.producer.metadata.cluster import PartitionInfo
+from penstock.producer.owner import check_may_wait
+from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
+from penstock.transaction_handle import TransactionHandle
+from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, TopicPartition
 
 log = logging.getLogger("penstock.producer")
 
 # Long enough for a healthy cluster, short enough that a program with a dead one still ends.
 EXIT_FLUSH_SECONDS = 10.0
+FORCED_END_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
+_EXIT_APPEND_SECONDS = 1.0  # what was put aside is appended at once, unless there is no memory for it
 
 
-class Mortal(Protocol):
-    """What a producer must be able to do at the edges."""
+class Wording(NamedTuple):
+    """How texts name a producer.
 
-    def _after_fork_in_child(self) -> None:
-        """Take note that this is a copy in a child process: no locks, no sockets, no threads."""
-        ...
+    Attributes:
+        kind: its class.
+        close: what ends it.
+        block: the statement that does.
+    """
 
-    def _begin_exit(self) -> None:
-        """Accept nothing more; deliver what was accepted."""
-        ...
-
-    def _end_exit(self, seconds: float) -> None:
-        """Wait that long for the deliveries, and warn about what is left."""
-        ...
+    kind: str
+    close: str
+    block: str
 
 
-_living: weakref.WeakSet[Mortal] = weakref.WeakSet()
+class Core:
+    """One producer: its parts, its I/O thread, and what its calls do, as steps where they may have to wait.
+
+    Args:
+        config: its options.
+        wording: how texts name it.
+
+    Attributes:
+        ended: granted when the I/O thread has done its work. Thread.join() will not do: after Ctrl-C in it, Python 3.11
+            takes a running thread for ended.
+    """
+
+    def __init__(self, config: ProducerConfig, wording: Wording) -> None:
+        self.closed = True  # until all is built: a failed constructor leaves nothing to close
+        self.forked = False
+        self.config = config
+        self.wording = wording
+        try:
+            self._start(assemble(config))
+        except BaseException:
+            config.close_plugins()
+            raise
+
+    def _start(self, parts: ProducerParts) -> None:
+        self.parts = parts
+        self.clock = parts.clock
+        self.owner = parts.accumulator.owner
+        self.max_block = parts.config.max_block_ms / 1000
+        self._lock: Any = new_lock()  # guards `closed` against two threads that close at once
+        self.ended: Ticket[None] = Ticket("the end of the I/O thread")
+        self.thread = threading.Thread(
+            target=_work,
+            args=(parts.sender, self.ended),
+            name=f"penstock-producer-{parts.config.client_id}",
+            daemon=True,
+        )
+        try:
+            self.thread.start()
+        except BaseException:
+            parts.client.close()  # there is no thread that would
+            raise
+        self.closed = False
+        register(self)
+        ended = self.ended  # and not the Core: a reporter keeps what it is given
+        parts.reporting.start(lambda: ended.done)
+
+    # ------------------------------------------------------------------------------------------ checks
+
+    def check_process(self) -> None:
+        """Refuse a copy in a forked child."""
+        if self.forked:
+            raise ForkedProducerError(
+                "this producer was made before a fork and cannot be used in the child process: its connections and its "
+                "I/O thread belong to the parent. Make a new producer in the child."
+            )
+
+    def check_open(self) -> None:
+        """Refuse a producer that was closed, or is a copy in a forked child."""
+        self.check_process()
+        if self.closed:
+            raise ProducerClosedError("the producer is closed")
+
+    def transactions(self, call: str, *, waits: bool = False) -> TransactionManager:
+        """The manager; `waits`: the call waits, so that the I/O thread must not make it, nor begin it."""
+        self.check_open()
+        if waits:
+            check_may_wait(f"{call}()", self.owner)
+        forbid_reentry(f"{call}()")
+        manager = self.parts.transactions
+        if manager is None:
+            raise IllegalStateError(f"{call}() needs a transactional.id in the producer's configuration")
+        return manager
+
+    # ------------------------------------------------------------------------------------------ calls
+
+    def partitions_for(self, topic: str) -> Steps[tuple[PartitionInfo, ...]]:
+        """The partitions of a topic, asked from the cluster if need be."""
+        self.check_open()
+        ProducerRecord(topic)  # refuses what is no topic
+        forbid_reentry("partitions_for()")
+        snapshot = yield from self.parts.send_path.await_topic(topic, None)
+        return snapshot.topics[topic].partitions
+
+    def flush(self, timeout: float | None) -> Steps[None]:
+        """Wait until every record accepted so far has its outcome; `timeout` is for the error's text."""
+        self.check_open()
+        check_may_wait("flush()", self.owner)
+        started = self.clock.now()
+        ticket = self.parts.accumulator.flush()
+        try:
+            yield ticket
+        except TimeIsUp:
+            left = self.parts.accumulator.incomplete_records()
+            raise KafkaTimeoutError(
+                f"flush() waited {timeout} s and {left} records have no outcome yet; they are still on their way"
+            ) from None
+        finally:
+            ticket.give_up()
+            add_nanoseconds(self.parts.client_metrics.flush_ns, self.clock.now() - started)
+
+    # Each call that waits starts an operation and waits for its Ticket, at most max.block.ms. When the time is up, or
+    # brokers refuse this client, the operation goes on. Only the same call may be made again: it waits for the outcome.
+
+    def init_transactions(self, transactional_id: str | None) -> Steps[None]:
+        """Take over a transactional id."""
+        manager = self.transactions("init_transactions", waits=True)
+        yield from self._finish(manager, manager.initialize(transactional_id), "init_transactions")
+
+    def send_offsets(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> Steps[None]:
+        """Make positions of a consumer group part of the transaction."""
+        manager = self.transactions("send_offsets_to_transaction", waits=True)
+        if offsets:
+            ticket = manager.send_offsets(offsets, group)
+            yield from self._finish(manager, ticket, "send_offsets_to_transaction")
+
+    def commit(self, *, incomplete: bool) -> Steps[None]:
+        """Send what is left of the transaction, and commit."""
+        manager = self.transactions("commit_transaction", waits=True)
+        try:
+            yield self.parts.accumulator.deferred.all_appended()
+        except TimeIsUp:
+            raise KafkaTimeoutError(
+                "commit_transaction() waited for max.block.ms, and a record that a finalizer or a signal handler sent "
+                "has not been appended yet; call it again, or abort_transaction()"
+            ) from None
+        yield Checkpoint.PROGRESS
+        yield from self._finish(manager, manager.commit(incomplete=incomplete), "commit_transaction")
+
+    def abort(self) -> Steps[None]:
+        """Drop what was not sent, and abort."""
+        manager = self.transactions("abort_transaction", waits=True)
+        yield from self._finish(manager, manager.abort(), "abort_transaction")
+
+    def detach(self, *, incomplete: bool) -> Steps[TransactionHandle]:
+        """Hand the open transaction over."""
+        manager = self.transactions("detach_transaction")
+        yield from self.flush(self.max_block)
+        return manager.detach(incomplete=incomplete)
+
+    def abort_after(self, error: BaseException) -> Steps[None]:
+        """Abort what is open; where that fails, too, the first error is the one to raise, with a note.
+
+        Raises:
+            ProducerFencedError: that is why a record or call has failed, which said no more than that it did.
+        """
+        manager = self.parts.transactions
+        if manager is None:
+            return
+        failure: KafkaError | None = None
+        if manager.is_open:
+            try:
+                yield from self.abort()
+            except KafkaError as caught:
+                failure = caught
+        fence = manager.fence()
+        if fence is not None and isinstance(error, KafkaError) and not isinstance(error, ProducerFencedError):
+            raise fence from error
+        if failure is not None:
+            error.add_note(f"the transaction could not be aborted either: {failure}")
+
+    def _finish(self, manager: TransactionManager, ticket: Ticket[None], call: str) -> Steps[None]:
+        started = self.clock.now()
+        try:
+            yield ticket
+        except TimeIsUp:
+            error = self._no_answer(call)
+            raise error from error.__cause__
+        except Exception:
+            if ticket.done:
+                manager.fetched(ticket)
+            raise
+        finally:
+            add_nanoseconds(self.parts.client_metrics.transaction_ns[call], self.clock.now() - started)
+        manager.fetched(ticket)
+
+    def _no_answer(self, call: str) -> KafkaTimeoutError:
+        """The error of a call whose time is up, with what is known to stand in the way."""
+        cause = self.parts.metadata.explain_timeout("", None, 0).__cause__
+        why = f" The last trouble: {cause}." if cause is not None else ""
+        error = KafkaTimeoutError(
+            f"{call}() had no answer within max.block.ms.{why} It goes on, and calling {call}() again waits for it"
+        )
+        error.__cause__ = cause
+        return error
+
+    # ------------------------------------------------------------------------------------------ watching
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """All metrics now."""
+        self.check_process()
+        now = self.clock.now()
+        self.parts.client_metrics.catch_up(now)
+        return self.parts.registry.snapshot(now)
+
+    def note_wait(self, ticket: Ticket[Any], seconds: float) -> None:
+        """A call that sends has waited."""
+        self.parts.client_metrics.on_wait(ticket.kind, seconds, self.clock.now())
+
+    def note_refused(self, error: BaseException) -> None:
+        """Tell the open transaction that a call that sends has raised."""
+        transactions = self.parts.transactions
+        if transactions is not None and not self.forked:  # whose lock may never be free in a forked child
+            transactions.note_refused(error)
+
+    def note_send_error(self, error: Exception) -> None:
+        """Count a call that sends and has raised."""
+        now = self.clock.now()
+        if isinstance(error, BufferExhaustedError):
+            self.parts.client_metrics.buffer_exhausted.record(1, now)
+        if isinstance(error, KafkaError):
+            self.parts.sender_metrics.send_errors.record(1, now)
+
+    def __repr__(self) -> str:
+        state = "forked" if self.forked else "closed" if self.closed else "open"
+        servers = ",".join(self.config.bootstrap_servers)
+        return f"<{self.wording.kind} {self.config.client_id!r} for {servers}: {state}>"
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def begin_close(self) -> bool:
+        """Stop accepting; False when the producer was closed before."""
+        with self._lock:
+            is_first = not self.closed
+            self.closed = True
+        # Done by every call, since Ctrl-C may have interrupted the first one anywhere; twice is harmless.
+        self.parts.begin_close()
+        return is_first
+
+    def end_close(self) -> None:
+        """The first call of close has done its work."""
+        unregister(self)
+        self.parts.reporting.stop()
+        self.config.close_plugins()
+
+    def warn_of_thread(self) -> None:
+        """The I/O thread did not end: a delivery callback, or whatever else of the user's, runs there."""
+        held = held_at(self.thread)
+        log.warning("the I/O thread of %r did not end: it is still in %s", self, held or "a call")
+
+    def __del__(self) -> None:
+        # Forgotten without close(): let the I/O thread finish by itself. At exit this has been done before.
+        # No lock may be taken here: this can run in the middle of anything, on a thread that holds that very lock.
+        if not getattr(self, "forked", True) and not getattr(self, "closed", True):
+            accumulator, name = self.parts.accumulator, repr(self)
+            left = accumulator.incomplete_records()
+            self.closed = True
+            self.parts.sender.initiate_close()
+            adopt(self.thread, accumulator.incomplete_records)
+            warnings.warn(
+                f"{name} was forgotten without {self.wording.close}: {left} records have no outcome yet. They are "
+                f"still sent, but nobody waits for them. Call {self.wording.close}, or use the producer in "
+                f"{self.wording.block}.",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+    def after_fork_in_child(self) -> None:
+        """Called in the child of a fork, which has a copy of the producer but not its thread."""
+        self.forked = True
+        self.parts.fast_path.enabled = False
+
+    def begin_exit(self) -> None:
+        """Called when the program ends without close(): accept nothing more, and let the I/O thread finish."""
+        if not self.forked:
+            self.parts.accumulator.deferred.all_appended().wait(_EXIT_APPEND_SECONDS)
+            self.begin_close()
+
+    def end_exit(self, seconds: float) -> None:
+        """Wait that long for the I/O thread, then give the rest up, with a warning."""
+        if self.forked:
+            return
+        if not self.ended.wait(seconds):
+            left = self.parts.accumulator.incomplete_records()
+            log.warning(
+                "%r was not closed before the program ended, and %d records were given up. Call %s, or use the "
+                "producer in %s.",
+                self, left, self.wording.close, self.wording.block,
+            )  # fmt: skip
+            self.parts.sender.losses_told = True
+        self.parts.sender.force_close()
+        if self.ended.wait(FORCED_END_SECONDS):
+            self.thread.join(FORCED_END_SECONDS)
+        else:
+            self.warn_of_thread()
+        self.end_close()
+
+
+def _work(sender: Sender, ended: Ticket[None]) -> None:
+    """The I/O thread. It must not hold the Core: a forgotten one could never be collected."""
+    try:
+        sender.run()
+    finally:
+        ended.complete(None)
+
+
+# ---------------------------------------------------------------------------------------------- of the process
+
+_living: weakref.WeakSet[Core] = weakref.WeakSet()
 # I/O threads that finish the work of a producer nobody holds any more; each with what counts the records left.
 _orphans: dict[threading.Thread, Callable[[], int]] = {}
 
 
-def register(producer: Mortal) -> None:
+def register(producer: Core) -> None:
     """Watch over a producer until it is closed."""
     _living.add(producer)
 
 
-def unregister(producer: Mortal) -> None:
+def unregister(producer: Core) -> None:
     """A producer was closed: nothing is left to be done."""
     _living.discard(producer)
 
@@ -71,7 +397,7 @@ def adopt(io_thread: threading.Thread, records_left: Callable[[], int]) -> None:
 def _after_fork_in_child() -> None:
     _orphans.clear()
     for producer in list(_living):
-        producer._after_fork_in_child()
+        producer.after_fork_in_child()
     _living.clear()
 
 
@@ -83,9 +409,9 @@ def _at_exit() -> None:
         for producer in living:
             try:
                 if ends:
-                    producer._end_exit(max(0.0, deadline - time.monotonic()))
+                    producer.end_exit(max(0.0, deadline - time.monotonic()))
                 else:
-                    producer._begin_exit()
+                    producer.begin_exit()
             except Exception:
                 log.exception("a producer could not be closed at exit")
     for orphan, records_left in list(_orphans.items()):

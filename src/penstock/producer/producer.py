@@ -3,36 +3,20 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import warnings
-from collections.abc import Generator, Iterable, Mapping
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from penstock._arguments import check_bool, check_text, check_timeout
-from penstock._locks import Latch, forbid_reentry, inside, new_lock
+from penstock._locks import forbid_reentry, inside
 from penstock._refusals import noting_refusals
-from penstock._ticket import Ticket, TicketKind
 from penstock.config.config import ProducerConfig
 from penstock.consumer_groups import as_group, as_positions
-from penstock.errors import (
-    BufferExhaustedError,
-    ForkedProducerError,
-    IllegalStateError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    ProducerFencedError,
-)
 from penstock.producer import lifecycle
-from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.guarantee.transactions.manager import TransactionManager
-from penstock.producer.io._sender_cy import Sender
-from penstock.producer.io.client_metrics import add_nanoseconds
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.producer.owner import check_may_wait, on_io_thread
 from penstock.producer.send._send_cy import SendFace
@@ -47,13 +31,10 @@ from penstock.types import GroupLike, HeadersLike, OnDelivery, PositionsLike, Pr
 if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
 
-log = logging.getLogger("penstock.producer")
-
 R = TypeVar("R")
 
 _AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits for records
-_EXIT_APPEND_SECONDS = 1.0  # what was put aside is appended at once, unless there is no memory for it
-_FORCED_END_SECONDS = 5.0  # a forced close is quick, unless a user's callback holds the I/O thread
+_WORDING = lifecycle.Wording("Producer", "close()", "a with statement")
 
 
 class Producer(SendFace):
@@ -80,38 +61,9 @@ class Producer(SendFace):
         /,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        self._closed = True  # until all is built: a failed constructor leaves nothing to close
-        self._forked = False
-        self._config = ProducerConfig.from_user(config, options)
-        try:
-            self._start(assemble(self._config))
-        except BaseException:
-            self._config.close_plugins()
-            raise
-
-    def _start(self, parts: ProducerParts) -> None:
-        self._parts = parts
-        self._clock = parts.clock
-        self._set_up_send(parts.fast_path, notes_refusals=parts.transactions is not None)
-        self._owner = parts.accumulator.owner
-        self._max_block = parts.config.max_block_ms / 1000
-        self._lock: Any = new_lock()  # guards _closed against two threads that close at once
-        # Set when the I/O thread has done its work. Thread.join() will not do: after Ctrl-C in it, Python 3.11 takes
-        # a running thread for ended.
-        self._ended = Latch()
-        self._thread = threading.Thread(
-            target=_work,
-            args=(parts.sender, self._ended),
-            name=f"penstock-producer-{parts.config.client_id}",
-            daemon=True,
-        )
-        try:
-            self._thread.start()
-        except BaseException:
-            parts.client.close()  # there is no thread that would
-            raise
-        self._closed = False
-        lifecycle.register(self)
+        self._core = lifecycle.Core(ProducerConfig.from_user(config, options), _WORDING)
+        self._parts = self._core.parts
+        self._set_up_send(self._parts.fast_path, notes_refusals=self._parts.transactions is not None)
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -122,11 +74,11 @@ class Producer(SendFace):
             raise TypeError(f"record must be a ProducerRecord, not {type(record).__name__}")
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
-        self._check_process()
+        self._core.check_process()
         if inside():
             # In the middle of another call of this thread, which may hold any lock.
             later = self._parts.send_path.later(record, on_delivery)
-            return self._parts.accumulator.deferred.put_aside(later, on_delivery, self._max_block)
+            return self._parts.accumulator.deferred.put_aside(later, on_delivery, self._core.max_block)
         return self._run_sending(self._parts.send_path.steps(record, on_delivery), "send()")
 
     @noting_refusals
@@ -160,7 +112,7 @@ class Producer(SendFace):
             KafkaError: otherwise as `send`.
             TypeError, ValueError: an argument is wrong.
         """
-        self._check_process()
+        self._core.check_process()
         forbid_reentry("send_many()")
         many = ManyRecords.of(topic, values, keys, headers, partition, timestamps_ms)
         return self._run_sending(self._parts.columns.many_steps(many), "send_many()")
@@ -206,7 +158,7 @@ class Producer(SendFace):
             OSError: the source of the data failed.
             TypeError, ValueError: an argument is wrong, or a column is missing or has a type that it cannot have.
         """
-        self._check_process()
+        self._core.check_process()
         forbid_reentry("send_arrow()")
         names = ColumnNames.of_call(topic, on_error, key, value, headers, partition, timestamp)
         with ArrowSource(data) as source:
@@ -216,37 +168,20 @@ class Producer(SendFace):
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic, asked from the cluster if need be; waits at most max.block.ms."""
-        self._check_open()
-        ProducerRecord(topic)  # refuses what is no topic
-        forbid_reentry("partitions_for()")
-        snapshot = self._run(self._parts.send_path.await_topic(topic, None), "partitions_for()")
-        return snapshot.topics[topic].partitions
+        return self._run(self._core.partitions_for(topic), "partitions_for()")
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every record accepted so far has its outcome. Lingering batches go out at once.
 
         Raises:
             KafkaTimeoutError: the time is up; the records go on.
+            AuthenticationError: no broker lets this client in; the records go on when that is put right.
         """
         check_timeout(timeout)
-        self._check_open()
-        check_may_wait("flush()", self._owner)
-        started = self._clock.now()
-        ticket = self._parts.accumulator.flush()
-        try:
-            if not ticket.wait(timeout):
-                left = self._parts.accumulator.incomplete_records()
-                raise KafkaTimeoutError(
-                    f"flush() waited {timeout} s and {left} records have no outcome yet; they are still on their way"
-                )
-        finally:
-            ticket.give_up()
-            add_nanoseconds(self._parts.client_metrics.flush_ns, self._clock.now() - started)
+        seconds = math.inf if timeout is None else timeout
+        run_steps(self._core.flush(timeout), seconds, self._core.clock, self._before_wait("flush()"))
 
     # ------------------------------------------------------------------------------------- transactions
-
-    # Each call that waits starts an operation and waits for its Ticket, at most max.block.ms. When the time is up the
-    # operation goes on, and only the same call may be made again: it then waits for the same outcome.
 
     def init_transactions(self, transactional_id: str | None = None) -> None:
         """Take over the transactional id: fence older producers that use it, and abort what they left open.
@@ -262,8 +197,7 @@ class Producer(SendFace):
         """
         if transactional_id is not None:
             check_text(transactional_id, "transactional_id")
-        manager = self._transactions("init_transactions", waits=True)
-        self._finish(manager, manager.initialize(transactional_id), "init_transactions")
+        self._run_call(self._core.init_transactions(transactional_id))
 
     @property
     def initialization_in_doubt(self) -> bool:
@@ -278,7 +212,7 @@ class Producer(SendFace):
 
     def begin_transaction(self) -> None:
         """Begin a transaction: the records sent from now on become visible together, or not at all."""
-        self._transactions("begin_transaction").begin()
+        self._core.transactions("begin_transaction").begin()
 
     def send_offsets_to_transaction(
         self,
@@ -298,12 +232,8 @@ class Producer(SendFace):
         Raises:
             TypeError, ValueError: one of them is nothing of that.
         """
-        manager = self._transactions("send_offsets_to_transaction", waits=True)
-        member = as_group(group)
-        positions = as_positions(offsets)
-        if not positions:
-            return
-        self._finish(manager, manager.send_offsets(positions, member), "send_offsets_to_transaction")
+        self._core.transactions("send_offsets_to_transaction", waits=True)
+        self._run_call(self._core.send_offsets(as_positions(offsets), as_group(group)))
 
     def commit_transaction(self, *, incomplete: bool = False) -> None:
         """Send what is left, and commit.
@@ -314,22 +244,16 @@ class Producer(SendFace):
         Raises:
             TransactionAbortableError: a `send` in this transaction raised, and the program went on; or a record failed.
             KafkaTimeoutError: no answer within max.block.ms; call it again, nothing else.
+            AuthenticationError: no broker lets this client in; put that right, and call it again, nothing else.
             KafkaError: a record failed; abort the transaction.
             ProducerFencedError: another producer uses the transactional id; close this one.
         """
         check_bool(incomplete, "incomplete")
-        manager = self._transactions("commit_transaction", waits=True)
-        if not self._parts.accumulator.deferred.all_appended().wait(self._max_block):
-            raise KafkaTimeoutError(
-                "commit_transaction() waited for max.block.ms, and a record that a finalizer or a signal handler sent "
-                "has not been appended yet; call it again, or abort_transaction()"
-            )
-        self._finish(manager, manager.commit(incomplete=incomplete), "commit_transaction")
+        self._run_call(self._core.commit(incomplete=incomplete))
 
     def abort_transaction(self) -> None:
         """Drop what was not sent, and abort."""
-        manager = self._transactions("abort_transaction", waits=True)
-        self._finish(manager, manager.abort(), "abort_transaction")
+        self._run_call(self._core.abort())
 
     @contextmanager
     def transaction(self, *, incomplete: bool = False) -> Generator[None, None, None]:
@@ -351,7 +275,7 @@ class Producer(SendFace):
             yield
             self.commit_transaction(incomplete=incomplete)
         except BaseException as error:
-            self._abort_after(error)
+            self._run_call(self._core.abort_after(error))
             raise
 
     def detach_transaction(self, *, incomplete: bool = False) -> TransactionHandle:
@@ -364,9 +288,7 @@ class Producer(SendFace):
             incomplete: as for `commit_transaction`.
         """
         check_bool(incomplete, "incomplete")
-        manager = self._transactions("detach_transaction")
-        self.flush(self._max_block)
-        return manager.detach(incomplete=incomplete)
+        return self._run_call(self._core.detach(incomplete=incomplete))
 
     # ------------------------------------------------------------------------------------------ closing
 
@@ -381,50 +303,38 @@ class Producer(SendFace):
         check_timeout(timeout)
         if timeout is not None and timeout < 0:
             raise ValueError(f"the time to close must not be negative: {timeout}")
-        if self._forked or getattr(self, "_lock", None) is None:
+        core: lifecycle.Core | None = getattr(self, "_core", None)
+        if core is None or core.forked:
             return
         forbid_reentry("close()")
-        deadline = None if timeout is None else self._clock.now() + timeout
-        if not on_io_thread(self._owner):
+        deadline = None if timeout is None else core.clock.now() + timeout
+        if not on_io_thread(core.owner):
             # Records that finalizers and signal handlers sent in the middle of other calls were accepted, too.
             self._parts.accumulator.deferred.all_appended().wait(timeout)
-        is_first = self._begin_close()
-        if on_io_thread(self._owner):
+        is_first = core.begin_close()
+        if on_io_thread(core.owner):
             self._parts.sender.force_close()
             if is_first:
-                self._end_close()
+                core.end_close()
             return
+        if timeout != 0 and not core.ended.done:
+            core.owner.warn_in_loop("close()")
         try:
-            # Also when it was closed before, by another thread or a callback: whoever returns has waited.
-            self._ended.wait(None if deadline is None else max(0.0, deadline - self._clock.now()))
+            # Also when it was closed before, by another thread or a callback: every caller waits.
+            core.ended.wait(None if deadline is None else max(0.0, deadline - core.clock.now()))
         finally:
             # Also after Ctrl-C: what has no outcome by now fails, and the thread ends.
             try:
-                if not self._ended.is_set():
+                if not core.ended.done:
                     self._parts.sender.force_close()
-                    self._ended.wait(_FORCED_END_SECONDS)
+                    core.ended.wait(lifecycle.FORCED_END_SECONDS)
             finally:
                 if is_first:
-                    self._end_close()
-        if self._ended.is_set():
-            self._thread.join(_FORCED_END_SECONDS)
+                    core.end_close()
+        if core.ended.done:
+            core.thread.join(lifecycle.FORCED_END_SECONDS)
         else:
-            # A delivery callback, or whatever else of the user's runs there.
-            held = lifecycle.held_at(self._thread)
-            log.warning("the I/O thread of %r did not end: it is still in %s", self, held or "a call")
-
-    def _begin_close(self) -> bool:
-        """Stop accepting; False when the producer was closed before."""
-        with self._lock:
-            is_first = not self._closed
-            self._closed = True
-        # Done by every call, since Ctrl-C may have interrupted the first one anywhere; twice is harmless.
-        self._parts.begin_close()
-        return is_first
-
-    def _end_close(self) -> None:
-        lifecycle.unregister(self)
-        self._parts.config.close_plugins()
+            core.warn_of_thread()
 
     def __enter__(self) -> Self:
         return self
@@ -434,162 +344,43 @@ class Producer(SendFace):
     ) -> None:
         self.close(None if kind is None else _AFTER_ERROR_SECONDS)
 
-    def __del__(self) -> None:
-        # Forgotten without close(): let the I/O thread finish by itself. At exit this has been done before.
-        # No lock may be taken here: this can run in the middle of anything, on a thread that holds that very lock.
-        if not getattr(self, "_forked", True) and not getattr(self, "_closed", True):
-            accumulator, name = self._parts.accumulator, repr(self)
-            left = accumulator.incomplete_records()
-            self._closed = True
-            self._parts.sender.initiate_close()
-            lifecycle.adopt(self._thread, accumulator.incomplete_records)
-            warnings.warn(
-                f"{name} was forgotten without close(): {left} records have no outcome yet. They are still sent, but "
-                "nobody waits for them. Call close(), or use the producer in a with statement.",
-                ResourceWarning,
-                source=self,
-                stacklevel=2,
-            )
-
-    def _after_fork_in_child(self) -> None:
-        """Called in the child of a fork, which has a copy of the producer but not its thread."""
-        self._forked = True
-        self._parts.fast_path.enabled = False
-
-    def _begin_exit(self) -> None:
-        """Called when the program ends without close(): accept nothing more, and let the I/O thread finish."""
-        if not self._forked:
-            self._parts.accumulator.deferred.all_appended().wait(_EXIT_APPEND_SECONDS)
-            self._begin_close()
-
-    def _end_exit(self, seconds: float) -> None:
-        """Wait that long for the I/O thread, then give the rest up, with a warning."""
-        if self._forked:
-            return
-        if not self._ended.wait(seconds):
-            left = self._parts.accumulator.incomplete_records()
-            log.warning(
-                "%r was not closed before the program ended, and %d records were given up. Call close(), or use the "
-                "producer in a with statement.",
-                self, left,
-            )  # fmt: skip
-            self._parts.sender.losses_told = True
-        self.close(0)
-        self._end_close()
-
     # ------------------------------------------------------------------------------------------ watching
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """All metrics now: {group: {name: value}}; by topic and by node {group: {"orders": {name: value}}}."""
-        self._check_process()
-        now = self._clock.now()
-        self._parts.client_metrics.catch_up(now)
-        return self._parts.registry.snapshot(now)
+        return self._core.metrics()
 
     def __repr__(self) -> str:
-        state = "forked" if self._forked else "closed" if self._closed else "open"
-        return (
-            f"<Producer {self._config.client_id!r} for {','.join(self._config.bootstrap_servers)}: {state}>"
-        )
+        core: lifecycle.Core | None = getattr(self, "_core", None)
+        return "<Producer that could not be made>" if core is None else repr(core)
 
     # ------------------------------------------------------------------------------------------ inside
-
-    def _check_process(self) -> None:
-        if self._forked:
-            raise ForkedProducerError(
-                "this producer was made before a fork and cannot be used in the child process: its connections and its "
-                "I/O thread belong to the parent. Make a new producer in the child."
-            )
-
-    def _check_open(self) -> None:
-        self._check_process()
-        if self._closed:
-            raise ProducerClosedError("the producer is closed")
 
     def _run_sending(self, steps: Steps[R], call: str) -> R:
         try:
             return self._run(steps, call)
         except Exception as error:
-            self._note_send_error(error)
+            self._core.note_send_error(error)
             raise
 
     def _run(self, steps: Steps[R], call: str) -> R:
+        core = self._core
+        return run_steps(steps, core.max_block, core.clock, self._before_wait(call), core.note_wait)
+
+    def _run_call(self, steps: Steps[R]) -> R:
         return run_steps(
-            steps, self._max_block, self._clock, lambda: check_may_wait(call, self._owner), self._note_wait
+            steps, self._core.max_block, self._core.clock, self._before_wait("a transaction call")
         )
 
-    def _note_wait(self, ticket: Ticket[Any], seconds: float) -> None:
-        metrics = self._parts.client_metrics
-        is_metadata = ticket.kind is TicketKind.METADATA
-        add_nanoseconds(metrics.metadata_wait_ns if is_metadata else metrics.buffer_wait_ns, seconds)
+    def _before_wait(self, call: str) -> Callable[[], None]:
+        """What refuses, or warns of, a wait on this thread."""
+        owner = self._core.owner
+
+        def check() -> None:
+            check_may_wait(call, owner)
+            owner.warn_in_loop(call)
+
+        return check
 
     def _note_refused(self, error: BaseException) -> None:
-        transactions = self._parts.transactions
-        if transactions is not None and not self._forked:  # whose lock may never be free in a forked child
-            transactions.note_refused(error)
-
-    def _note_send_error(self, error: Exception) -> None:
-        now = self._clock.now()
-        if isinstance(error, BufferExhaustedError):
-            self._parts.client_metrics.buffer_exhausted.record(1, now)
-        if isinstance(error, KafkaError):
-            self._parts.sender_metrics.send_errors.record(1, now)
-
-    def _transactions(self, call: str, *, waits: bool = False) -> TransactionManager:
-        """The manager; `waits`: the call blocks, so that the I/O thread must not make it, nor begin it."""
-        self._check_open()
-        if waits:
-            check_may_wait(f"{call}()", self._owner)
-        forbid_reentry(f"{call}()")
-        manager = self._parts.transactions
-        if manager is None:
-            raise IllegalStateError(f"{call}() needs a transactional.id in the producer's configuration")
-        return manager
-
-    def _no_answer(self, call: str) -> KafkaTimeoutError:
-        """The error of a call whose time is up, with what is known to stand in the way."""
-        cause = self._parts.metadata.explain_timeout("", None, 0).__cause__
-        why = f" The last trouble: {cause}." if cause is not None else ""
-        error = KafkaTimeoutError(
-            f"{call}() had no answer within max.block.ms.{why} It goes on, and calling {call}() again waits for it"
-        )
-        error.__cause__ = cause
-        return error
-
-    def _finish(self, manager: TransactionManager, ticket: Ticket[None], call: str) -> None:
-        started = self._parts.clock.now()
-        ended = ticket.wait(self._max_block)
-        add_nanoseconds(self._parts.client_metrics.transaction_ns[call], self._parts.clock.now() - started)
-        if not ended:
-            raise self._no_answer(call)
-        manager.fetched(ticket)
-        return ticket.result
-
-    def _abort_after(self, error: BaseException) -> None:
-        """Abort what is open; where that fails, too, the first error is the one to raise, with a note.
-
-        Raises:
-            ProducerFencedError: that is why a record or call has failed, which said no more than that it did.
-        """
-        manager = self._parts.transactions
-        if manager is None:
-            return
-        failure: KafkaError | None = None
-        if manager.is_open:
-            try:
-                self.abort_transaction()
-            except KafkaError as caught:
-                failure = caught
-        fence = manager.fence()
-        if fence is not None and isinstance(error, KafkaError) and not isinstance(error, ProducerFencedError):
-            raise fence from error
-        if failure is not None:
-            error.add_note(f"the transaction could not be aborted either: {failure}")
-
-
-def _work(sender: Sender, ended: Latch) -> None:
-    """The I/O thread. It must not hold the producer: a forgotten one could never be collected."""
-    try:
-        sender.run()
-    finally:
-        ended.set()
+        self._core.note_refused(error)

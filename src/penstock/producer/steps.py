@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps: work that may have to wait, as a generator. `run_steps` runs it and blocks the calling thread.
 
-A step yields a Ticket to wait for, or a Checkpoint. Whoever runs the steps decides how to wait; only waiting counts
-against the time allowed. Serializers, partitioners and interceptors do not.
+A step yields a Ticket to wait for, or a Checkpoint. The code that runs the steps decides how to wait. Only waiting
+counts against the time allowed. Serializers, partitioners and interceptors do not.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock._ticket import Ticket
-from penstock.errors import ProducerClosedError
-from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.errors import AuthenticationError, ProducerClosedError
+from penstock.producer.batch._buffer_pool_cy import BufferPool
 
 SIZE = 100
 
@@ -369,6 +369,31 @@ def test_a_trade_that_the_machine_cannot_make_changes_nothing():
     assert pool.try_take(SIZE) is None
     pool.give_back([buffer])
     assert pool.available() == SIZE
+
+
+# ---------------------------------------------------------------------------------------------- no use to wait
+
+
+def test_those_who_wait_in_vain_are_told_each_by_an_error_of_its_own():
+    pool = BufferPool(300, SIZE)
+    held = [take(pool) for _ in range(3)]
+    tickets = [pool.take(250), pool.take(SIZE)]
+    pool.give_back([held[0]])  # gathered for the first
+    pool.fail_waiting(lambda: AuthenticationError("who are you?"))
+    errors = []
+    for ticket in tickets:
+        with pytest.raises(AuthenticationError) as caught:
+            ticket.result  # noqa: B018
+        errors.append(caught.value)
+        pool.withdraw(ticket)
+    assert errors[0] is not errors[1]
+    assert (pool.waiting(), pool.available()) == (0, SIZE)
+    later = pool.take(200)
+    assert not later.done
+    pool.give_back([held[1]])
+    assert len(later.result) == 200
+    pool.give_back([held[2], later.result])
+    assert pool.available() == 300
 
 
 # ---------------------------------------------------------------------------------------------- close

@@ -502,3 +502,45 @@ def test_few_batches_of_a_mixed_stream_have_to_be_split(share):
 
 def test_anonymous_batches_have_no_identity():
     assert BatchIdentity(-1, -1, -1, transactional=False) == ANONYMOUS
+
+
+# ---------------------------------------------------------------------------------------------- without the codec
+
+
+@pytest.mark.parametrize("compression", COMPRESSING)
+def test_a_batch_can_be_sealed_without_the_codec(compression):
+    core = Core(compression=compression)
+    for number in range(5):
+        core.append(b"value-%d" % number)
+    batch, _ = core.queue().head()
+    core.queue().take(batch)
+    core.sealer.seal(batch, ANONYMOUS, True)
+    [sealed] = read_batches(bytes(batch.wire))
+    assert sealed.codec == "none"
+    assert [record.value for record in sealed.records()] == [b"value-%d" % number for number in range(5)]
+    core.sealer.seal(batch, BatchIdentity(9, 8, 7))  # another identity changes the header alone
+    [stamped] = read_batches(bytes(batch.wire))
+    assert (stamped.codec, stamped.base_sequence) == ("none", 7)
+    assert [record.value for record in stamped.records()] == [b"value-%d" % number for number in range(5)]
+
+
+def test_a_batch_that_has_grown_is_sealed_without_the_codec_in_one_piece():
+    core = Core(compression="gzip")
+    core.sealer.ratios.reset(TOPIC, 1, 0.1)
+    free = core.pool.available()
+    sent = [b"%03d" % number * 40 for number in range(30)]
+    for value in sent:
+        core.append(value)
+    batch, _ = core.queue().head()
+    assert len(batch.writer.segments) > 1
+    core.queue().take(batch)
+    batch.move_to(BatchState.IN_FLIGHT)
+    core.sealer.seal(batch, ANONYMOUS, True)
+    [sealed] = read_batches(bytes(batch.wire))
+    assert [record.value for record in sealed.records()] == sent[: batch.record_count]
+    batch.succeed(0, -1)
+    core.accumulator.finish(batch)
+    for other in core.drain():
+        other.succeed(0, -1)
+        core.accumulator.finish(other)
+    assert core.pool.available() == free

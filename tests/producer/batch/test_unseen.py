@@ -362,7 +362,7 @@ def test_a_forgotten_producer_says_so_with_a_count():
         producer = Producer(bootstrap_servers=broker.address, linger_ms=0, enable_idempotence=False)
         for _ in range(3):
             producer.send("t", b"v")
-        ended, held = producer._ended, [producer]
+        ended, held = producer._core.ended, [producer]
         del producer
         with pytest.warns(ResourceWarning, match="forgotten without close.*: 3 records have no outcome"):
             held.clear()

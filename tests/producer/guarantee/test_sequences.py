@@ -368,6 +368,26 @@ def test_without_an_identity_nothing_leaves(queue):
     assert not numbering.may_drain(queue, batch_of(queue))
 
 
+def test_the_gate_is_left_alone_while_there_is_nothing_to_settle(queue):
+    assert not Numbering(RETRIES, transactional=False).at_rest  # a producer id is needed
+    assert numbering_with(queue, 1)[0].at_rest
+    assert not numbering_with(queue, 1, transactional=True)[0].at_rest
+
+
+@pytest.mark.parametrize("trouble", ["broken", "unresolved", "away", "halted"])
+def test_the_gate_is_asked_while_there_is_something_to_settle(queue, trouble):
+    numbering, (batch,) = numbering_with(queue, 1)
+    if trouble == "broken":
+        numbering.book.mark_broken(queue, 0)
+    elif trouble == "unresolved":
+        numbering.book.mark_unresolved(batch)
+    elif trouble == "away":
+        numbering.book.put_away(queue)
+    else:
+        numbering.halted = True
+    assert not numbering.at_rest
+
+
 def test_assigning_again_keeps_the_numbers(queue):
     numbering, (first, second) = numbering_with(queue, 2)
     assert numbering.assign(first) == first.identity

@@ -167,7 +167,7 @@ def test_a_request_time_out_is_retried_and_then_told():
 
 def test_a_broker_without_a_common_version_fails_the_batch():
     rig = Rig()
-    rig.brokers[0].rules[API_VERSIONS.key] = lambda _: api_versions_body(Produce=(0, 2))
+    rig.brokers[0].rules[API_VERSIONS.key] = lambda _: api_versions_body(Produce=(20, 21))
     rig.know("t")
     free = rig.available_memory
     delivery = rig.send("t", b"a")

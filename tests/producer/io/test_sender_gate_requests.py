@@ -70,6 +70,9 @@ class FakeClient:
     def connection_delay(self, node: Node, now: float) -> float:
         return self.delay
 
+    def shortest_delay(self, now: float) -> float:
+        return self.delay
+
     def send(self, request: ClientRequest, now: float) -> None:
         self.sent.append(request)
 
@@ -120,6 +123,14 @@ def test_a_request_waits_for_its_node_and_keeps_its_place():
     assert [sent.node for sent in client.sent] == [NODE]
     requests.maybe_send(6.0, data_waits=True)
     assert [sent.node for sent in client.sent] == [NODE, OTHER]
+
+
+def test_where_no_node_can_be_tried_yet_it_looks_again_when_one_can():
+    """No event tells that the pause after a failed attempt is over."""
+    client = FakeClient()
+    client.least_loaded = None
+    client.delay = 0.2
+    assert both(FakeGate(None), client).maybe_send(0.0, data_waits=True) == 0.2
 
 
 def test_a_node_that_cannot_be_reached_is_reported_with_the_reason():

@@ -15,6 +15,8 @@ from penstock.producer.metadata.cluster import (
     addresses,
     read_answer,
 )
+from penstock.protocol.codec import decode_response_body, encode_response_body
+from penstock.protocol.messages import METADATA
 from penstock.types import Node
 
 ID_A, ID_B, NO_ID = bytes([1]) * 16, bytes([2]) * 16, bytes(16)
@@ -131,3 +133,36 @@ def test_long_address_lists_are_cut() -> None:
 def test_a_hint_without_a_leader_is_no_hint_even_if_a_node_has_that_number() -> None:
     """Requirement 48."""
     assert KNOWN.with_leaders([LeaderHint("t", 0, -1, 9)], [Node(-1, "boot", 9092)]) is KNOWN
+
+
+# ---- brokers that tell less
+
+
+def told_in(version: int, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer as it arrives in that version: what the version does not have is missing."""
+    return decode_response_body(METADATA, version, b"".join(encode_response_body(METADATA, version, answer)))
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_an_answer_of_an_old_broker_is_enough(version: int) -> None:
+    """Version 0 has no controller, cluster id, racks, epochs, topic ids or offline replicas."""
+    rows = body("t", partition(0, leader=2, epoch=-1), topic_id=NO_ID)
+    snapshot = read(EMPTY, told_in(version, rows | {"controller_id": -1}), version).snapshot
+    assert snapshot.leader("t", 0) == Node(2, "h", 9002)
+    assert (snapshot.cluster_id, snapshot.controller, snapshot.topic_id("t")) == (None, None, NO_ID)
+
+
+def test_in_a_mixed_cluster_an_old_broker_does_not_make_the_cluster_id_unknown() -> None:
+    known = read(EMPTY, body("t", partition(0)) | {"cluster_id": "c"}).snapshot
+    assert (
+        read(known, told_in(1, body("t", partition(0, epoch=-1), topic_id=NO_ID)), 1).snapshot.cluster_id
+        == "c"
+    )
+
+
+def test_in_a_mixed_cluster_an_id_that_is_told_again_is_not_a_new_topic() -> None:
+    """Else an answer with an old leader would count."""
+    known = read(EMPTY, body("t", partition(0, leader=1, epoch=7))).snapshot
+    by_old_broker = read(known, body("t", partition(0, leader=1, epoch=7), topic_id=NO_ID), 9).snapshot
+    late = read(by_old_broker, body("t", partition(0, leader=2, epoch=6)))
+    assert leader_and_epoch(late) == (1, 7)

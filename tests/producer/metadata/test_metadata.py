@@ -629,6 +629,25 @@ def test_rebootstrap_is_due_after_a_long_time_without_an_answer(started: Driver)
     assert not started.metadata.rebootstrap_due(started.now)
 
 
+def test_the_client_need_not_ask_while_nothing_is_due(started: Driver) -> None:
+    assert started.metadata.seconds_to_update(started.now) > 100
+    assert started.metadata.quiet.until > started.now + 100
+    started.metadata.request_update(started.now)
+    assert started.metadata.quiet.until <= started.now
+
+
+def test_the_client_asks_until_an_update_has_its_answer(started: Driver) -> None:
+    """Also in the pause after a failure: meanwhile it may be time to start from the bootstrap servers."""
+    started.run_until_due()
+    started.fail(NetworkError("gone"))
+    assert started.metadata.seconds_to_update(started.now) > 0
+    assert started.metadata.quiet.until <= started.now
+    started.run_until_due()
+    started.answer(topic("orders"))
+    assert started.metadata.seconds_to_update(started.now) > 0
+    assert started.metadata.quiet.until > started.now
+
+
 def test_rebootstrap_when_a_broker_demands_it(started: Driver) -> None:
     """Requirement 86: by error, in a metadata answer."""
     started.metadata.request_update(started.now)

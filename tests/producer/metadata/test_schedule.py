@@ -141,8 +141,8 @@ def test_what_is_said_to_be_quiet_is_quiet(seed: int) -> None:
             when.on_asked()
             when.on_answer(now, partial=new_topics, progress=chance.random() < 0.5)
             new_topics = False
-        quiet_until = when.quiet_until
+        quiet_until = when.quiet.until
         waits = seconds(when, now, new_topics=new_topics)
         if now < quiet_until:
             assert waits == quiet_until - now
-        assert now + waits <= when.quiet_until or when.quiet_until <= now
+        assert now + waits <= when.quiet.until or when.quiet.until <= now

@@ -70,7 +70,9 @@ class Side:
             self.rig.settle(3)
 
 
-@pytest.mark.parametrize("options", [{}, {"compression_type": "gzip"}, {"buffer_memory": 4096}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"compression_type": "gzip"}, {"buffer_memory": 4096}, {"partitioner": "crc32"}], ids=str
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_calls_end_alike(seed, options):
     fast = Side(fast=True, batch_size=1024, **options)

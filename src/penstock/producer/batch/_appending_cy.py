@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock._locks import inside
 from penstock._ticket import Ticket, TicketKind
 from penstock.errors import BufferExhaustedError, ProducerClosedError
 from penstock.producer.batch._queue_cy import NotAdmitted, TopicForgotten
@@ -29,12 +28,14 @@ except ModuleNotFoundError:
 
 # In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
 if not cython.compiled:
+    from penstock._locks import inside
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.batch._partitioner_cy import TopicState
     from penstock.producer.batch._queue_cy import GROW, MOVED, NO_BATCH, Admission, PartitionQueue
     from penstock.records._batch_cy import BatchWriter
 else:
+    from cython.cimports.penstock._short_lock_cy import holds_any as inside  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._delivery_cy import Delivery  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._batch_cy import Batch  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState  # type: ignore[no-redef]
@@ -48,7 +49,7 @@ else:
     from cython.cimports.penstock.records._batch_cy import BatchWriter  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
-    from penstock.producer.batch.buffer_pool import BufferPool
+    from penstock.producer.batch._buffer_pool_cy import BufferPool
     from penstock.producer.batch._sealing_cy import Sealer
 
 # A batch that is queued as the first one lets a queue be looked at, and as the second one makes the first ready. With
@@ -259,15 +260,22 @@ class Appender:
         fresh: Batch | None = None
         spares: list | None = None
         try:
-            fresh = None if buffer is None else self._new_batch(queue, buffer)
-            timestamp, key, value, headers, _ = record
-            outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, None, fresh)
-            why = outcome if isinstance(outcome, int) else _ACCEPTED
-            if why == GROW:
-                spare = self.pool.try_take(self.batch_size)
-                spares = [] if spare is None else [spare]
-                outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, spares, fresh)
+            while True:
+                fresh = None if buffer is None else self._new_batch(queue, buffer)
+                timestamp, key, value, headers, _ = record
+                outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, None, fresh)
                 why = outcome if isinstance(outcome, int) else _ACCEPTED
+                if why == GROW:
+                    spare = self.pool.try_take(self.batch_size)
+                    spares = [] if spare is None else [spare]
+                    outcome = queue.append(timestamp, key, value, headers, on_delivery, sticky, spares, fresh)
+                    why = outcome if isinstance(outcome, int) else _ACCEPTED
+                if why != MOVED or buffer is None or sticky is None or spares:
+                    break
+                # Records without key go elsewhere now, and so does the memory: who has waited for it keeps his turn.
+                if queue.depth() < _NEWS and queue.head()[1]:
+                    self._wake()
+                queue = self._queue(sticky, None)
         finally:
             if spares or (buffer is not None and (fresh is None or not fresh.queued_as)):
                 self._return_unused(buffer, fresh, spares)
@@ -369,13 +377,16 @@ class Appender:
         fresh: Any = None
         spares: list | None = None
         try:
-            queue, sticky = self._place(where)
-            fresh = None if buffer is None else self._new_batch(queue, buffer)
-            taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, None, fresh)
-            if taken == 0 and why == GROW:
-                spare = self.pool.try_take(self.batch_size)
-                spares = [] if spare is None else [spare]
-                taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, spares, fresh)
+            while True:
+                queue, sticky = self._place(where)
+                fresh = None if buffer is None else self._new_batch(queue, buffer)
+                taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, None, fresh)
+                if taken == 0 and why == GROW:
+                    spare = self.pool.try_take(self.batch_size)
+                    spares = [] if spare is None else [spare]
+                    taken, why = queue.append_rows(window, rows[0], rows[1], accepted, sticky, spares, fresh)
+                if taken or why != MOVED or buffer is None or sticky is None or spares:
+                    break
         finally:
             self._return_unused(buffer, fresh, spares)
         return taken, why

@@ -3,6 +3,17 @@ from penstock.producer.batch._delivery_cy cimport BatchResult, Delivery
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 from penstock.records._batch_cy cimport BatchWriter
 
+# Why a batch left its queue. In plain Python the module itself has them.
+cpdef enum:
+    STILL_HERE = -1
+    FULL = 0
+    LINGER = 1
+    FLUSH = 2
+    MEMORY = 3
+    CLOSE = 4
+    TRANSACTION_END = 5
+    ALONG = 6
+
 cdef class BatchIdentity:
     cdef readonly long long producer_id
     cdef readonly int producer_epoch
@@ -26,6 +37,8 @@ cdef class Batch:
     cdef public double retry_at
     cdef public int leader_epoch
     cdef public double drained_at
+    cdef public double retried_for
+    cdef public int left_by
     cdef public bint request_pending
     cdef public BatchIdentity identity
     cdef public Py_ssize_t numbered_as
@@ -35,6 +48,7 @@ cdef class Batch:
     cdef public bint in_doubt
     cdef public bint is_piece
     cdef public object wire
+    cdef public tuple legacy
 
     cpdef Delivery append(self, long long timestamp, bytes key, bytes value, headers, on_delivery)
     cpdef Py_ssize_t append_rows(

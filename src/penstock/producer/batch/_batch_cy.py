@@ -27,6 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import IllegalStateError, KafkaError
+from penstock.records.format import Buffer
 from penstock.types import TopicPartition
 
 try:
@@ -53,6 +54,17 @@ else:
         NEEDS_SEGMENT,
         BatchWriter,
     )
+
+if not cython.compiled:
+    # Why a batch left its queue; compiled code has them in the .pxd.
+    STILL_HERE = -1
+    FULL = 0  # it has no room for more, or was closed because the next record did not fit
+    LINGER = 1  # linger.ms is over
+    FLUSH = 2
+    MEMORY = 3  # somebody waits for memory
+    CLOSE = 4
+    TRANSACTION_END = 5
+    ALONG = 6  # a request left for its broker because of another batch
 
 log = logging.getLogger("penstock.producer")
 
@@ -213,6 +225,8 @@ class Batch:
         self.retry_at = 0.0  # not before this moment, unless the leader has changed
         self.leader_epoch = -1  # of the partition when it was last drained
         self.drained_at = created
+        self.retried_for = 0.0  # seconds from its first request to its last
+        self.left_by = STILL_HERE  # why it was sent, the first time
         self.request_pending = False  # a request holds its bytes
         self.identity: BatchIdentity = ANONYMOUS  # what its header is to say
         self.numbered_as = 0  # how many batches of its partition were numbered before it
@@ -224,6 +238,8 @@ class Batch:
         self.in_doubt = False  # a request for it ended, and it is not known whether it was written
         self.is_piece = False  # made by a split
         self.wire: memoryview | None = None  # the sealed bytes
+        # For a leader that is too old for them: (magic, the same records as a message set).
+        self.legacy: tuple[int, Buffer] | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -233,7 +249,6 @@ class Batch:
 
     @property
     def record_count(self) -> int:
-        """How many records it has."""
         return self.writer.count
 
     @property
@@ -243,7 +258,6 @@ class Batch:
 
     @property
     def done(self) -> bool:
-        """Whether it has its outcome."""
         return not TRANSITIONS[self.state]
 
     # ---- while it is open, under the lock of its queue
@@ -302,6 +316,8 @@ class Batch:
 
     def wire_size(self) -> cython.Py_ssize_t:
         """The same as `size`, for compiled code."""
+        if self.legacy is not None:
+            return len(self.legacy[1])
         if self.wire is None:
             return self.writer.estimated_size()
         return len(self.wire)
@@ -426,6 +442,7 @@ def take_memory(batches: Any, given_up: set) -> tuple[list[bytearray], int]:  # 
         batch.buffers = []
         batch.counted = 0
         batch.wire = None
+        batch.legacy = None
     return buffers, counted
 
 
@@ -445,3 +462,15 @@ def _has(state: BatchState) -> str:
 def _fail_one(result: BatchResult, error: KafkaError, on_failed: Callable[[BatchResult], None]) -> None:
     result.settle(error=error, count=1)
     on_failed(result)
+
+
+def how_far(batch: Batch) -> str:
+    """What became of a batch whose time is over, and what the last broker that answered said."""
+    if not batch.attempts:
+        if batch.request_pending:
+            return "It was sent, and no answer has come."
+        return "It was never sent."
+    sent = batch.attempts + batch.request_pending
+    times = "once" if sent == 1 else f"{sent} times"
+    last = "the last request has no answer, the one before" if batch.request_pending else "the last attempt"
+    return f"It was sent {times}; {last} ended with: {batch.last_error}."

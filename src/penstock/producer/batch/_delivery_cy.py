@@ -102,7 +102,6 @@ class BatchResult:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition the batch was for."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -176,7 +175,8 @@ class BatchResult:
         offset = -1 if self.base_offset < 0 else self.base_offset + index
         if self.log_append_time_ms >= 0:
             timestamp = self.log_append_time_ms
-        return RecordMetadata(self.topic, self.partition, offset, timestamp, key_size, value_size)
+        fields = (self.topic, self.partition, offset, timestamp, key_size, value_size)
+        return tuple.__new__(RecordMetadata, fields)  # its constructor is a function of Python around this
 
     def settle(
         self,
@@ -243,14 +243,13 @@ class BatchResult:
             if result.done or (result.settled and on_io_thread(result.owner)):
                 return result, index_there
             if result.pid != process.id:
-                raise ForkedProducerError(
-                    f"the outcome of a record of {self.topic_partition} goes to the process that sent it; this is a "
-                    "child of it, forked before the outcome was known"
-                )
+                raise ForkedProducerError(_forked_text(result))
             check_may_wait("Delivery.result()", result.owner)
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return None
+            if result.owner is not None:
+                result.owner.warn_in_loop("Delivery.result()")
             released = Latch()
             result.interested.setdefault("waiters", []).append(
                 released
@@ -320,19 +319,58 @@ def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
     delivery._answered_by().add_follower(_Follower(delivery, callback))
 
 
-def until_done(delivery: Any) -> Generator[Any, None, None]:
-    """Let a coroutine wait for a delivery of either kind: what its `__await__` does before it gives the result."""
-    import asyncio
+def until_released(result: BatchResult) -> Generator[Any, None, None]:
+    """Let a coroutine wait until a result is done or was split. `Delivery.__await__` does so without this generator."""
+    waiting = _joined(result)
+    token = waiting.enter()
+    try:
+        yield from waiting.sleep(token)
+    finally:
+        _leave(result, waiting, token)
 
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
 
-    def finish() -> None:
-        if not done.done():
-            done.set_result(None)
+def _joined(result: BatchResult) -> Any:
+    """Those who wait for a result in the running loop: one follower of it, and they get the news together."""
+    from penstock import _loops  # who awaits nothing needs no event loop
 
-    delivery._follow(lambda _: loop.call_soon_threadsafe(finish))
-    yield from done
+    loop = _loops.running_loop()
+    waiting = loop.events.get(result)
+    if waiting is None:
+        if result.pid != process.id:
+            raise ForkedProducerError(_forked_text(result))
+        waiting = _loops.Waiting(loop, result)
+        loop.events[result] = waiting
+        waiting.follower = _Follower(_Whole(result), _Teller(waiting))
+        result.add_follower(waiting.follower)
+    return waiting
+
+
+def _leave(result: BatchResult, waiting: Any, token: Any) -> None:
+    # The last one who gives up takes the follower back.
+    if waiting.leave(token):
+        _take(result.followers, waiting.follower)
+
+
+class _Teller:
+    """Tells a loop, on the I/O thread, that a result is done."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self, waiting: Any) -> None:
+        self.waiting = waiting
+
+    def __call__(self, whole: Any) -> None:
+        if whole.result.owner is None:
+            self.waiting.happened()
+        else:
+            whole.result.owner.post(self.waiting.mailbox, self.waiting)
+
+
+def _forked_text(result: BatchResult) -> str:
+    return (
+        f"the outcome of a record of {result.topic_partition} goes to the process that sent it; this is a child of it, "
+        "forked before the outcome was known"
+    )
 
 
 class _Follower:
@@ -453,10 +491,6 @@ class Delivery:
 
         follow(self, call)
 
-    def _follow(self, fn: Callable[[Delivery], object]) -> None:
-        """The same, but the call of `fn` does not count as a look at the outcome."""
-        follow(self, fn)
-
     def _place_now(self) -> tuple[BatchResult, int]:
         """The result that answers for the record now, and its index there."""
         return self._batch.resolve(self._index)
@@ -489,8 +523,20 @@ class Delivery:
         )
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        yield from until_done(self)
-        return self.result(0)
+        batch: BatchResult = self._batch
+        while not batch.done:
+            if batch.still_pending():
+                waiting = _joined(batch)
+                token = waiting.enter()
+                try:
+                    yield from waiting.sleep(token)
+                finally:
+                    _leave(batch, waiting, token)
+            batch = self._answered_by()
+        metadata, error = self._outcome()
+        if error is not None:
+            raise error
+        return metadata
 
     def __repr__(self) -> str:
         batch, _ = self._batch.resolve(self._index)

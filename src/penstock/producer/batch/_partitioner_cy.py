@@ -59,7 +59,7 @@ class TopicState:
         self.sticky_partition = -1
         self.sticky_bytes = 0
         self.known = True  # the cluster's metadata has it; written by the I/O thread
-        self.used = True  # set by every send, cleared by whoever asks which topics are in use
+        self.used = True  # set by every send, cleared by the check which topics are in use
         self.load: Any = None  # queue lengths for the adaptive choice; replaced whole by the I/O thread
 
     def switch(self) -> None:

@@ -65,11 +65,11 @@ def is_compiled() -> bool:
 
 
 class NotAdmitted(IllegalStateError):
-    """The transaction ended while a record was on its way in; whoever sent it asks the gate for the reason."""
+    """The transaction ended while a record was on its way in; the sending call asks the gate for the reason."""
 
 
 class TopicForgotten(Exception):
-    """The topic was forgotten while a record was on its way in; whoever sent it looks the topic up again."""
+    """The topic was forgotten while a record was on its way in; the sending call looks the topic up again."""
 
 
 @cython.final
@@ -402,7 +402,12 @@ class PartitionQueue:
         if not self.batches:
             return None, False
         batch: Batch | None = self._open
-        full: cython.bint = len(self.batches) > 1 or batch is None or batch.writer.is_full()
+        # That a producer which is closed takes no more records does not make a batch full.
+        full: cython.bint = (
+            len(self.batches) > 1
+            or (batch is None and not self.closed)
+            or (batch is not None and batch.writer.is_full())
+        )
         return self.batches[0], full
 
     def depth(self) -> int:
@@ -464,7 +469,7 @@ class PartitionQueue:
             self._admission = admission
 
     def pass_lock(self) -> None:
-        """Come back once whoever is appending has done so: from then on everybody sees what was set before."""
+        """Return when appends in progress have ended: all later ones see what was set before."""
         with self._lock:
             pass
 

@@ -12,9 +12,15 @@ from itertools import groupby
 from typing import Any
 
 from penstock.errors import IllegalStateError
-from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.records.compression import Codec, CompressionRatioEstimator
-from penstock.records.format import HEADER_SIZE, TRANSACTIONAL_BIT, estimate_record_size
+from penstock.records.format import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    estimate_record_size,
+)
 from penstock.records.reader import read_batches
 
 try:
@@ -65,7 +71,6 @@ class Sealer:
 
     @property
     def compresses(self) -> bool:
-        """Whether batches are compressed at all."""
         return self._codec_id != 0
 
     def expected_ratio(self, topic: str) -> float:
@@ -76,15 +81,28 @@ class Sealer:
         """Forget how well other topics compress."""
         self.ratios.keep_topics(kept)
 
-    def seal(self, batch: Batch, identity: BatchIdentity) -> None:
-        """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew."""
+    def seal(self, batch: Batch, identity: BatchIdentity, plain: cython.bint = False) -> None:
+        """Make the bytes of a batch final. A retried batch keeps them; only a changed identity is stamped anew.
+
+        Args:
+            batch: what is to be sent.
+            identity: what its header is to say.
+            plain: without the codec, because the records are compressed later, in an older format.
+        """
         if batch.wire is not None and batch.stamped == identity:
             return
         body: Any = batch.wire
-        if body is None and self._codec_id:
-            body = self._compress(batch)
+        codec_id: cython.int = self._codec_id
+        if codec_id:
+            if body is not None:
+                codec_id = body[ATTRIBUTES_AT + 1] & CODEC_MASK  # it may have been sealed without
+            elif plain:
+                codec_id = 0
+                body = self._gather(batch)
+            else:
+                body = self._compress(batch)
         batch.stamped = None  # if this fails half way, its bytes say nothing that can be relied on
-        attributes: cython.int = self._codec_id | (_TRANSACTIONAL_BIT if identity.transactional else 0)
+        attributes: cython.int = codec_id | (_TRANSACTIONAL_BIT if identity.transactional else 0)
         batch.wire = batch.writer.seal(
             attributes, identity.producer_id, identity.producer_epoch, identity.base_sequence, body
         )
@@ -95,8 +113,20 @@ class Sealer:
         raw = batch.writer.raw_records()
         payload = self.codec.compress(raw)
         self.ratios.observe(batch.queue.topic, self._codec_id, len(payload) / len(raw))
-        size = HEADER_SIZE + len(payload)
         del raw  # it may be a view of the very memory that is written below
+        return self._put(batch, payload)
+
+    @cython.cfunc
+    def _gather(self, batch: Batch) -> object:
+        """The records in one piece; None where they are."""
+        if len(batch.writer.segments) == 1:
+            return None
+        return self._put(batch, batch.writer.raw_records())
+
+    @cython.cfunc
+    def _put(self, batch: Batch, payload: Any) -> object:
+        """Memory with room for the header, and the records section behind it; what is not needed goes back."""
+        size = HEADER_SIZE + len(payload)
         if batch.buffers and size <= len(batch.buffers[0]):
             target = memoryview(batch.buffers[0])[:size]
             surplus = batch.buffers[1:]
@@ -171,6 +201,9 @@ class Sealer:
         piece.attempts = batch.attempts
         piece.last_error = batch.last_error
         piece.leader_epoch = batch.leader_epoch
+        piece.drained_at = batch.drained_at
+        piece.retried_for = batch.retried_for
+        piece.left_by = batch.left_by
         return piece
 
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records that failed and that nobody asked about: counted, and told in the log.
 
-Whoever gives send() a callback, or asks a Delivery for its outcome, hears of a failure. Whoever does neither and drops
-the Delivery would not. So the result of a batch that failed gets an `UnseenRecords`, which notes each look at a record;
-it is freed together with the result, when the last Delivery of the batch is dropped, and then says how many records
-were never looked at. A batch that was written gets none: a record that succeeds pays nothing for this.
+A caller that gives send() a callback, or asks a Delivery for its outcome, hears of a failure. A caller that does
+neither and drops the Delivery would not. So the result of a batch that failed gets an `UnseenRecords`, which notes
+each look at a record. It is freed together with the result, when the last Delivery of the batch is dropped, and then
+says how many records were never looked at. A batch that was written gets none: a record that succeeds pays nothing for
+this.
 
 Rules:
 1. `UnseenFailures.note` is called by finalizers, hence in the middle of anything and on any thread: it takes no lock.
-   The I/O thread writes to the log; once it has ended, whoever notes a failure does.
+   The I/O thread writes to the log; once it has ended, the thread that notes a failure does.
 2. One warning per cause and minute. The first comes at once, what follows within the minute is added up.
 """
 

@@ -13,6 +13,7 @@ cdef class PartitionNumbers:
     cpdef bint is_next(self, int sequence) noexcept
 
 cdef class SequenceBook:
+    cdef public Py_ssize_t remembered
     cdef readonly dict _partitions
     cdef readonly dict away
     cdef readonly dict unresolved
@@ -31,6 +32,7 @@ cdef class Numbering:
     cdef public SequenceBook book
     cdef object _identity
     cdef readonly bint has_identity
+    cdef public bint halted
 
 cpdef int next_sequence(int base_sequence, Py_ssize_t count) noexcept
 cpdef int last_sequence_of(Batch batch) noexcept

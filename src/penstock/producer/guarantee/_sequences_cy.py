@@ -16,9 +16,10 @@ Rules:
    a producer accepts any first number (Kafka 2.5 and later), so a second batch could be written although the first was
    refused, and then neither be told from a gap nor be renumbered safely.
 5. From the oldest batch in flight on at most five are numbered, whatever became of the others: as many as a broker
-   remembers. When the leader of a partition has moved, requests may be under way to two brokers, five to each. Behind
-   more than four others a batch that was written at the former leader would be taken for a gap when it is sent again:
-   it would fail although it is there, or be written once more under a new epoch.
+   remembers. Brokers of 0.11 remember only the last one; with them it is one at a time (`remembered`). When the leader
+   of a partition has moved, requests may be under way to two brokers, five to each. Behind more than four others one
+   that was written at the former leader would be taken for a gap when it is sent again: it would fail although it is
+   there, or be written once more under a new epoch.
 6. When a topic is forgotten, the numbers of its partitions are put away, for within one epoch they must go on: a broker
    would take a second batch with the number 0 for the first one, and say that it was written. Under another identity
    every partition begins at 0, so that a new epoch allows to drop them all; one is taken when there are too many.
@@ -31,6 +32,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock._identity import NO_IDENTITY, ProducerIdentity
+from penstock.protocol.requests import BATCHES_REMEMBERED
 from penstock.producer.guarantee.response_policy import (
     MEANING,
     BatchSituation,
@@ -58,8 +60,6 @@ MOST_PUT_AWAY = 1000
 # C variables when compiled.
 _NONE = cython.declare(cython.int, -1)
 _MASK = cython.declare(cython.longlong, 0x7FFFFFFF)
-# Of each producer a broker remembers so many batches of a partition.
-_REMEMBERED = cython.declare(cython.Py_ssize_t, 5)
 
 
 def is_compiled() -> bool:
@@ -118,9 +118,14 @@ class PartitionNumbers:
 
 @cython.cclass
 class SequenceBook:
-    """The numbering of all partitions of one producer."""
+    """The numbering of all partitions of one producer.
+
+    Attributes:
+        remembered: so many batches of a partition do brokers remember of each producer (rule 5).
+    """
 
     def __init__(self) -> None:
+        self.remembered = BATCHES_REMEMBERED
         self._partitions: dict[PartitionQueue, PartitionNumbers] = {}
         # Of partitions whose queue was forgotten, by place: a broker expects them to go on where they were.
         self.away: dict[Any, PartitionNumbers] = {}
@@ -149,7 +154,7 @@ class SequenceBook:
         if not numbers.in_flight:
             return True
         oldest: Batch = numbers.in_flight[0]
-        if numbers.numbered - oldest.numbered_as >= _REMEMBERED:
+        if numbers.numbered - oldest.numbered_as >= self.remembered:
             return False  # behind one more the broker would not know it any more, if it has to be sent again
         return numbers.last_acked_sequence != _NONE and bool(numbers.identity == identity)
 
@@ -249,6 +254,14 @@ class SequenceBook:
         self.unresolved.pop(queue, None)
         self.broken.pop(queue, None)
 
+    def give_up(self, queue: PartitionQueue) -> list[Any]:
+        """Number nothing more of a partition; its batches in flight, which have numbers."""
+        numbers: PartitionNumbers | None = self._partitions.pop(queue, None)
+        self.away.pop(queue.place, None)
+        self.unresolved.pop(queue, None)
+        self.broken.pop(queue, None)
+        return [] if numbers is None else list(numbers.in_flight)
+
     def close_gap(self, batch: Batch, count: int | None = None) -> None:
         """A batch was not written, and some of its records never will be: move the numbers behind it down by them.
 
@@ -299,7 +312,7 @@ class SequenceBook:
         return len(self.away) > MOST_PUT_AWAY
 
     def drop_away(self) -> None:
-        """The producer has a new identity: whoever comes back begins at 0."""
+        """The producer has a new identity: a partition that comes back begins at 0."""
         self.away.clear()
 
     def forget_all(self) -> None:
@@ -321,9 +334,13 @@ class Numbering:
     Args:
         retries: how often a batch may be queued again.
         transactional: whether batches belong to transactions.
+
+    Attributes:
+        halted: the producer cannot go on. The gate sets it, and tells the error.
     """
 
     def __init__(self, retries: cython.Py_ssize_t, transactional: cython.bint) -> None:
+        self.halted = False
         self.retries = retries
         self.transactional = transactional
         self.book = SequenceBook()
@@ -339,6 +356,13 @@ class Numbering:
     def identity(self, identity: ProducerIdentity) -> None:
         self._identity = identity
         self.has_identity = identity.valid
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is to be settled and nobody to be asked, so that a turn need not ask the gate."""
+        book: SequenceBook = self.book
+        settled: cython.bint = not (book.unresolved or book.broken or book.away)
+        return settled and self.has_identity and not (self.halted or self.transactional)
 
     # ---- asked for every batch
 

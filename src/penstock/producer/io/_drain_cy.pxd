@@ -2,6 +2,12 @@
 from penstock.producer.batch._batch_cy cimport Batch
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 
+cdef class ReadyCheck:
+    cdef readonly list nodes
+    cdef readonly double next_delay
+    cdef readonly double next_expiry
+    cdef readonly set leaderless_topics
+
 cdef class PartitionLeader:
     cdef object node
     cdef object node_id
@@ -11,13 +17,16 @@ cdef class LeaderCache:
     cdef object snapshot
     cdef object _seen
     cdef dict _known
+    cdef dict _led
 
     cdef PartitionLeader _find(self, PartitionQueue queue)
+    cdef Py_ssize_t _count_led(self, str topic) except -1
 
 cdef class QueueHead:
     cdef PartitionQueue queue
     cdef Batch batch
     cdef int leader_epoch
+    cdef bint full
 
 cdef class QueueScan:
     cdef object snapshot
@@ -28,7 +37,7 @@ cdef class QueueScan:
     cdef double next_delay
     cdef double oldest
 
-    cdef _add_head(self, PartitionLeader leader, PartitionQueue queue, Batch batch)
+    cdef _add_head(self, PartitionLeader leader, PartitionQueue queue, Batch batch, bint full)
 
 cdef class NodeProgress:
     cdef double ready
@@ -45,12 +54,21 @@ cdef class Drainer:
     cdef LeaderCache _leaders
     cdef QueueScan _scan
     cdef set _left_behind
+    cdef double _linger          # as of the last `ready`
+    cdef int _hurry
     cdef readonly list unsealed
     cdef readonly bint gate_failed
 
+    cpdef ReadyCheck ready(self, snapshot, double now)
+    cpdef note_node(self, node_id, bint can_take, double now)
+    cpdef dict drain(self, snapshot, list nodes, double now, old=?)
+    cpdef bint has_more(self, node_id) except -1
     cdef QueueScan _scan_queues(self, snapshot, bint sendable, double linger, double now)
     cdef _update_load(self, str topic, snapshot)
     cdef bint _stalled(self, node_id, double timeout) except -1
-    cdef list _take_batches(self, node_id, list heads, double now)
+    cdef list _take_batches(self, node_id, list heads, double now, bint plain)
+    cdef int _why(self, Batch batch, bint full, double now) noexcept
     cdef _on_gate_error(self, batch, error)
     cdef _fail_unsealed(self, batch, error)
+
+cpdef list partition_batches(list batches, topic_id, bint is_old)

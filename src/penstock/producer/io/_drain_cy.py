@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Container
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import BatchState
@@ -26,16 +26,24 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock.producer.batch._batch_cy import Batch
+    from cython.cimports.penstock.producer.batch._batch_cy import (
+        ALONG,
+        FULL,
+        LINGER,
+        TRANSACTION_END,
+        Batch,
+    )
     from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
+    from cython.cimports.penstock.protocol._produce_cy import PartitionBatch
 else:
-    from penstock.producer.batch._batch_cy import Batch
+    from penstock.producer.batch._batch_cy import ALONG, FULL, LINGER, TRANSACTION_END, Batch
     from penstock.producer.batch._partitioner_cy import TopicState
     from penstock.producer.batch._queue_cy import PartitionQueue
+    from penstock.protocol._produce_cy import PartitionBatch
 
 if TYPE_CHECKING:
-    from penstock.producer.batch.accumulator import RecordAccumulator
+    from penstock.producer.batch._accumulator_cy import RecordAccumulator
     from penstock.producer.guarantee.gate import Gate
     from penstock.producer.metadata.cluster import ClusterSnapshot
     from penstock.types import Node, TopicPartition
@@ -51,7 +59,9 @@ def is_compiled() -> bool:
     return bool(cython.compiled)
 
 
-class ReadyCheck(NamedTuple):
+@cython.final
+@cython.cclass
+class ReadyCheck:
     """What the sender is told of the queues.
 
     Attributes:
@@ -63,10 +73,17 @@ class ReadyCheck(NamedTuple):
         leaderless_topics: topics with batches for partitions whose leader is not known.
     """
 
-    nodes: list[Node]
-    next_delay: float
-    next_expiry: float
-    leaderless_topics: set[str]
+    def __init__(
+        self,
+        nodes: list[Node],
+        next_delay: cython.double,
+        next_expiry: cython.double,
+        leaderless_topics: set[str],
+    ) -> None:
+        self.nodes = nodes
+        self.next_delay = next_delay
+        self.next_expiry = next_expiry
+        self.leaderless_topics = leaderless_topics
 
 
 @cython.final
@@ -83,7 +100,7 @@ class PartitionLeader:
 @cython.final
 @cython.cclass
 class LeaderCache:
-    """The leaders of the queues' partitions, each looked up once in a snapshot of the cluster.
+    """The leaders of the queues' partitions, and how many of a topic have one, looked up once in a snapshot.
 
     Args:
         snapshot: the cluster; None before anything was looked up.
@@ -94,6 +111,15 @@ class LeaderCache:
         self.snapshot = snapshot
         self._seen = seen
         self._known: dict[PartitionQueue, PartitionLeader] = {}
+        self._led: dict[str, int] = {}
+
+    def _count_led(self, topic: str) -> cython.Py_ssize_t:
+        """How many partitions of a topic have a leader."""
+        found: Any = self._led.get(topic)
+        if found is None:
+            found = 0 if self.snapshot is None else len(self.snapshot.available_partitions(topic))
+            self._led[topic] = found
+        return found
 
     def _find(self, queue: PartitionQueue) -> PartitionLeader | None:
         """The leader of a queue's partition; None while it is not known."""
@@ -114,12 +140,15 @@ class LeaderCache:
 @cython.final
 @cython.cclass
 class QueueHead:
-    """A queue, the batch at its head, and the leader epoch of its partition."""
+    """A queue, the batch at its head, whether that is full, and the leader epoch of its partition."""
 
-    def __init__(self, queue: PartitionQueue, batch: Batch, leader_epoch: cython.int) -> None:
+    def __init__(
+        self, queue: PartitionQueue, batch: Batch, leader_epoch: cython.int, full: cython.bint
+    ) -> None:
         self.queue = queue
         self.batch = batch
         self.leader_epoch = leader_epoch
+        self.full = full
 
 
 @cython.final
@@ -146,8 +175,10 @@ class QueueScan:
         self.next_delay = _FOREVER
         self.oldest = _FOREVER
 
-    def _add_head(self, leader: PartitionLeader, queue: PartitionQueue, batch: Batch) -> None:
-        head = QueueHead(queue, batch, leader.epoch)
+    def _add_head(
+        self, leader: PartitionLeader, queue: PartitionQueue, batch: Batch, full: cython.bint
+    ) -> None:
+        head = QueueHead(queue, batch, leader.epoch, full)
         found: Any = self.heads.get(leader.node_id)
         if found is None:
             self.heads[leader.node_id] = [head]
@@ -194,6 +225,8 @@ class Drainer:
         self._leaders = LeaderCache(None, self._seen)
         self._scan = QueueScan(None)
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
+        self._linger = 0.0
+        self._hurry = ALONG  # why batches need not wait for more records, or ALONG: they do
         self.unsealed: list[Batch] = []
         self.gate_failed = False
 
@@ -202,10 +235,18 @@ class Drainer:
     def ready(self, snapshot: ClusterSnapshot, now: cython.double) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
         accumulator = self._accumulator
-        all_sendable = accumulator.everything_sendable or self.gate.completing
+        all_sendable = True
+        if accumulator.everything_sendable:
+            self._hurry = accumulator.why_sendable()
+        elif self.gate.completing:
+            self._hurry = TRANSACTION_END
+        else:
+            self._hurry = ALONG
+            all_sendable = False
+        self._linger = accumulator.linger
         self.unsealed = []
         self.gate_failed = False
-        scan = self._scan_queues(snapshot, all_sendable, accumulator.linger, now)
+        scan = self._scan_queues(snapshot, all_sendable, self._linger, now)
         self._scan = scan
         if accumulator.partitioner.adaptive:
             for topic in scan.topics:
@@ -245,7 +286,7 @@ class Drainer:
                 scan.leaderless.add(queue.topic)
                 continue
             leader = found
-            scan._add_head(leader, queue, batch)
+            scan._add_head(leader, queue, batch, full)
             if queue.muted or (batch.attempts == 0 and leader.node_id in scan.nodes):
                 continue
             if batch.backing_off(now, leader.epoch):
@@ -268,7 +309,7 @@ class Drainer:
 
     # ---- the load of partitions
 
-    def note_node(self, node_id: Any, can_take: cython.bint, now: cython.double) -> None:
+    def note_node(self, node_id: Any, can_take: cython.bint, now: cython.double) -> Any:
         """Remember whether a ready broker could take what is there; stalled ones are avoided after a while."""
         progress: NodeProgress | None = self._progress.get(node_id)
         if progress is None:
@@ -288,7 +329,7 @@ class Drainer:
         if len(self._seen[topic]) < len(queues):
             return
         partitioner = self._accumulator.partitioner
-        if partitioner.plain and len(snapshot.available_partitions(topic)) == len(queues):
+        if partitioner.plain and self._leaders._count_led(topic) == len(queues):
             depths: list = []
             for queue in queues:
                 depths.append(len(queue.batches))  # noqa: PERF401 - in a comprehension a queue has no C type
@@ -312,9 +353,20 @@ class Drainer:
     # ---- what goes into their requests
 
     def drain(
-        self, snapshot: ClusterSnapshot, nodes: list[Node], now: cython.double
-    ) -> dict[int, list[Batch]]:
-        """Take batches for each of these brokers; sealed, and theirs to send. Brokers without any are left out."""
+        self,
+        snapshot: ClusterSnapshot,
+        nodes: list,
+        now: cython.double,
+        old: Container[int] = (),  # type: ignore[type-arg]
+    ) -> dict:  # type: ignore[type-arg]
+        """Take batches for each of these brokers; sealed, and theirs to send. Brokers without any are left out.
+
+        Args:
+            snapshot: the cluster.
+            nodes: brokers that can take a request.
+            now: the time.
+            old: ids of those that need an older message format: their batches are sealed without the codec.
+        """
         scan = self._scan
         if scan.snapshot is not snapshot:
             scan = self._scan_queues(snapshot, False, 0.0, 0.0)  # for the heads alone
@@ -322,22 +374,30 @@ class Drainer:
         drained = {}
         self._left_behind.clear()
         for node in nodes:
-            batches = self._take_batches(node.id, scan.heads.get(node.id) or [], now)
+            is_old: cython.bint = bool(old) and node.id in old
+            batches = self._take_batches(node.id, scan.heads.get(node.id) or [], now, is_old)
             if batches:
                 drained[node.id] = batches
         return drained
 
-    def has_more(self, node_id: int) -> bool:
+    def has_more(self, node_id: Any) -> cython.bint:
         """Whether the last drain left batches of a broker behind, which the next one may take."""
         return node_id in self._left_behind
 
-    def _take_batches(self, node_id: Any, heads: list, now: cython.double) -> list:  # type: ignore[type-arg]
+    def _take_batches(
+        self,
+        node_id: Any,
+        heads: list,  # type: ignore[type-arg]
+        now: cython.double,
+        plain: cython.bint,
+    ) -> list:  # type: ignore[type-arg]
         """Take the batches for one request to a broker, sealed and theirs to send.
 
         Args:
             node_id: the broker.
             heads: its QueueHeads, in the order of their queues.
             now: the time.
+            plain: whether they are sealed without the codec.
         """
         numbering: Any = self.gate.numbering
         sealer: Any = self.sealer
@@ -371,8 +431,12 @@ class Drainer:
             try:
                 batch.move_to(_IN_FLIGHT)
                 batch.leader_epoch = head.leader_epoch
+                if batch.attempts or batch.is_piece:
+                    batch.retried_for += now - batch.drained_at
+                else:
+                    batch.left_by = self._why(batch, head.full, now)
                 batch.drained_at = now
-                sealer.seal(batch, numbering.assign(batch))
+                sealer.seal(batch, numbering.assign(batch), plain)
             except Exception as error:  # noqa: BLE001 - likewise
                 self._fail_unsealed(batch, error)
                 continue
@@ -385,6 +449,13 @@ class Drainer:
         if left:
             self._left_behind.add(node_id)
         return taken
+
+    def _why(self, batch: Batch, full: cython.bint, now: cython.double) -> cython.int:
+        """Why a batch is sent now, as `Batch.left_by` has it."""
+        if full:
+            return FULL
+        # The same sum as in the scan.
+        return LINGER if batch.created + self._linger - now <= 0 else self._hurry
 
     # ---- what goes wrong
 
@@ -427,3 +498,29 @@ def _rotated(heads: list, last: Any) -> list:  # type: ignore[type-arg]
             if head.queue.place >= last:
                 return heads[at:] + heads[:at] if at else heads
     return heads
+
+
+def partition_batches(batches: list, topic_id: Any, is_old: cython.bint) -> list:  # type: ignore[type-arg]
+    """What a request says of each batch: where it goes, and its bytes.
+
+    Args:
+        batches: those of the request.
+        topic_id: gives the id of a topic.
+        is_old: whether the leader gets their message sets.
+    """
+    found: list = []
+    batch: Batch
+    queue: PartitionQueue
+    topic: str | None = None
+    known: Any = None
+    for batch in batches:
+        queue = batch.queue
+        if queue.topic is not topic:
+            topic = queue.topic
+            known = topic_id(topic)
+        if is_old and batch.legacy is not None:
+            found.append(PartitionBatch(queue.topic, known, queue.partition, batch.legacy[1]))
+        elif batch.wire is not None:
+            batch.legacy = None  # of a leader before; this one needs none
+            found.append(PartitionBatch(queue.topic, known, queue.partition, batch.wire))
+    return found

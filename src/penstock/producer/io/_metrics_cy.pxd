@@ -1,5 +1,5 @@
 # C layout of the sender's statistics, so that what every request adds to them does not need the interpreter.
-from penstock._stats_cy cimport WindowedStat
+from penstock._stats_cy cimport Histogram, TimeBudget, WindowedStat
 
 cdef class RequestSums:
     cdef Py_ssize_t count
@@ -20,8 +20,15 @@ cdef class TopicStats:
     cdef readonly WindowedStat retries
     cdef readonly WindowedStat errors
 
+cdef class LeavingStats:
+    cdef WindowedStat batches
+    cdef WindowedStat records
+    cdef WindowedStat fill
+
 cdef class SenderMetrics:
     cdef public object catch_up
+    cdef readonly TimeBudget time
+    cdef object _now
     cdef double _next_catch_up
     cdef object _registry
     cdef dict _topics
@@ -36,6 +43,19 @@ cdef class SenderMetrics:
     cdef WindowedStat _splits
     cdef WindowedStat _retries
     cdef WindowedStat _errors
+    cdef Histogram _queue_times
+    cdef Histogram _latencies
+    cdef WindowedStat _retry_time
+    cdef Histogram _retry_times
+    cdef WindowedStat _delivery_time
+    cdef Histogram _delivery_times
+    cdef WindowedStat _callback_time
+    cdef Histogram _callback_times
+    cdef WindowedStat _fill
+    cdef Histogram _fills
+    cdef list _reasons
 
     cdef _record_topic(self, str name, RequestSums sums, double now)
+    cdef _note_left(self, list batches, double now)
+    cpdef double enter(self, int activity) except? -1
     cpdef TopicStats topic(self, str name)

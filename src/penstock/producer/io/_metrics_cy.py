@@ -18,10 +18,10 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
-    from cython.cimports.penstock._stats_cy import WindowedStat
+    from cython.cimports.penstock._stats_cy import Histogram, TimeBudget, WindowedStat
     from cython.cimports.penstock.producer.batch._batch_cy import Batch
 else:
-    from penstock._stats_cy import WindowedStat
+    from penstock._stats_cy import Histogram, TimeBudget, WindowedStat
     from penstock.producer.batch._batch_cy import Batch
 
 if TYPE_CHECKING:
@@ -96,6 +96,18 @@ class TopicStats:
         self.errors: WindowedStat = registry.rate_total(*names.TOPIC_RECORD_ERROR, tags)
 
 
+@cython.final
+@cython.cclass
+class LeavingStats:
+    """The batches that left for one reason."""
+
+    def __init__(self, registry: MetricsRegistry, reason: str) -> None:
+        tags = {"reason": reason}
+        self.batches: WindowedStat = registry.rate_total(*names.LEFT_BATCH, tags)
+        self.records: WindowedStat = registry.rate_total(*names.LEFT_RECORD, tags)
+        self.fill: WindowedStat = registry.avg(*names.LEFT_FILL, tags)
+
+
 def _nothing(_now: float) -> None:
     """Nobody else counts."""
 
@@ -107,12 +119,17 @@ class SenderMetrics:
 
     Args:
         registry: gives the statistics their names.
+        time: what the I/O thread does with its time.
+        now: the monotonic clock.
 
     Attributes:
+        time: the same.
         catch_up: brings up to date what others count. Set once, when the producer is put together.
     """
 
-    def __init__(self, registry: MetricsRegistry) -> None:
+    def __init__(self, registry: MetricsRegistry, time: TimeBudget, now: Callable[[], float]) -> None:
+        self.time = time
+        self._now = now
         self.catch_up: Callable[[float], None] = _nothing
         self._next_catch_up = 0.0
         self._registry = registry
@@ -128,6 +145,24 @@ class SenderMetrics:
         self._splits: WindowedStat = registry.rate_total(*names.BATCH_SPLIT)
         self._retries: WindowedStat = registry.rate_total(*names.RECORD_RETRY)
         self._errors: WindowedStat = registry.rate_total(*names.RECORD_ERROR)
+        times = names.TIME_BOUNDS
+        self._queue_times: Histogram = registry.histogram(*names.RECORD_QUEUE_TIMES, times)
+        self._latencies: Histogram = registry.histogram(*names.REQUEST_LATENCIES, times)
+        self._retry_time: WindowedStat = registry.avg_max(*names.RECORD_RETRY_TIME)
+        self._retry_times: Histogram = registry.histogram(*names.RECORD_RETRY_TIMES, times)
+        self._delivery_time: WindowedStat = registry.avg_max(*names.RECORD_DELIVERY_TIME)
+        self._delivery_times: Histogram = registry.histogram(*names.RECORD_DELIVERY_TIMES, times)
+        self._callback_time: WindowedStat = registry.avg_max(*names.CALLBACK_TIME)
+        self._callback_times: Histogram = registry.histogram(*names.CALLBACK_TIMES, times)
+        self._fill: WindowedStat = registry.avg(*names.BATCH_FILL)
+        self._fills: Histogram = registry.histogram(*names.BATCH_FILLS, names.RATIO_BOUNDS)
+        self._reasons = [LeavingStats(registry, reason) for reason in names.LEAVING_REASONS]
+
+    def enter(self, activity: cython.int) -> cython.double:
+        """The I/O thread begins something else; the time."""
+        now: cython.double = self._now()
+        self.time.enter(activity, now)
+        return now
 
     def on_turn(self, now: cython.double) -> None:
         """The sender takes a turn: once a second, what others count is brought up to date, so that rates are right."""
@@ -145,12 +180,32 @@ class SenderMetrics:
         self._record_size.add_whole(sums.record_sizes, sums.count, sums.largest_record, now)
         self._sent.add_whole(sums.records, 1, sums.records, now)
         self._per_request.add_whole(sums.records, 1, sums.records, now)
+        self._note_left(batches, now)
         if sums.topic is not None:
             self._record_topic(sums.topic, sums, now)
             return
         for name in dict.fromkeys([batch.queue.topic for batch in batches]):
             of_topic = [batch for batch in batches if batch.queue.topic == name]
             self._record_topic(name, RequestSums(of_topic), now)
+
+    def _note_left(self, batches: list, now: cython.double) -> None:  # type: ignore[type-arg]
+        """Count why batches leave, how full they are, and how long they waited; once each."""
+        batch: Batch
+        reason: LeavingStats
+        fill: cython.double
+        for batch in batches:
+            if batch.attempts or batch.is_piece or batch.left_by < 0:
+                continue
+            fill = cython.cast(cython.double, batch.wire_size()) / batch.writer.limit
+            if fill > 1:
+                fill = 1.0  # a record larger than batch.size has a batch of its own
+            reason = self._reasons[batch.left_by]
+            reason.batches.add_whole(1, 1, 1, now)
+            reason.records.add_whole(batch.writer.count, 1, batch.writer.count, now)
+            reason.fill.add_real(fill, 1, fill, now)
+            self._fill.add_real(fill, 1, fill, now)
+            self._fills.add(fill, now)
+            self._queue_times.add((batch.drained_at - batch.created) * 1000, now)
 
     def _record_topic(self, name: str, sums: RequestSums, now: cython.double) -> None:
         topic: TopicStats = self.topic(name)
@@ -161,7 +216,26 @@ class SenderMetrics:
     def on_response(self, latency: cython.double, throttle_ms: cython.longlong, now: cython.double) -> None:
         """An answer came, so many seconds after its request."""
         self._latency.add_real(latency * 1000, 1, latency * 1000, now)
+        self._latencies.add(latency * 1000, now)
         self._throttle.add_whole(throttle_ms, 1, throttle_ms, now)
+
+    def on_written(self, batches: list, now: cython.double) -> None:  # type: ignore[type-arg]
+        """These batches are acknowledged."""
+        batch: Batch
+        ms: cython.double
+        for batch in batches:
+            ms = (now - batch.created) * 1000
+            self._delivery_time.add_real(ms, 1, ms, now)
+            self._delivery_times.add(ms, now)
+            if batch.attempts or batch.is_piece:
+                ms = batch.retried_for * 1000
+                self._retry_time.add_real(ms, 1, ms, now)
+                self._retry_times.add(ms, now)
+
+    def on_callbacks(self, seconds: cython.double, now: cython.double) -> None:
+        """The application was told of outcomes, which took so long."""
+        self._callback_time.add_real(seconds * 1000, 1, seconds * 1000, now)
+        self._callback_times.add(seconds * 1000, now)
 
     def on_retry(self, batch: Batch, now: cython.double) -> None:
         """A batch is queued again."""
@@ -188,7 +262,6 @@ class SenderMetrics:
         return self._errors
 
     def topic(self, name: str) -> TopicStats:
-        """The statistics of a topic."""
         found = self._topics.get(name)
         if found is None:
             found = self._topics[name] = TopicStats(self._registry, name)

@@ -18,10 +18,11 @@ from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.network import InFlightRequest
 from penstock.producer.batch._batch_cy import BatchState
-from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch._accumulator_cy import RecordAccumulator
 from penstock.producer.guarantee.gate import Gate
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
 from penstock.producer.io._metrics_cy import SenderMetrics
+from penstock.producer.io.converting import Refusal
 from penstock.producer.metadata.cluster import LeaderHint
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.protocol._produce_cy import ProduceResponse
@@ -36,10 +37,12 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._batch_cy import Batch
     from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult
+    from cython.cimports.penstock._stats_cy import CALLBACKS, OTHER
     from cython.cimports.penstock.protocol._produce_cy import PartitionResponse
 else:
     from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.batch._delivery_cy import BatchResult
+    from penstock._stats_cy import CALLBACKS, OTHER
     from penstock.protocol._produce_cy import PartitionResponse
 
 log = logging.getLogger("penstock.producer")
@@ -141,7 +144,6 @@ class Outcomes:
                 self._release(batch)
 
     def _on_answer(self, body: ProduceResponse, node: Node, batches: list[Batch], now: float) -> None:
-        """The broker has answered."""
         written, others = match_answers(batches, body.partitions)
         if len(written) < len(body.partitions):
             self._take_hints(body)
@@ -172,6 +174,15 @@ class Outcomes:
             self._give_up(batch, error, now)
             self._release(batch)
 
+    def on_refused(self, refusal: Refusal, now: float) -> None:
+        """A batch cannot be sent to its old leader as it is; nothing of it was written by this request."""
+        if refusal.answer is None:
+            self.on_unsent(
+                refusal.error or KafkaError("the batch could not be converted"), [refusal.batch], now
+            )
+        else:
+            self._complete(refusal.batch, refusal.answer, now, refusal.error)
+
     # ---- batches that were written
 
     def _acknowledge(self, written: list[tuple[Batch, PartitionResponse]], now: float) -> None:
@@ -184,9 +195,10 @@ class Outcomes:
         batches = [batch for batch, _ in done]
         try:
             self._accumulator.release_all(batches)
+            self._metrics.on_written(batches, now)  # who is told of a record finds it counted
         finally:
             # They are in no queue and not in flight any more: who is not told now is never told.
-            _settle_written(done)
+            _settle_written(done, self._metrics)
             self._accumulator.forget_all(batches)
         for batch, trouble in unhandled:
             log.error(_NOT_HANDLED, batch.topic_partition, exc_info=trouble)
@@ -235,7 +247,7 @@ class Outcomes:
             count = self._accumulator.leave_out(batch, refused, self._gate.on_split)
             self._metrics.on_refused(batch.queue.topic, len(refused), now)
             log.warning(
-                "the broker refused %d of %d records for %s; the other %d are sent again without them: %s",
+                "%d of %d records for %s cannot be written; the other %d are sent again without them: %s",
                 len(refused), batch.record_count, batch.topic_partition, count, next(iter(refused.values())),
             )  # fmt: skip
         elif not batch.done:
@@ -302,10 +314,16 @@ class Outcomes:
         now: float,
         record_errors: dict[int, KafkaError] | None = None,
     ) -> None:
-        """Fail a batch, whoever found out why, unless it has its outcome."""
-        if batch.fail(error, record_errors):
+        """Fail a batch, unless it has its outcome."""
+        begun = self._metrics.enter(CALLBACKS)
+        try:
+            failed = batch.fail(error, record_errors)
+        finally:
+            ended = self._metrics.enter(OTHER)
+        if failed:
             try:
                 self._accumulator.finish(batch)
+                self._metrics.on_callbacks(ended - begun, ended)
                 self._metrics.on_batch_error(batch, now)
             except Exception:  # its records are told: others, which are not yet, must not suffer from it
                 log.exception(
@@ -425,20 +443,38 @@ def _note_written(written: list, numbering: Any) -> tuple[list[Any], list[Any]]:
 
 
 @cython.cfunc
-def _settle_written(done: list) -> None:  # type: ignore[type-arg]
-    """Settle the results of batches that were written."""
+def _settle_written(done: list, metrics: Any) -> None:  # type: ignore[type-arg]
+    """Settle the results of batches that were written. Event loops are woken at the end, once for all of them.
+
+    Args:
+        done: those, each with its answer.
+        metrics: hears how long callbacks took.
+    """
+    begun: cython.double = -1.0  # when the first was told to somebody
+    now: cython.double
     batch: Batch
     answer: PartitionResponse
     result: BatchResult
+    holder: Any = None
     for pair in done:
         batch = pair[0]
         answer = pair[1]
         result = batch.result
         try:
             if not result.settle_unwatched(answer.base_offset, answer.log_append_time_ms):
+                if begun < 0:
+                    begun = metrics.enter(CALLBACKS)
+                if holder is None and (result.interested or result.callbacks) and result.owner is not None:
+                    holder = result.owner
+                    holder.hold()
                 batch.result.settle(answer.base_offset, answer.log_append_time_ms)
         except Exception:  # the others get their turn
             log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
+    if holder is not None:
+        holder.release()
+    if begun >= 0:
+        now = metrics.enter(OTHER)
+        metrics.on_callbacks(now - begun, now)
 
 
 # ---- errors

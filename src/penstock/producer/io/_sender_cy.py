@@ -15,17 +15,22 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from penstock._stats_cy import OTHER, SEALING, WRITING
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, NetworkError, ProducerClosedError
 from penstock.network import ClientRequest, InFlightRequest, NetworkClient
-from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch._accumulator_cy import RecordAccumulator
+from penstock.producer.batch._batch_cy import how_far
 from penstock.producer.guarantee.gate import Gate, GateRequest
 from penstock.producer.io._drain_cy import Drainer
 from penstock.producer.io._outcomes_cy import Outcomes, Retries
 from penstock.producer.io._metrics_cy import SenderMetrics
+from penstock.producer.io.converting import Conversions
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.producer.owner import mark_io_thread
 from penstock.protocol._produce_cy import ProduceRequest
+from penstock.protocol.requests import BATCHES_REMEMBERED, NodeApiVersions
+from penstock.records.format import MAGIC
 from penstock.types import Node
 
 try:
@@ -36,16 +41,15 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.penstock.producer.batch._batch_cy import Batch
-    from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
-    from cython.cimports.penstock.protocol._produce_cy import PartitionBatch
+    from cython.cimports.penstock.producer.io._drain_cy import partition_batches
 else:
     from penstock.producer.batch._batch_cy import Batch
-    from penstock.producer.batch._queue_cy import PartitionQueue
-    from penstock.protocol._produce_cy import PartitionBatch
+    from penstock.producer.io._drain_cy import partition_batches
 
 log = logging.getLogger("penstock.producer")
 
 _BY_AGE = attrgetter("created")
+_FOREVER = cython.declare(cython.double, FOREVER)
 # Seconds until the next look after something unexpected: whatever it is, it must not become a busy loop.
 _AFTER_TROUBLE = 0.1
 
@@ -80,6 +84,8 @@ class Sender:
         client: the network.
         clock: read once per turn.
         rng: jitter of the retry backoff.
+        metrics: what is counted.
+        conversions: puts batches into the format of old leaders.
     """
 
     def __init__(
@@ -92,8 +98,10 @@ class Sender:
         clock: Clock,
         rng: random.Random,
         metrics: SenderMetrics,
+        conversions: Conversions,
     ) -> None:
         self._settings = settings
+        self._conversions = conversions
         self._accumulator = accumulator
         self._unseen = accumulator.unseen
         self._drainer = drainer
@@ -205,20 +213,33 @@ class Sender:
             may_rest: wait also in a turn that has sent something, when nothing more can be sent at once. Without it
                 such a turn only looks at the network: who takes turns by hand sees the request before time goes on.
         """
+        delay: cython.double = _FOREVER
+        other: cython.double
+        client: Any = self._client
         self._metrics.on_turn(now)
         deferred = self._accumulator.deferred
-        delay = deferred.run(now) if deferred.waiting else FOREVER
+        if deferred.waiting:
+            delay = deferred.run(now)
+        # Nearly always: a lone record need not wait for questions that have one answer.
+        if not self._gate.numbering.at_rest or self._gate_requests.waiting is not None:
+            other = self._ask_gate(now)
+            delay = min(delay, other)
+        other = self._send_ready(now)
+        delay = min(delay, other)
+        if self._unseen.has_news:
+            other = self._unseen.maybe_tell(now)
+            delay = min(delay, other)
+        client.poll(delay if may_rest or not self._has_sent else 0.0, now)
+
+    def _ask_gate(self, now: float) -> float:
+        """Let the gate settle what it can, and send what it needs; seconds until it is worth asking again."""
         error = self._gate.before_turn(now)
         if error is not None:
             for batch in self._accumulator.take_unsent(also_retried=self._gate.failed):
                 self._outcomes.fail(batch, error, now)
         if refused := self._gate.refused_partitions:
             self._outcomes.fail_refused(refused, now)
-        delay = min(delay, self._gate_requests.maybe_send(now, self._accumulator.has_undrained))
-        delay = min(delay, self._send_ready(now))
-        if self._unseen.has_news:
-            delay = min(delay, self._unseen.maybe_tell(now))
-        self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
+        return self._gate_requests.maybe_send(now, self._accumulator.has_undrained)
 
     def keep_topics(self, in_use: Collection[str]) -> None:
         """Forget all that is kept of topics that are not used any more, unless records are on their way there."""
@@ -238,51 +259,91 @@ class Sender:
 
     def _send_ready(self, now: float) -> float:
         """Drain and send; seconds for which nothing more will be due."""
-        snapshot = self._metadata.snapshot
-        check = self._drainer.ready(snapshot, now)
-        for topic in check.leaderless_topics:
-            self._metadata.want_topic(topic, now)
+        drainer: Any = self._drainer
+        client: Any = self._client
+        snapshot: Any = self._metadata.snapshot
+        check: Any = drainer.ready(snapshot, now)
         if check.leaderless_topics:
-            self._metadata.request_update(now)
-        nodes, delay = self._usable(check.nodes, now)
-        drained = self._drainer.drain(snapshot, nodes, now) if nodes else {}
+            self._ask_for_leaders(check.leaderless_topics, now)
+        nodes: list = []
+        delay: cython.double = self._find_usable(check.nodes, now, nodes)
+        delay = min(delay, check.next_delay)
+        old: dict = self._old_leaders(nodes)
+        if old and self._conversions.is_full():
+            nodes = [node for node in nodes if node.id not in old]  # an answer comes first
+        if nodes:
+            self._metrics.enter(SEALING)
+        drained: dict = drainer.drain(snapshot, nodes, now, old) if nodes else {}
+        if nodes:
+            self._metrics.enter(WRITING if drained else OTHER)  # until the network waits
         for taken in drained.values():
             self._enter_flight(taken)
         self._has_sent = bool(drained)
-        sent = []
+        sent: list = []
+        expired: cython.bint = False
+        refused: cython.bint = False
         try:
-            expired = self._expire(now, check.next_expiry)
+            if now >= check.next_expiry or now >= self._next_in_flight_expiry:
+                expired = self._expire(now, check.next_expiry)
         finally:
             # Whatever went wrong: what was drained is sent, or has its outcome.
             for node in nodes:
                 batches = drained.get(node.id)
-                if batches and self._send_or_fail(node, batches, now):
+                if batches and (node.id in old or self._gate.headerless):
+                    drained[node.id] = self._convert(node, old.get(node.id), batches, now)
+                    refused = refused or len(drained[node.id]) < len(batches)
+                    batches = drained[node.id]
+                if batches and self._send_or_fail(node, batches, now, node.id in old):
                     sent.append(node)
         for node in sent:
             self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
-            if self._drainer.has_more(node.id):
-                delay = min(delay, self._client.connection_delay(node, now))
-        for batch in self._drainer.unsealed:
+            if drainer.has_more(node.id):
+                delay = min(delay, client.connection_delay(node, now))
+        for batch in drainer.unsealed:
             self._metrics.on_batch_error(batch, now)
-        if expired or self._drainer.unsealed or len(sent) < len(drained):
+        if expired or refused or drainer.unsealed or len(sent) < len(drained):
             return 0.0  # the gate may have something to settle
-        if self._drainer.gate_failed:
+        if drainer.gate_failed:
             delay = min(delay, _AFTER_TROUBLE)
-        expiry = min(check.next_expiry, self._next_in_flight_expiry)
-        return max(0.0, min(check.next_delay, delay, expiry - now))
+        expiry: cython.double = self._next_in_flight_expiry
+        expiry = min(check.next_expiry, expiry)
+        return max(0.0, min(delay, expiry - now))
 
-    def _usable(self, ready: Sequence[Node], now: float) -> tuple[list[Node], float]:
-        """The nodes that can take a request now, and seconds until one of the others may."""
-        usable = []
-        delay = FOREVER
+    def _find_usable(self, ready: list, now: float, usable: list) -> float:  # type: ignore[type-arg]
+        """Which nodes can take a request now; seconds until one of the others may."""
+        drainer: Any = self._drainer
+        client: Any = self._client
+        delay: cython.double = _FOREVER
         for node in ready:
-            can_take = self._client.ready(node, now)
-            self._drainer.note_node(node.id, can_take, now)
+            can_take: cython.bint = client.ready(node, now)
+            drainer.note_node(node.id, can_take, now)
             if can_take:
                 usable.append(node)
             else:
-                delay = min(delay, self._client.connection_delay(node, now))
-        return usable, delay
+                delay = min(delay, client.connection_delay(node, now))
+        return delay
+
+    def _ask_for_leaders(self, topics: set, now: float) -> None:  # type: ignore[type-arg]
+        """Some partitions of these topics have batches, and no known leader."""
+        for topic in topics:
+            self._metadata.want_topic(topic, now)
+        self._metadata.request_update(now)
+
+    def _old_leaders(self, nodes: list) -> dict:  # type: ignore[type-arg]
+        """Those that cannot take batches as they are, by id. Asked for every request, and nearly always empty."""
+        old: dict = {}  # type: ignore[type-arg]
+        client: Any = self._client
+        for node in nodes:
+            versions = client.api_versions(node.id)
+            if versions is None:
+                continue  # nothing can be sent to it any more
+            if versions.batches_remembered < BATCHES_REMEMBERED or self._conversions.forgetful:
+                self._conversions.note_memory(node.id, versions, self._metadata.snapshot.nodes)
+            if versions.produce_magic < MAGIC or (
+                self._conversions.checks_codec and not self._conversions.takes(versions)
+            ):
+                old[node.id] = versions
+        return old
 
     def _enter_flight(self, batches: list[Batch]) -> None:
         """A request is about to hold these batches."""
@@ -316,10 +377,33 @@ class Sender:
             for batch in batches:
                 batch.queue.muted = False
 
-    def _send_or_fail(self, node: Node, batches: list[Batch], now: float) -> bool:
-        """Send a request; False when it could not be made, and its batches have failed."""
+    def _convert(
+        self, node: Node, versions: NodeApiVersions | None, batches: list[Batch], now: float
+    ) -> list[Batch]:
+        """What an old leader (with versions) or topic can store: what can be sent. The rest have what they are due."""
+        if versions is not None:
+            ready, refused = self._conversions.convert(node, versions, batches, now)
+        else:
+            ready, refused = self._conversions.check_headers(batches, self._gate.headerless)
+        for refusal in refused:
+            self._leave_flight([refusal.batch])
+            try:
+                self._outcomes.on_refused(refusal, now)
+            finally:
+                self._let_go_on([refusal.batch])
+        return ready
+
+    def _send_or_fail(self, node: Node, batches: list[Batch], now: float, is_old: bool) -> bool:
+        """Send a request; False when it could not be made, and its batches have failed.
+
+        Args:
+            node: the leader.
+            batches: what it leads.
+            now: the time.
+            is_old: whether it gets their message sets.
+        """
         try:
-            self._send(node, batches, now)
+            self._send(node, batches, now, is_old)
         except Exception as cause:
             # No answer will ever come for these: without an outcome here their memory would be lost, too.
             log.exception("a produce request to %s could not be made", node)
@@ -333,16 +417,17 @@ class Sender:
             return False
         return True
 
-    def _send(self, node: Node, batches: list[Batch], now: float) -> None:
+    def _send(self, node: Node, batches: list[Batch], now: float, is_old: bool) -> None:
+        client: Any = self._client
         request = ProduceRequest(
             self._settings.acks,
             self._settings.request_timeout_ms,
-            _partition_batches(batches, self._metadata.snapshot.topic_id),
+            partition_batches(batches, self._metadata.snapshot.topic_id, is_old),
             self._gate.transactional_id,
             max_version=self._gate.max_produce_version,
         )
         timeout = self._settings.request_timeout_ms / 1000
-        self._client.send(
+        client.send(
             ClientRequest(node, request, timeout, lambda response: self._on_response(response, batches)), now
         )
 
@@ -382,7 +467,7 @@ class Sender:
         tp = batch.topic_partition
         message = (
             f"Expiring {batch.record_count} record(s) for {tp}: {int(batch.age(now) * 1000)} ms has passed since "
-            f"batch creation (delivery.timeout.ms). {_how_far(batch)}"
+            f"batch creation (delivery.timeout.ms). {how_far(batch)}"
         )
         stuck = self._why_stuck(batch)
         if stuck is not None and str(stuck) not in message:
@@ -414,46 +499,11 @@ class Sender:
             self._metrics.on_response(response.latency, response.body.throttle_ms, now)
 
 
-@cython.cfunc
-def _partition_batches(batches: list, topic_id: Any) -> list:  # type: ignore[type-arg]
-    """What a request says of each batch: where it goes, and its bytes.
-
-    Args:
-        batches: those of the request.
-        topic_id: gives the id of a topic.
-    """
-    found: list = []
-    batch: Batch
-    queue: PartitionQueue
-    topic: str | None = None
-    known: Any = None
-    for batch in batches:
-        queue = batch.queue
-        if queue.topic is not topic:
-            topic = queue.topic
-            known = topic_id(topic)
-        if batch.wire is not None:
-            found.append(PartitionBatch(queue.topic, known, queue.partition, batch.wire))
-    return found
-
-
 def _some(topics: set[str]) -> str:
     named = sorted(topics)
     if len(named) == 1:
         return f"topic {named[0]}"
     return f"{len(named)} topics ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"
-
-
-def _how_far(batch: Batch) -> str:
-    """What became of a batch whose time is over, and what the last broker that answered said."""
-    if not batch.attempts:
-        if batch.request_pending:
-            return "It was sent, and no answer has come."
-        return "It was never sent."
-    sent = batch.attempts + batch.request_pending
-    times = "once" if sent == 1 else f"{sent} times"
-    last = "the last request has no answer, the one before" if batch.request_pending else "the last attempt"
-    return f"It was sent {times}; {last} ended with: {batch.last_error}."
 
 
 class GateRequests:
@@ -465,11 +515,11 @@ class GateRequests:
         timeout: seconds for the answer, and for reaching the node before.
     """
 
-    def __init__(self, gate: Gate, client: NetworkClient, timeout: float) -> None:
+    def __init__(self, gate: Gate, client: Any, timeout: float) -> None:
         self._gate = gate
         self._client = client
         self._timeout = timeout
-        self._waiting: GateRequest | None = None  # until its node can take it
+        self.waiting: GateRequest | None = None  # until its node can take it; the sender looks
         self._give_up_at = FOREVER
         self._old_error: KafkaError | None = None  # why the node could not be reached before this request
         self._old_refusal: KafkaError | None = None  # why brokers did not let this client in before it
@@ -481,27 +531,27 @@ class GateRequests:
             data_waits: whether there is something to send; or what tells, asked only where the gate's need depends on
                 it.
         """
-        if self._waiting is None:
-            self._waiting = self._gate.next_request(now, False)
-            if self._waiting is None:
+        if self.waiting is None:
+            self.waiting = self._gate.next_request(now, False)
+            if self.waiting is None:
                 delay = self._gate.seconds_to_request(now)
                 if delay == FOREVER:
                     return FOREVER  # nearly always: whatever waits, it needs nothing from the gate
                 if not (data_waits() if callable(data_waits) else data_waits):
                     return delay if self._gate.busy else FOREVER
-                self._waiting = self._gate.next_request(now, True)
-            if self._waiting is None:
+                self.waiting = self._gate.next_request(now, True)
+            if self.waiting is None:
                 return self._gate.seconds_to_request(now)
             self._give_up_at = now + self._timeout
-            node = self._waiting.node
+            node = self.waiting.node
             self._old_error = None if node is None else self._client.connection_error(node.id)
             self._old_refusal = self._client.refusal()
-        waiting = self._waiting
+        waiting = self.waiting
         node = waiting.node or self._client.least_loaded_node(now)
         if node is None:
             return self._maybe_give_up(waiting, None, now)
         if self._client.ready(node, now):
-            self._waiting = None
+            self.waiting = None
             return self._send(waiting, node, now)
         return self._maybe_give_up(waiting, node, now)
 
@@ -530,10 +580,11 @@ class GateRequests:
         if refusal is not None and refusal is not self._old_refusal:
             error, failed = refusal, True
         if failed or now >= self._give_up_at:
-            self._waiting = None
+            self.waiting = None
             waiting.on_unreachable(error or NetworkError("no broker could be reached"), now)
             return 0.0
-        delay = FOREVER if node is None else self._client.connection_delay(node, now)
+        # Without a node, too: no event tells that one whose last attempt failed may be tried again.
+        delay = self._client.shortest_delay(now) if node is None else self._client.connection_delay(node, now)
         return min(delay, self._give_up_at - now)
 
 

@@ -8,16 +8,20 @@ brought up to date by `catch_up`, which the reader calls before it takes a snaps
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock._locks import inside, new_lock
 from penstock._metrics import Counter, MetricsRegistry, WindowedStat
+from penstock._stats_cy import ACTIVITIES
+from penstock._ticket import TicketKind
 from penstock.network import NetworkMetrics, NodeMetrics
-from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.io import metric_names as names
 from penstock.producer.metadata.metadata import ProducerMetadata
 
 _NODE_TAG = "node-id"
+_ACTIVITY_TAG = "activity"
 
 
 class ClientMetrics:
@@ -37,6 +41,7 @@ class ClientMetrics:
         self._counted: list[tuple[WindowedStat, Callable[[], float]]] = []
         self._nodes: set[int] = set()
         self.buffer_wait_ns = registry.counter(*names.BUFFERPOOL_WAIT_TIME)
+        self.buffer_waits = registry.histogram(*names.BUFFERPOOL_WAITS, names.TIME_BOUNDS)
         self.buffer_exhausted = registry.rate_total(*names.BUFFER_EXHAUSTED)
         self.flush_ns = registry.counter(*names.FLUSH_TIME)
         self.metadata_wait_ns = registry.counter(*names.METADATA_WAIT_TIME)
@@ -48,7 +53,9 @@ class ClientMetrics:
             "commit_transaction": registry.counter(*names.TXN_COMMIT_TIME),
             "abort_transaction": registry.counter(*names.TXN_ABORT_TIME),
         }
+        self._activities: list[WindowedStat] = []  # seconds of the I/O thread
         self._register_network()
+        self._register_activities()
 
     def register_memory(self, pool: BufferPool) -> None:
         """Name what the pool knows."""
@@ -56,6 +63,7 @@ class ClientMetrics:
         gauge(*names.WAITING_THREADS, lambda _: pool.waiting())
         gauge(*names.BUFFER_TOTAL, lambda _: pool.total)
         gauge(*names.BUFFER_AVAILABLE, lambda _: pool.available())
+        gauge(*names.BUFFERPOOL_LONGEST_WAIT, lambda now: _longest_wait_ms(pool, now))
         gauge(*names.BUFFERPOOL_WAIT_RATIO, self._share_of_time(lambda: self.buffer_wait_ns.total))
 
     def register_requests(self, metadata: ProducerMetadata, in_flight: Callable[[], int]) -> None:
@@ -63,12 +71,24 @@ class ClientMetrics:
         self._registry.gauge(*names.METADATA_AGE, metadata.age)
         self._registry.gauge(*names.REQUESTS_IN_FLIGHT, lambda _: in_flight())
 
+    def register_idempotence(self, numbers_all: Callable[[], bool]) -> None:
+        """Name what the gate knows."""
+        self._registry.gauge(*names.IDEMPOTENCE, lambda _: int(numbers_all()))
+
     def register_about(self, version: str, wall_ms: int) -> None:
         """Name the client itself."""
         self._registry.gauge(*names.VERSION, lambda _: version)
         # A checkout and a wheel alike do not know their commit; monitoring that asks for it gets an answer.
         self._registry.gauge(*names.COMMIT_ID, lambda _: "unknown")
         self._registry.gauge(*names.START_TIME, lambda _: wall_ms)
+
+    def on_wait(self, kind: TicketKind, seconds: float, now: float) -> None:
+        """A call has waited for metadata, or for memory."""
+        if kind is TicketKind.METADATA:
+            add_nanoseconds(self.metadata_wait_ns, seconds)
+        else:
+            add_nanoseconds(self.buffer_wait_ns, seconds)
+            self.buffer_waits.add(seconds * 1000, now)
 
     def catch_up(self, now: float) -> None:
         """Bring the rates of counters kept elsewhere up to now. The I/O thread does it once a second while it works."""
@@ -81,6 +101,8 @@ class ClientMetrics:
                     self._register_node(node_id, counters)
             for stat, total in self._counted:
                 stat.advance_to(total(), now)
+            for activity, stat in enumerate(self._activities):
+                stat.advance_to(self._network.time.seconds(activity, now), now)
 
     def _register_network(self) -> None:
         network = self._network
@@ -105,6 +127,21 @@ class ClientMetrics:
         gauge(*names.IO_WAIT_RATIO, self._share_of_time(lambda: network.io_wait_ns))
         gauge(*names.IO_RATIO, self._share_of_time(lambda: network.io_ns))
         self._size_of_requests(names.REQUEST_SIZE, network, None)
+
+    def _register_activities(self) -> None:
+        gauge = self._registry.gauge
+        for activity, name in enumerate(ACTIVITIES):
+            tags = {_ACTIVITY_TAG: name}
+            spent = partial(self._network.time.seconds, activity)
+            stat = self._registry.stat()
+            self._activities.append(stat)
+            gauge(*names.IO_ACTIVITY_TIME, partial(_nanoseconds, spent), tags)
+            gauge(*names.IO_ACTIVITY_RATIO, partial(self._share_of_activity, stat), tags)
+
+    def _share_of_activity(self, stat: WindowedStat, now: float) -> float:
+        """Part of what all activities took over the last windows: an error that their rates share cancels out."""
+        rates = sum(one.rate(now) for one in self._activities)
+        return stat.rate(now) / rates if rates else 0.0
 
     def _register_node(self, node_id: int, counters: NodeMetrics) -> None:
         tags = {_NODE_TAG: f"node-{node_id}"}
@@ -141,6 +178,14 @@ class ClientMetrics:
 
     def _share_of_time(self, nanoseconds: Callable[[], float]) -> Callable[[float], float]:
         return lambda now: nanoseconds() / max(1.0, (now - self._started_at) * 1e9)
+
+
+def _longest_wait_ms(pool: BufferPool, now: float) -> float:
+    return max((1000 * (now - wait.since) for wait in pool.waits()), default=0.0)
+
+
+def _nanoseconds(seconds: Callable[[float], float], now: float) -> int:
+    return int(seconds(now) * 1e9)
 
 
 def add_nanoseconds(counter: Counter, seconds: float) -> None:

@@ -12,6 +12,8 @@ from typing import ClassVar, NamedTuple
 PRODUCER_GROUP = "producer-metrics"
 TOPIC_GROUP = "producer-topic-metrics"  # tag "topic"
 NODE_GROUP = "producer-node-metrics"  # tag "node-id", "node-1" for broker 1
+BATCH_GROUP = "producer-batch-metrics"  # tag "reason", why batches left, as in `LEAVING_REASONS`
+IO_GROUP = "producer-io-metrics"  # tag "activity", what the I/O thread does, as in `_stats_cy.ACTIVITIES`
 APP_INFO_GROUP = "app-info"
 COUNT_GROUP = "kafka-metrics-count"
 
@@ -49,6 +51,12 @@ class Avg(MetricRow):
     """Register with `avg`."""
 
 
+class Percentiles(MetricRow):
+    """Register with `histogram`, which takes bounds as well."""
+
+    suffixes = ("-p50", "-p95", "-p99")
+
+
 class Count(MetricRow):
     """Register with `counter`."""
 
@@ -78,9 +86,64 @@ RECORD_SEND = RateTotal(PRODUCER_GROUP, "record-send", "Records sent")
 RECORDS_PER_REQUEST = Avg(PRODUCER_GROUP, "records-per-request-avg", "Records in a produce request (average)")
 RECORD_RETRY = RateTotal(PRODUCER_GROUP, "record-retry", "Records sent again")
 RECORD_ERROR = RateTotal(PRODUCER_GROUP, "record-error", "Records that failed for good")
+RECORD_CONVERSION = RateTotal(
+    PRODUCER_GROUP, "record-conversion", "Records converted to an older message format for an old broker"
+)
+CONVERSION_TIME = Count(
+    PRODUCER_GROUP, "conversion-time-ns-total", "Nanoseconds spent on such conversions, compression included"
+)
+IDEMPOTENCE = Gauge(
+    PRODUCER_GROUP,
+    "idempotence-enabled",
+    "1 while a retry is written once; 0 if enable.idempotence is off, or was switched off because a broker is too old",
+)
 RECORD_SIZE = AvgMax(PRODUCER_GROUP, "record-size", "Bytes of the largest record of a batch")
 REQUESTS_IN_FLIGHT = Gauge(PRODUCER_GROUP, "requests-in-flight", "Requests that wait for their answer now")
 METADATA_AGE = Gauge(PRODUCER_GROUP, "metadata-age", "Seconds since the last complete metadata answer")
+
+# How long records wait, and where: in the queue, until the last request is made, for its answer, for callbacks. A batch
+# counts once, from its first record on; the first three add up to the delivery time.
+RECORD_QUEUE_TIMES = Percentiles(
+    PRODUCER_GROUP, "record-queue-time", "Milliseconds a batch waited before it was first sent"
+)
+REQUEST_LATENCIES = Percentiles(
+    PRODUCER_GROUP, "request-latency", "Milliseconds from a produce request to its answer"
+)
+RECORD_RETRY_TIME = AvgMax(
+    PRODUCER_GROUP,
+    "record-retry-time",
+    "Milliseconds from the first to the last request of a batch sent again",
+)
+RECORD_RETRY_TIMES = Percentiles(
+    PRODUCER_GROUP,
+    "record-retry-time",
+    "Milliseconds from the first to the last request of a batch sent again",
+)
+RECORD_DELIVERY_TIME = AvgMax(
+    PRODUCER_GROUP,
+    "record-delivery-time",
+    "Milliseconds from the first record of a batch to its acknowledgement",
+)
+RECORD_DELIVERY_TIMES = Percentiles(
+    PRODUCER_GROUP,
+    "record-delivery-time",
+    "Milliseconds from the first record of a batch to its acknowledgement",
+)
+CALLBACK_TIME = AvgMax(
+    PRODUCER_GROUP, "callback-time", "Milliseconds that the callbacks for one answer of a broker took"
+)
+CALLBACK_TIMES = Percentiles(
+    PRODUCER_GROUP, "callback-time", "Milliseconds that the callbacks for one answer of a broker took"
+)
+
+# Why batches left, and how full they were. Each counts once: not when it is sent again, nor the pieces of one cut.
+BATCH_FILL = Avg(
+    PRODUCER_GROUP, "batch-fill-ratio-avg", "Size of a batch over batch.size, at most 1 (average)"
+)
+BATCH_FILLS = Percentiles(PRODUCER_GROUP, "batch-fill-ratio", "Size of a batch over batch.size, at most 1")
+LEFT_BATCH = RateTotal(BATCH_GROUP, "batch", "Batches that left for this reason")
+LEFT_RECORD = RateTotal(BATCH_GROUP, "record", "Records in batches that left for this reason")
+LEFT_FILL = Avg(BATCH_GROUP, "batch-fill-ratio-avg", "Their size over batch.size, at most 1 (average)")
 
 # Memory.
 WAITING_THREADS = Gauge(PRODUCER_GROUP, "waiting-threads", "Senders that wait for memory now")
@@ -94,6 +157,15 @@ BUFFERPOOL_WAIT_TIME = Count(
 )
 BUFFER_EXHAUSTED = RateTotal(
     PRODUCER_GROUP, "buffer-exhausted", "Records refused because no memory became free"
+)
+
+BUFFERPOOL_WAITS = Percentiles(
+    PRODUCER_GROUP, "bufferpool-wait-time", "Milliseconds of one wait of a sender for memory"
+)
+BUFFERPOOL_LONGEST_WAIT = Gauge(
+    PRODUCER_GROUP,
+    "bufferpool-longest-wait-ms",
+    "How long the first of those who wait for memory now has waited",
 )
 
 # Calls that block.
@@ -145,6 +217,14 @@ IO_TIME_AVG = Gauge(
 IO_RATIO = Gauge(PRODUCER_GROUP, "io-ratio", "Part of its time that the I/O thread reads and writes")
 IO_TIME = Gauge(PRODUCER_GROUP, "io-time-ns-total", "Nanoseconds that the I/O thread read and wrote")
 
+# What the I/O thread does with its time; all activities together are its time.
+IO_ACTIVITY_TIME = Gauge(
+    IO_GROUP, "io-activity-time-ns-total", "Nanoseconds that the I/O thread spent on this"
+)
+IO_ACTIVITY_RATIO = Gauge(
+    IO_GROUP, "io-activity-ratio", "Part of its time that the I/O thread spends on this"
+)
+
 # By topic; registered when the topic's first batch is sent.
 TOPIC_RECORD_SEND = RateTotal(TOPIC_GROUP, "record-send", "Records of the topic sent")
 TOPIC_BYTE = RateTotal(TOPIC_GROUP, "byte", "Bytes of the topic's batches sent")
@@ -169,5 +249,12 @@ START_TIME = Gauge(
     APP_INFO_GROUP, "start-time-ms", "When the producer was made, in milliseconds since the epoch"
 )
 METRICS_COUNT = Gauge(COUNT_GROUP, "count", "How many metrics there are")
+
+# The values of the tag "reason", in the order of the codes in `batch._batch_cy`.
+LEAVING_REASONS = ("full", "linger", "flush", "memory", "close", "transaction-end", "along")
+
+# Bounds of histograms. Milliseconds: two to a power of two, from 1/8 ms to two minutes.
+TIME_BOUNDS = tuple(2.0 ** (step / 2) for step in range(-6, 35))
+RATIO_BOUNDS = tuple(step / 20 for step in range(1, 21))
 
 ALL_METRICS: tuple[MetricRow, ...] = tuple(row for row in globals().values() if isinstance(row, MetricRow))

@@ -84,7 +84,7 @@ class ClusterSnapshot:
     unauthorized_topics: frozenset[str] = frozenset()
     cluster_id: str | None = None
     controller: Node | None = None
-    # Answers of `available_partitions`, which is asked for every batch. Any thread: whoever writes, writes the same.
+    # Answers of `available_partitions`, which is asked for every batch. Any thread: all write the same value.
     _available: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
@@ -106,7 +106,6 @@ class ClusterSnapshot:
         return ClusterSnapshot({node.id: node for node in nodes}, topics, self.invalid_topics)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
-        """What is known of a partition."""
         info = self.topics.get(topic)
         return None if info is None else info.partition(partition)
 
@@ -235,7 +234,8 @@ def read_answer(
         topics=topics,
         invalid_topics=frozenset(invalid),
         unauthorized_topics=frozenset(unauthorized),
-        cluster_id=body.get("cluster_id"),
+        # Brokers before 0.10.1 do not tell it, and in a mixed cluster they are asked, too.
+        cluster_id=body.get("cluster_id") or old.cluster_id,
         controller=nodes.get(body.get("controller_id", -1)),
     )
     return MetadataAnswer(snapshot, frozenset(answered), reader.errors, reader.stale, reader.progress)
@@ -259,8 +259,9 @@ class _AnswerReader:
             self._note_stale(code)
             return
         topic_id = bytes(topic.get("topic_id") or NO_TOPIC_ID)
-        # A topic that was deleted and made again starts over with low epochs: a new id outranks any epoch.
-        recreated = topic_id not in (NO_TOPIC_ID, self._old.topic_id(name))
+        # A topic that was deleted and made again starts over with low epochs: a new id outranks any epoch. But an id
+        # that was not known is not new: the answer before may have come from an older broker, which knows none.
+        recreated = NO_TOPIC_ID != topic_id != self._old.topic_id(name) != NO_TOPIC_ID
         partitions = [self._read_partition(name, partition, recreated) for partition in topic["partitions"]]
         if partitions:
             self.topics[name] = TopicInfo(name, topic_id, tuple(sorted(partitions, key=_partition_number)))

@@ -6,8 +6,8 @@ Rules:
 2. Only topics in use are asked for. One that was not used for metadata.max.idle.ms is forgotten at the next update,
    unless it is new (never answered yet) or somebody waits for it, and all that others keep of it soon after.
 3. New topics alone make a partial update; any other reason makes a full one.
-4. Whoever waits for a topic keeps updates coming, at the pace of the schedule, until the topic is known, it is refused,
-   or the waiter gives up.
+4. While a caller waits for a topic, updates are requested at the pace of the schedule, until the topic is known, it is
+   refused, or the caller gives up.
 5. The lock is held to look and to swap. Tickets end, listeners run and the I/O thread is woken outside it.
 """
 
@@ -25,6 +25,7 @@ from penstock._ticket import Ticket, TicketKind
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import (
+    AuthenticationError,
     BootstrapError,
     BrokerError,
     InvalidMetadataError,
@@ -98,6 +99,8 @@ class ProducerMetadata:
         wake: wakes the I/O thread; called when an application thread makes an update due.
 
     Attributes:
+        snapshot: the cluster as it is known now. An attribute, because the I/O thread reads it several times in a turn.
+        quiet: before its end neither an update nor a start from the bootstrap servers is due, see MetadataUpdater.
         used_topics: asked at each update for the topics used since it was asked before, because the fast path of
             send() does not report each record. Set before the I/O thread starts; called on it.
         keep_topics: told now and then which topics are in use, so that all others are forgotten; likewise.
@@ -119,7 +122,7 @@ class ProducerMetadata:
 
         self._lock: Any = new_lock()
         # Written by the I/O thread under the lock; read by anyone without it.
-        self._snapshot = ClusterSnapshot.bootstrap(self._bootstrap)
+        self.snapshot = ClusterSnapshot.bootstrap(self._bootstrap)
         self._version = 0
         # Guarded by the lock.
         self._topics = TopicsInUse(settings.max_idle_ms)
@@ -127,20 +130,17 @@ class ProducerMetadata:
         self._in_progress: _Update | None = None
         backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._schedule = RefreshSchedule(settings.max_age_ms, backoff, rng)
+        self.quiet = self._schedule.quiet
         self._troubles = MetadataTroubles(self._bootstrap)
         self._fatal: KafkaError | None = None  # for the next who would wait
         self._closed = False
         # Owned by the I/O thread.
         self._listeners: list[Callable[[ClusterSnapshot], None]] = []
+        self._refusal_listeners: list[Callable[[AuthenticationError], None]] = []
         self._attempt_started: float | None = None  # since when an answer is overdue
         self._rebootstrap_required = False  # a broker said so
 
     # ------------------------------------------------------------------------------------------- any thread
-
-    @property
-    def snapshot(self) -> ClusterSnapshot:
-        """The cluster as it is known now."""
-        return self._snapshot
 
     @property
     def version(self) -> int:
@@ -183,7 +183,7 @@ class ProducerMetadata:
         """
         ticket: Ticket[ClusterSnapshot] = Ticket(f"metadata of topic {topic}", TicketKind.METADATA)
         with self._lock:
-            snapshot = self._snapshot
+            snapshot = self.snapshot
             error = self._refuse_locked(topic)
             known = error is None and snapshot.has(topic, partition)
             must_wake = error is None and self._want_topic_locked(topic, now)
@@ -206,11 +206,11 @@ class ProducerMetadata:
     def explain_timeout(self, topic: str, partition: int | None, waited_ms: int) -> KafkaTimeoutError:
         """The error to raise when the time for `await_topic` is up: it names what stood in the way."""
         with self._lock:
-            count = self._snapshot.partition_count(topic)
+            count = self.snapshot.partition_count(topic)
             return self._troubles.explain(topic, partition, count, waited_ms)
 
     def close(self) -> None:
-        """Fail whoever waits, now and later."""
+        """Fail all waiters, now and later."""
         with self._lock:
             self._closed = True
             tickets = self._waiters.take_all()
@@ -221,11 +221,11 @@ class ProducerMetadata:
 
     def nodes(self) -> Sequence[Node]:
         """The known brokers; the bootstrap ones until the first answer."""
-        return tuple(self._snapshot.nodes.values())
+        return tuple(self.snapshot.nodes.values())
 
     def cluster_id(self) -> str | None:
         """The id of the cluster, as a broker told it."""
-        return self._snapshot.cluster_id
+        return self.snapshot.cluster_id
 
     def on_bootstrap(self, nodes: Sequence[Node]) -> None:
         """The bootstrap servers, which could not be told at first."""
@@ -243,15 +243,18 @@ class ProducerMetadata:
 
     def seconds_to_update(self, now: float) -> float:
         """Seconds until an update is due: 0.0 is now, infinity while one is in progress."""
-        # Asked several times in each turn, and nearly always in vain: no lock for that. Whoever makes an update due at
-        # this moment wakes the I/O thread, which asks again.
-        quiet_until = self._schedule.quiet_until
+        # Asked several times in each turn, and the answer is nearly always no, so it takes no lock. A thread that makes
+        # an update due at this moment wakes the I/O thread, which asks again.
+        quiet_until = self.quiet.until
         if now < quiet_until:
             return quiet_until - now
         with self._lock:
             if self._in_progress is not None:
                 return math.inf
-            return self._schedule.seconds_to_update(now, new_topics=self._topics.has_new)
+            seconds = self._schedule.seconds_to_update(now, new_topics=self._topics.has_new)
+        if self._attempt_started is not None or self._rebootstrap_required:
+            self.quiet.end()  # `rebootstrap_due` is to be asked until there is an answer
+        return seconds
 
     def build_request(self, now: float) -> Request:
         """The question to ask; from here on the update is in progress."""
@@ -291,7 +294,7 @@ class ProducerMetadata:
         self._attempt_started = None
         with self._lock:
             wanted = self._topics.all()
-        answer = read_answer(self._snapshot, body, version, wanted, partial=update.partial)
+        answer = read_answer(self.snapshot, body, version, wanted, partial=update.partial)
         with self._lock:
             news = self._take_answer_locked(update, answer, now)
             outcomes = self._waiters.take_settled(answer)
@@ -317,20 +320,23 @@ class ProducerMetadata:
             self._troubles.on_failure(error)
 
     def on_fatal(self, error: KafkaError) -> None:
-        """Fail whoever waits; when nobody does, the next who would wait. A question in progress stays in progress."""
+        """Fail all waiters; if there are none, the next one. A request in progress goes on."""
         with self._lock:
             tickets = self._waiters.take_all()
             if not tickets or isinstance(error, BootstrapError):
                 self._fatal = error
         for ticket in tickets:
             ticket.fail(error)
+        if isinstance(error, AuthenticationError):
+            for listener in self._refusal_listeners:
+                listener(error)
 
     def on_connection_failed(self, node: Node, error: KafkaError, now: float) -> None:
         """Remember why a broker cannot be reached, and ask whether its partitions have moved."""
         del now
         self._note_rebootstrap(error)
         with self._lock:
-            # Without this, batches for a broker that died while its connection was idle would wait for it in vain.
+            # Without this, batches for a broker that died while its connection was idle would wait until they expire.
             self._schedule.request()
             self._troubles.on_connection_failed(node, error)
 
@@ -341,8 +347,8 @@ class ProducerMetadata:
         when there is no broker to ask.
         """
         started = self._attempt_started
-        if started is None and not self._rebootstrap_required and now < self._schedule.quiet_until:
-            return False  # as nearly always
+        if now < self.quiet.until:
+            return False
         if self._settings.recovery_strategy != "rebootstrap":
             return False
         if started is None and self.seconds_to_update(now) <= 0:
@@ -369,7 +375,7 @@ class ProducerMetadata:
         if anew:
             snapshot = ClusterSnapshot.bootstrap(self._bootstrap)
         else:
-            snapshot = self._snapshot.without_brokers(self._bootstrap)
+            snapshot = self.snapshot.without_brokers(self._bootstrap)
         with self._lock:
             self._in_progress = None
             self._schedule.request()
@@ -390,7 +396,7 @@ class ProducerMetadata:
         Returns:
             The (topic, partition) pairs whose leader is news; a hint that is incomplete or not newer is ignored.
         """
-        old = self._snapshot  # only this thread replaces it
+        old = self.snapshot  # only this thread replaces it
         rows = [LeaderHint(*hint) for hint in hints]
         snapshot = old.with_leaders(rows, nodes)
         if snapshot is old:
@@ -405,6 +411,10 @@ class ProducerMetadata:
         """Call `listener` with each new snapshot, on the I/O thread, before those who waited for it go on."""
         self._listeners.append(listener)
 
+    def on_refused(self, listener: Callable[[AuthenticationError], None]) -> None:
+        """Call `listener` when no broker lets this client in, on the I/O thread: others may wait, too."""
+        self._refusal_listeners.append(listener)
+
     # ------------------------------------------------------------------------------------------------ inside
 
     def _want_topic_locked(self, topic: str, now: float) -> bool:
@@ -416,7 +426,7 @@ class ProducerMetadata:
     def _refuse_locked(self, topic: str) -> KafkaError | None:
         if self._closed:
             return ProducerClosedError("the producer is closed")
-        if topic in self._snapshot.invalid_topics:
+        if topic in self.snapshot.invalid_topics:
             return refusal(topic, InvalidTopicError())
         return None
 
@@ -424,7 +434,7 @@ class ProducerMetadata:
         """Make an update due for somebody who starts to wait; whether that is news for the I/O thread."""
         asked = self._in_progress is not None and topic in self._in_progress.topics
         if asked or self._topics.is_new(topic):
-            return False  # it is on its way, and the answer goes on for whoever still waits
+            return False  # a request is in progress, and its answer is used for the other waiters
         self._schedule.request()
         return True
 
@@ -454,7 +464,7 @@ class ProducerMetadata:
             self._waiters.discard(topic, ticket)
 
     def _swap_locked(self, snapshot: ClusterSnapshot) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._version += 1
 
     def _tell_listeners(self, snapshot: ClusterSnapshot) -> None:

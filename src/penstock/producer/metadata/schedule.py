@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 import random
 
+from penstock._quiet_cy import QuietTime
 from penstock._time import ExponentialBackoff
 
 _LONG_AGO = -math.inf
 
 
 class RefreshSchedule:
-    """Decides when to ask. Knows no lock: whoever owns it guards it.
+    """Decides when to ask. Has no lock: its owner guards it.
 
     Args:
         max_age_ms: an answer is good for that long.
@@ -29,8 +30,7 @@ class RefreshSchedule:
         rng: for their jitter.
 
     Attributes:
-        quiet_until: nothing is due before that moment, unless something happens first; whatever happens takes it back.
-            May be read without the guard: such a reader was merely a little early, or asks again.
+        quiet: nothing is due before its end; may be read without the guard.
     """
 
     def __init__(self, max_age_ms: float, backoff: ExponentialBackoff, rng: random.Random) -> None:
@@ -44,7 +44,7 @@ class RefreshSchedule:
         self._equivalent_answers = 0
         self._rest_until = _LONG_AGO  # rule 2
         self._progress_until = _LONG_AGO  # rule 3
-        self.quiet_until = _LONG_AGO
+        self.quiet = QuietTime()
 
     @property
     def last_full_update(self) -> float:
@@ -53,14 +53,14 @@ class RefreshSchedule:
 
     def request(self, *, reset_backoff: bool = False) -> None:
         """Ask for a full update."""
-        self.quiet_until = _LONG_AGO
+        self.quiet.end()
         self._requested = True
         if reset_backoff:
             self._forget_equivalent_answers()
 
     def hurry(self) -> None:
         """Drop all waits: rule 4."""
-        self.quiet_until = _LONG_AGO
+        self.quiet.end()
         self._rest_until = _LONG_AGO
         self._forget_equivalent_answers()
 
@@ -72,24 +72,23 @@ class RefreshSchedule:
         """Seconds until it is time to ask; 0.0 is now."""
         expires_at = self._last_full_update + self._max_age
         if now >= expires_at:
-            # An answer that became old is asked for again as a matter of course, not for want of progress.
+            # An answer that became old is asked for again as usual, not because there was no progress.
             self._forget_equivalent_answers()
         due_at = now if self._requested or new_topics else expires_at
         due_at = max(due_at, self._rest_until, self._progress_until)
         # A wait that goes on beyond the age of the last answer may still become shorter.
         if due_at <= expires_at or now >= expires_at:
-            self.quiet_until = due_at
+            self.quiet.until = due_at
         return max(0.0, due_at - now)
 
     def on_asked(self) -> None:
         """A question goes out: what is requested from here on is not covered by its answer."""
-        self.quiet_until = _LONG_AGO
+        self.quiet.end()
         self._requested_before_asking = self._requested
         self._requested = False
 
     def on_answer(self, now: float, *, partial: bool, progress: bool) -> None:
-        """The answer came."""
-        self.quiet_until = _LONG_AGO
+        self.quiet.end()
         self._failures = 0
         self._rest_until = now + self._backoff.seconds(0, self._rng)
         if progress:
@@ -102,7 +101,7 @@ class RefreshSchedule:
 
     def on_failure(self, now: float) -> None:
         """No answer, or one that is no use."""
-        self.quiet_until = _LONG_AGO
+        self.quiet.end()
         self._requested = self._requested or self._requested_before_asking
         self._rest_until = now + self._backoff.seconds(self._failures, self._rng)
         self._failures += 1

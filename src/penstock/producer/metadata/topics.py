@@ -75,7 +75,6 @@ class TopicWaiters:
 
     @property
     def topics(self) -> Collection[str]:
-        """The topics waited for."""
         return self._tickets.keys()
 
     def add(self, topic: str, partition: int | None, ticket: Ticket[ClusterSnapshot]) -> None:

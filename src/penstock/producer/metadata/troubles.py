@@ -25,7 +25,7 @@ class TopicTrouble(NamedTuple):
 
 
 class MetadataTroubles:
-    """Remembers failures by topic and by node. Knows no lock: whoever owns it guards it."""
+    """Remembers failures by topic and by node. Has no lock: its owner guards it."""
 
     def __init__(self, bootstrap: Sequence[Node]) -> None:
         self._bootstrap = bootstrap

@@ -14,7 +14,7 @@ cdef class FastPath:
     cdef public bint enabled
     cdef public bint detour
     cdef Py_ssize_t _max_record_size
-    cdef bint _hash_keys
+    cdef int _key_hash
     cdef object _wall_ms
     cdef object _wake
     cdef object _append_now

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from penstock._primitives_cy import CRC32, MURMUR2
 from penstock.errors import IllegalStateError
 from penstock.types import NO_CALLBACK, HeadersLike, OnDelivery, ProducerRecord, as_headers
 
@@ -27,6 +28,7 @@ if not cython.compiled:
     from penstock.producer.batch._delivery_cy import Delivery
     from penstock.producer.batch._partitioner_cy import TopicState
     from penstock.producer.batch._queue_cy import PartitionQueue
+    from penstock.records._crc_cy import crc32_partition
     from penstock.records.format import HEADER_SIZE, MAX_RECORD_OVERHEAD
 else:
     from cython.cimports.penstock._primitives_cy import partition_for_key  # type: ignore[no-redef]
@@ -34,6 +36,7 @@ else:
     from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.send._send_cy import TIME_UTC, timespec, timespec_get
+    from cython.cimports.penstock.records._crc_cy import crc32_partition  # type: ignore[no-redef]
     from cython.cimports.penstock.records._layout_cy import (  # type: ignore[no-redef]
         HEADER_SIZE,
         MAX_RECORD_OVERHEAD,
@@ -46,6 +49,8 @@ WholeNumber = int  # Cython would turn a float, a bool or a Decimal into an int
 # C variables when compiled. The first is the most that the size check adds to key and value: batch header, record
 # overhead, header count, and two lengths of up to 5 bytes. Where that is too much, the general path counts to the byte.
 _OVERHEAD = cython.declare(cython.Py_ssize_t, HEADER_SIZE + MAX_RECORD_OVERHEAD + 1 + 2 * 5)
+_MURMUR2 = cython.declare(cython.int, MURMUR2)
+_CRC32 = cython.declare(cython.int, CRC32)
 _LAST_TIMESTAMP = cython.declare(cython.longlong, 2**63 - 1)
 
 
@@ -83,7 +88,7 @@ class FastPath:
     Args:
         topics: the topics in use, by name; the accumulator keeps it.
         max_record_size: what one record may take, the size check's overhead included.
-        hash_keys: whether keys choose the partition.
+        key_hash: how keys choose the partition: IGNORED, MURMUR2 or CRC32.
         wall_ms: the clock for timestamps, or None for the system's.
         wake: wakes the I/O thread; called when the batch that is to leave next became full.
         append_now: appends where no open batch has room, as `Appender.append_now` does.
@@ -93,7 +98,7 @@ class FastPath:
         self,
         topics: dict,  # type: ignore[type-arg]
         max_record_size: int,
-        hash_keys: bool,
+        key_hash: int,
         wall_ms: Callable[[], int] | None,
         wake: Callable[[], object],
         append_now: Callable[..., Delivery | None],
@@ -104,7 +109,7 @@ class FastPath:
         self._wake = wake
         self._append_now = append_now
         self._max_record_size = max_record_size
-        self._hash_keys = hash_keys
+        self._key_hash = key_hash
         self._wall_ms = wall_ms
         self._last_topic: TopicState | None = None
 
@@ -148,8 +153,10 @@ class FastPath:
             if not 0 <= partition < count:
                 return None
             chosen = partition
-        elif key is not None and self._hash_keys:
+        elif key is not None and self._key_hash == _MURMUR2:
             chosen = partition_for_key(key, count)
+        elif self._key_hash == _CRC32 and key:  # None and b"" go where records without key go
+            chosen = crc32_partition(key, count)
         else:
             chosen = state.sticky_partition
             if not 0 <= chosen < count:

@@ -28,7 +28,7 @@ from penstock.producer.batch._delivery_cy import (
     Delivery,
     payload_of,
     place_in_batch,
-    until_done,
+    until_released,
 )
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
@@ -98,7 +98,7 @@ class BulkDelivery:
         """Whether the outcome of every row is known."""
         pending = self._pending  # another thread may replace it
         if pending and pending[-1][1][0].still_unknown:
-            return False  # without a look at the others: who asks often, asks in vain most of the time
+            return False  # without a look at the others: most of the time the answer is no
         if inside():  # a finalizer or a signal handler asks: it must not wait for a lock
             return not self._parts and all(_first_pending(part) is None for _, part in pending)
         self._add_up()
@@ -162,7 +162,10 @@ class BulkDelivery:
         countdown.one_less()
 
     def __await__(self) -> Generator[Any, None, BulkReport]:
-        yield from until_done(self)
+        self._add_up()
+        for _, part in list(self._pending):
+            while (leaf := _first_pending(part)) is not None:
+                yield from until_released(leaf.result)
         return self.result(0)
 
     def __del__(self) -> None:

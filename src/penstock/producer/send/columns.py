@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path of `send_many` and `send_arrow`: from columns to batches, a window of rows at a time.
 
-Like the general path of `send` it is written as steps that yield what they wait for; whoever drives them decides how
+Like the general path of `send` it is written as steps that yield what they wait for; the caller decides how
 to wait. For each window: find the topics, place the rows, sort them by partition, append them partition by partition.
 
 Rules:
@@ -30,11 +30,11 @@ from penstock.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
+from penstock.producer.batch._accumulator_cy import RecordAccumulator
 from penstock.producer.batch._appending_cy import BulkWake
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import TopicState
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten
-from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.batch.unseen import EACH_ROWS_OWN
 from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, Lost, span_of, span_rows
 from penstock.producer.send.send_path import RecordLimit, SendPath
@@ -220,26 +220,40 @@ class ColumnSender:
         self.row_by_row = row_by_row
         self._clock = clock
 
-    def steps(self, topic: str | None, chunks: Iterable[Rows], skip: bool) -> Steps[BulkDelivery]:
+    def promise(self, *, skip: bool) -> BulkPromise:
+        """What is told what becomes of rows; `steps` makes its own, unless several calls of it share one."""
+        return BulkPromise(self._accumulator.unseen, skips=skip)
+
+    def steps(
+        self,
+        topic: str | None,
+        chunks: Iterable[Rows],
+        skip: bool,
+        promise: BulkPromise | None = None,
+        first_row: int = 0,
+    ) -> Steps[BulkDelivery]:
         """Send all rows; their BulkDelivery.
 
         Args:
             topic: where they go; None: each row says so.
             chunks: the rows; without `skip` all are looked at before the first is sent.
             skip: leave out rows that cannot be sent, instead of sending none.
+            promise: goes on with one that has the rows before `first_row`.
 
         Raises:
             BadRowsError: rows cannot be sent, and none was.
             KafkaError: as `send` raises them.
         """
         self._send_path.check_open()
-        promise = BulkPromise(self._accumulator.unseen, skips=skip)
+        promise = promise or self.promise(skip=skip)
+        if topic is not None:
+            topic = str.__str__(topic)  # compiled code takes no subclass, such as a member of an enumeration
         call = _Call(topic, skip, self._accumulator.bulk_wake(), BadRows(self._send_path.limit), promise)
         if not skip:
             chunks = deque(chunks)
             yield from self._check_all(call, chunks)
         try:
-            yield from self._send_all(call, chunks)
+            yield from self._send_all(call, chunks, first_row)
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -284,7 +298,7 @@ class ColumnSender:
         fits = len(chunks) == 1 and 0 < chunks[0].length <= WINDOW_ROWS
         for rows in chunks:
             for window in call.windows(rows):
-                yield from self._place(call, fits and self._send_path.hash_keys)
+                yield from self._place(call, fits and self._send_path.key_hash)
                 _collect(window, total, call.bad)
             total += rows.length
         call.total = total
@@ -292,7 +306,7 @@ class ColumnSender:
             raise call.bad.error(f"of {total} rows", "none was sent")
         call.is_placed = fits
 
-    def _place(self, call: _Call, hash_keys: bool) -> Steps[None]:
+    def _place(self, call: _Call, key_hash: int) -> Steps[None]:
         """Find the topics of the window's rows, and place the rows."""
         window = call.window
         if call.topic is not None:
@@ -306,7 +320,7 @@ class ColumnSender:
                     call.bad.refused_topics[name] = error.with_traceback(None)
                     call.topics.append(None)
         call.queues = [() if state is None else state.queues for state in call.topics]
-        window.place([len(queues) for queues in call.queues], self._send_path.limit.size, hash_keys)
+        window.place([len(queues) for queues in call.queues], self._send_path.limit.size, key_hash)
 
     def _find_topic(self, name: str | None) -> Steps[TopicState | None]:
         if name is None:
@@ -318,8 +332,7 @@ class ColumnSender:
 
     # ------------------------------------------------------------------------------------------ sending
 
-    def _send_all(self, call: _Call, chunks: Iterable[Rows]) -> Steps[None]:
-        base_row = 0
+    def _send_all(self, call: _Call, chunks: Iterable[Rows], base_row: int) -> Steps[None]:
         streamed = not isinstance(chunks, deque)
         for rows in _each(chunks):
             call.promise.begin_chunk(base_row)
@@ -339,7 +352,7 @@ class ColumnSender:
         if not call.is_placed:
             if call.topic is None:
                 call.wake.now()  # to find a topic may take its time
-            yield from self._place(call, self._send_path.hash_keys)
+            yield from self._place(call, self._send_path.key_hash)
         if window.bad:
             bad = _collect(window, call.promise.base_row, call.bad)
             if not call.skip:

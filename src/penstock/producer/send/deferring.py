@@ -7,7 +7,8 @@ caller gets a Delivery; the I/O thread appends it in its next turn, by the same 
 Rules:
 1. To put a record aside takes no lock and waits for nothing. Everything else here belongs to the I/O thread.
 2. A record that was put aside counts as accepted: flush, commit and close wait for it. Where it cannot be appended
-   within max.block.ms its Delivery fails, and so does the transaction that it was sent in.
+   within max.block.ms, or no broker lets this client in meanwhile, its Delivery fails, and so does the transaction that
+   it was sent in.
 3. They are appended in the order in which they were put aside. Until they are, the fast path of send() is closed, so
    that a second record of the same handler does not overtake the first.
 4. The Delivery's result is forwarded to the one of the batch that the record came into, as after a split.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock._primitives_cy import partition_for_key
+from penstock._primitives_cy import CRC32, MURMUR2, partition_for_key
 from penstock._time import Clock
 from penstock.errors import (
     IllegalStateError,
@@ -20,17 +20,18 @@ from penstock.errors import (
     TransactionAbortedError,
 )
 from penstock.partitioners import Partitioner
+from penstock.producer.batch._accumulator_cy import RecordAccumulator
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import TopicState
 from penstock.producer.batch._queue_cy import TopicForgotten
-from penstock.producer.batch.accumulator import RecordAccumulator
 from penstock.producer.guarantee.gate import Gate, OpenGate
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.producer.send.deferring import LaterRecord
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
+from penstock.records._crc_cy import crc32_partition
 from penstock.records.format import estimate_record_size
 from penstock.serializers import BytesSerializer, MutableHeaders, Serializer, serialize_part
 from penstock.types import Header, OnDelivery, ProducerRecord, RecordMetadata
@@ -46,12 +47,12 @@ class Placement:
 
     Args:
         partitioner: the user's, or None for the built-in way.
-        hash_keys: whether keys choose the partition in the built-in way.
+        key_hash: how keys choose the partition in the built-in way: IGNORED, MURMUR2 or CRC32.
     """
 
-    def __init__(self, partitioner: Any | None, hash_keys: bool) -> None:
+    def __init__(self, partitioner: Any | None, key_hash: int) -> None:
         self.partitioner = partitioner
-        self.hash_keys = hash_keys
+        self.key_hash = key_hash
         hook = getattr(type(partitioner), "on_new_batch", None)
         self.wants_new_batches = hook is not None and hook is not Partitioner.on_new_batch
 
@@ -68,8 +69,10 @@ class Placement:
         count = cluster.partition_count(record.topic) or 1
         if self.partitioner is not None:
             return self._ask(record, key, value, cluster, count)
-        if key is not None and self.hash_keys:
+        if key is not None and self.key_hash == MURMUR2:
             return int(partition_for_key(key, count))
+        if key and self.key_hash == CRC32:
+            return int(crc32_partition(key, count))
         return None
 
     def _ask(
@@ -247,9 +250,9 @@ class SendPath:
         return any(type(serializer) is not BytesSerializer for serializer in self._serializers)
 
     @property
-    def hash_keys(self) -> bool:
-        """Whether keys choose partitions, where the user has no partitioner."""
-        return self._placement.hash_keys
+    def key_hash(self) -> int:
+        """How keys choose partitions, where the user has no partitioner."""
+        return self._placement.key_hash
 
     def check_open(self) -> None:
         """Raise when no record can be accepted now."""

@@ -26,6 +26,7 @@ def operation() -> Operation:
 def test_without_a_call_nothing_is_told(operation):
     operation.succeed()
     operation.fail(KafkaError("no"))
+    operation.tell(KafkaError("no"))
     operation.complete_tickets()
     assert not operation.pending
     assert operation.name is None
@@ -50,6 +51,37 @@ def test_a_ticket_is_completed_once_the_lock_is_free(operation):
     assert ticket.done
     assert not operation.pending
     assert operation.name == "commit_transaction"  # until the caller has seen it
+
+
+def test_who_waits_is_told_of_a_trouble_and_the_call_goes_on(operation):
+    first = operation.start("commit_transaction")
+    operation.tell(KafkaError("locked out"))
+    operation.complete_tickets()
+    with pytest.raises(KafkaError, match="locked out"):
+        first.result  # noqa: B018 - raises
+    operation.fetched(first)
+    assert operation.pending
+    second = operation.same("commit_transaction")
+    assert second is not first
+    assert not second.done
+    operation.succeed()
+    operation.complete_tickets()
+    assert second.result is None
+    operation.fetched(second)
+    assert operation.name is None
+
+
+@pytest.mark.parametrize("trouble_first", [True, False])
+def test_a_trouble_that_comes_with_the_outcome_does_not_hide_it(operation, trouble_first):
+    first = operation.start("commit_transaction")
+    if trouble_first:
+        operation.tell(KafkaError("locked out"))
+    operation.succeed()
+    operation.tell(KafkaError("locked out"))
+    operation.complete_tickets()
+    ticket = operation.same("commit_transaction")
+    assert (ticket is first) is not trouble_first
+    assert ticket.result is None
 
 
 def test_the_next_call_may_start_when_the_outcome_was_fetched(operation):

@@ -593,6 +593,7 @@ def test_an_answer_without_a_coordinator_is_fatal():
     rig = GateRig(transactional_id="x")
     rig.hold(FIND_COORDINATOR)
     ticket = rig.manager.initialize()
+    rig.network.after(1.0, rig.network.wakeup)  # long before the request times out
     rig.run_until(lambda: rig.held(FIND_COORDINATOR))
     (request,) = rig.held(FIND_COORDINATOR)
     rig.brokers[0].answer(request, {"coordinators": []})

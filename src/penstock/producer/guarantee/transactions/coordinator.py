@@ -29,6 +29,7 @@ from penstock.errors import (
     NetworkError,
     ProducerFencedError,
     ProtocolError,
+    UnsupportedVersionError,
 )
 from penstock.network import InFlightRequest
 from penstock.producer.guarantee._sequences_cy import Numbering
@@ -279,7 +280,7 @@ class Coordinator:
                 self.queue.lose(request)
                 self._retry(request, now)
             else:
-                self.fail_for_good(response.error)
+                self.fail_for_good(_explained(response.error, request))
         self._operation.complete_tickets()
         self.hooks.wake()
 
@@ -459,3 +460,18 @@ class Coordinator:
 
     def _drop_ends(self) -> None:
         self.queue.drop(lambda request: isinstance(request, EndTxnRequest))
+
+
+def _explained(error: KafkaError, request: TxnRequest) -> KafkaError:
+    """Where a broker lacks what every transaction begins with, the error says since when there are transactions."""
+    begins = request.finds is CoordinatorKind.TRANSACTION or (
+        isinstance(request, InitProducerIdRequest) and not request.bump
+    )
+    if not isinstance(error, UnsupportedVersionError) or not begins:
+        return error
+    explained = UnsupportedVersionError(
+        f"transactional.id needs Kafka 0.11, and the broker is older: leave it out, or use newer brokers "
+        f"({error.message})"
+    )
+    explained.__cause__ = error
+    return explained

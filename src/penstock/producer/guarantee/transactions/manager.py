@@ -10,16 +10,17 @@ change) and the numbers, and decides what a call or a batch changes in them.
 Rules:
 1. All fields, and the parts that it owns, are guarded by the transaction lock. Tickets are completed outside it.
 2. One operation at a time: while its Ticket is pending, or its outcome was not fetched, only the same call may be made
-   again, and it waits for the same Ticket. An abort alone may follow offsets whose outcome is not known.
+   again, and it waits for the same outcome. An abort alone may follow offsets whose outcome is not known. So it is also
+   when brokers refuse this client: the call that waits is told at once, and its operation goes on.
 3. What may have reached the coordinator without being answered is asked again before an abort: whether there is
    something to be ended depends on it. Not so what went to a group's coordinator, which has no say in that.
-4. Whoever ends or detaches a transaction stops accepting records before looking whether any are on their way.
+4. A call that ends or detaches a transaction first stops accepting records, then checks whether any are unsent.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from penstock._identity import NO_IDENTITY, ProducerIdentity
@@ -27,6 +28,7 @@ from penstock._locks import inside, new_nesting_lock
 from penstock._refusals import Refusals
 from penstock._ticket import Ticket
 from penstock.errors import (
+    AuthenticationError,
     IllegalStateError,
     KafkaError,
     ProducerFencedError,
@@ -323,6 +325,26 @@ class TransactionManager:
         return _MAX_PRODUCE_V2 if self._coordinator.uses_v2 else _MAX_PRODUCE_V1
 
     @property
+    def numbers_all(self) -> bool:
+        """A transaction is nothing without numbers."""
+        return True
+
+    @property
+    def headerless(self) -> Collection[PartitionQueue]:
+        """None: what is stored in such a format cannot be part of a transaction."""
+        return ()
+
+    def may_go_unnumbered(self, batch: Batch, broker: str) -> bool:
+        """Never."""
+        del batch, broker
+        return False
+
+    def expect_memory(self, batches: int) -> None:
+        """A limit for all partitions: any broker may lead any of them next."""
+        with self._lock:
+            self._numbers.book.remembered = batches
+
+    @property
     def completing(self) -> bool:
         """Whether the transaction is being ended: batches need not wait for more records."""
         return self._state.current in (TxnState.COMMITTING, TxnState.ABORTING)
@@ -345,7 +367,6 @@ class TransactionManager:
 
     @property
     def state(self) -> TxnState:
-        """The present state."""
         return self._state.current
 
     def next_request(self, now: float, data_waits: bool) -> GateRequest | None:
@@ -356,6 +377,21 @@ class TransactionManager:
     def seconds_to_request(self, now: float) -> float:
         """Seconds until the next transaction request may be tried again."""
         return self._coordinator.seconds_to_request(now)
+
+    def on_refused(self, error: AuthenticationError) -> None:
+        """No broker lets this client in. The call that waits is told, and goes on: nobody knows what it comes to.
+
+        Not so init_transactions(), which has nothing to lose: the Coordinator ends it, to be begun anew.
+        """
+        with self._lock:
+            call = self._operation.name
+            if call not in (None, INITIALIZE):
+                what_now = (
+                    f"{call}() goes on when that is put right, and its outcome is not known yet: make the same call "
+                    "again, and no other"
+                )
+                self._operation.tell(error.told_to(what_now))
+        self._operation.complete_tickets()
 
     def before_turn(self, now: float) -> KafkaError | None:
         """Settle sequence numbers in doubt; batches that were never sent fail when the transaction has failed."""
@@ -473,7 +509,7 @@ class TransactionManager:
         self._operation.complete_tickets()
 
     def close(self, error: KafkaError) -> None:
-        """The producer has closed: whoever waits is told, and an open transaction cannot be ended any more."""
+        """The producer has closed: calls that wait fail, and an open transaction cannot be ended any more."""
         with self._lock:
             self._coordinator.fail_for_good(error)
             self._operation.drop()

@@ -42,6 +42,8 @@ class TransactionNumbering:
         first: what was written of the present transaction; another object for each.
     """
 
+    at_rest = False  # the manager may have something to settle, or a request to send, in any turn
+
     def __init__(
         self,
         lock: Any,

@@ -17,12 +17,17 @@ from penstock.errors import IllegalStateError, KafkaError
 class _Call:
     """A call, and what it is about."""
 
-    __slots__ = ("about", "name", "ticket")
+    __slots__ = ("about", "ended", "name", "ticket")
 
     def __init__(self, name: str, about: object) -> None:
         self.name = name
         self.about = about
-        self.ticket: Ticket[None] = Ticket(f"the coordinator's answer to {name}()")
+        self.ended = False
+        self.ticket = self.new_ticket()
+
+    def new_ticket(self) -> Ticket[None]:
+        """Another one to wait for."""
+        return Ticket(f"the coordinator's answer to {self.name}()")
 
 
 class Operation:
@@ -81,7 +86,9 @@ class Operation:
         """The call under way, if there is one, has done what it was for."""
         call = self._call
         if call is not None:
-            self._completions.append(lambda: call.ticket.complete(None))
+            call.ended = True
+            ticket = call.ticket
+            self._completions.append(lambda: ticket.complete(None))
 
     def fail(self, error: KafkaError) -> None:
         """The call under way, if there is one, ends with an error."""
@@ -89,7 +96,16 @@ class Operation:
         if call is not None:
             # The producer keeps the error: the caller gets another one to hang a traceback, and with it a stack, on.
             own = error.twin()
-            self._completions.append(lambda: call.ticket.fail(own))
+            call.ended = True
+            ticket = call.ticket
+            self._completions.append(lambda: ticket.fail(own))
+
+    def tell(self, error: KafkaError) -> None:
+        """Whoever waits is told of a trouble, and the call goes on: made again, it waits for its outcome."""
+        call = self._call
+        if call is not None and not call.ended:
+            ticket, call.ticket = call.ticket, call.new_ticket()
+            self._completions.append(lambda: ticket.fail(error))
 
     def fetched(self, ticket: Ticket[None]) -> None:
         """The caller has seen the outcome: the next call may start."""

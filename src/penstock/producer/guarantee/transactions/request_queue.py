@@ -52,7 +52,6 @@ class RequestQueue:
         return self._keys.get(kind, "")
 
     def found(self, kind: CoordinatorKind, node: Node) -> None:
-        """A coordinator was found."""
         self._nodes[kind] = node
 
     def lose(self, request: TxnRequest) -> None:

@@ -120,7 +120,6 @@ class FindCoordinatorRequest(TxnRequest):
         self.key = key
 
     def build(self) -> Request:
-        """For the one key."""
         return FindCoordinator(self.kind, [self.key])
 
     def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
@@ -181,7 +180,6 @@ class AddPartitionsRequest(TxnRequest):
         self.partitions = partitions
 
     def build(self) -> SchemaRequest:
-        """All of them in one request."""
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(self.partitions):
             topics.setdefault(topic, []).append(partition)
@@ -247,7 +245,6 @@ class AddOffsetsRequest(TxnRequest):
         self.group = group
 
     def build(self) -> SchemaRequest:
-        """The group's id."""
         body = {
             "transactional_id": self.coordinator.transactional_id,
             "producer_id": self.coordinator.identity.producer_id,
@@ -357,7 +354,6 @@ class EndTxnRequest(TxnRequest):
 
     @property
     def is_commit(self) -> bool:
-        """Whether it commits."""
         return self._commit
 
     def build(self) -> SchemaRequest:

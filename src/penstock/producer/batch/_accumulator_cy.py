@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records on their way in, batches on their way out: one queue of batches per partition.
+"""Records on their way in, batches on their way out: one queue of batches per partition. Compiled if possible.
 
 Application threads append, through the fast path or the accumulator's Appender. The I/O thread asks which brokers have
 something ready, drains it, queues batches again after a failure, splits and expires them.
@@ -18,23 +18,42 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._locks import new_lock
 from penstock._ticket import Countdown, Ticket
-from penstock.errors import KafkaError
+from penstock.errors import AuthenticationError, KafkaError
 from penstock.producer.batch._appending_cy import Appender, BulkWake
-from penstock.producer.batch._batch_cy import ANONYMOUS, Batch, comes_before, take_memory
+from penstock.producer.batch._batch_cy import (
+    ANONYMOUS,
+    CLOSE,
+    FLUSH,
+    MEMORY,
+    Batch,
+    comes_before,
+    take_memory,
+)
 from penstock.producer.batch._delivery_cy import BatchResult
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, TopicState
 from penstock.producer.batch._queue_cy import Admission, PartitionQueue, in_order
 from penstock.producer.batch._sealing_cy import Sealer
-from penstock.producer.batch.buffer_pool import BufferPool
+from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.producer.owner import Owner
 from penstock.types import TopicPartition
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from penstock.producer.send.deferring import DeferredSends
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +67,8 @@ class AccumulatorSettings:
 
 class RecordAccumulator:
     """Collects records into batches, partition by partition.
+
+    It is a Python class, also when compiled: the simulator watches it, and plants bugs in it.
 
     Args:
         settings: sizes and times.
@@ -87,7 +108,7 @@ class RecordAccumulator:
         self._queues: dict[str, dict[int, PartitionQueue]] = {}  # by topic and partition, likewise
         self._admission = Admission()
         self.appender = Appender(self.batch_size, pool, sealer, self._admission, self._lock, wake, now)
-        self._flushes = 0
+        self._flushes: set[Ticket[None]] = set()
         self._closed = False
         # A queue adds itself, and its batches, under its own lock. Copies of sets are atomic.
         self._active: set[PartitionQueue] = set()
@@ -167,7 +188,7 @@ class RecordAccumulator:
         """Make everything sendable; the Ticket is granted when all that was accepted before has its outcome."""
         ticket: Ticket[None] = Ticket("the end of a flush")
         with self._lock:
-            self._flushes += 1
+            self._flushes.add(ticket)
         ticket.on_done(self._flush_ended)
         # Those put aside first: one that is appended meanwhile is found in its batch.
         results = self.deferred.results()
@@ -179,9 +200,9 @@ class RecordAccumulator:
         self._wake()
         return ticket
 
-    def _flush_ended(self, _: Ticket[None]) -> None:
+    def _flush_ended(self, ticket: Ticket[None]) -> None:
         with self._lock:
-            self._flushes -= 1
+            self._flushes.discard(ticket)
 
     def incomplete_records(self) -> int:
         """How many accepted records have no outcome yet."""
@@ -208,7 +229,29 @@ class RecordAccumulator:
     @property
     def everything_sendable(self) -> bool:
         """Whether batches need not wait for more records: a flush, a close, or memory is short."""
-        return self._closed or self._flushes > 0 or self.pool.waiting() > 0
+        return True if self._closed or self._flushes else self.pool.waiting() > 0
+
+    def why_sendable(self) -> int:
+        """Why it is so, as `Batch.left_by` has it."""
+        return CLOSE if self._closed else FLUSH if self._flushes else MEMORY
+
+    def on_refused(self, error: AuthenticationError) -> None:
+        """No broker lets this client in. Whoever waits for a flush, or for memory, is told; the records stay."""
+        with self._lock:
+            flushes = list(self._flushes)
+        for ticket in flushes:
+            left = self.incomplete_records()
+            ticket.fail(
+                error.told_to(f"{left} records have no outcome yet: they are sent when that is put right")
+            )
+        if error.guessed:
+            return  # a broker in trouble may look so: memory may come back as usual
+        self.pool.fail_waiting(
+            lambda: error.told_to(
+                "buffer.memory is full with records that wait for that, so that no more was accepted: send again when "
+                "it is put right"
+            )
+        )
 
     def has_undrained(self) -> bool:
         """Whether any batch waits in a queue."""

@@ -1,36 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fixed amount of record memory, shared fairly.
+"""A fixed amount of record memory, shared fairly. Compiled if possible.
 
-Buffers of one size (batch.size) are kept and used again; any other size is only counted. Who finds no memory gets a
-Ticket. Tickets are served strictly in order of arrival, and the first one gathers whatever comes back until it has
-enough, so that a large record is not starved by small ones.
+Buffers of one size (batch.size) are kept and used again; any other size is only counted. A caller that finds no
+memory gets a Ticket. Tickets are served strictly in order of arrival, and the first one gathers the memory that comes
+back until it has enough, so that a large record is not starved by small ones.
 
 Rules:
 1. available + handed out + gathered by the waiting Tickets == total, at every moment the lock is free.
 2. Memory is charged by `len(buffer)`; `give_back` of the same buffer restores it, to the byte.
-3. Tickets are completed outside the lock: whoever gets one may call the pool again.
+3. Tickets are completed outside the lock: what follows may call the pool again.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._locks import new_lock
 from penstock._ticket import Ticket, TicketKind
 from penstock.errors import KafkaError, ProducerClosedError
 
-NewBuffer = Callable[[int], bytearray]
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+# By another name, so that compiled code does not look at the type: tests have memory that is not there.
+Memory = bytearray
+NewBuffer = Callable[[int], Memory]
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+class MemoryWait(NamedTuple):
+    """Somebody who waits for memory.
+
+    Attributes:
+        thread: the name of the thread that asked.
+        size: bytes it needs, and `gathered`, those that it has by now.
+        since: when it began to wait, in monotonic seconds.
+    """
+
+    thread: str
+    size: int
+    gathered: int
+    since: float
 
 
 class _Waiting:
     """A Ticket in the queue, with the memory gathered for it so far."""
 
-    __slots__ = ("gathered", "size", "ticket")
+    __slots__ = ("gathered", "since", "size", "thread", "ticket")
 
-    def __init__(self, size: int, ticket: Ticket[bytearray]) -> None:
+    def __init__(self, size: int, ticket: Ticket[Memory], since: float) -> None:
         self.size = size
+        self.since = since
+        self.thread = threading.current_thread().name
         self.ticket = ticket
         self.gathered = 0
 
@@ -38,23 +70,34 @@ class _Waiting:
 class BufferPool:
     """Hands out record memory up to `total` bytes.
 
+    It is a Python class, also when compiled: the simulator watches it through methods that it replaces.
+
     Args:
         total: bytes that may be handed out at once.
         buffer_size: the size of the buffers that are kept for reuse.
         new_buffer: makes memory; replaced in tests.
+        now: the monotonic clock.
     """
 
-    def __init__(self, total: int, buffer_size: int, new_buffer: NewBuffer = bytearray) -> None:
+    def __init__(
+        self,
+        total: int,
+        buffer_size: int,
+        new_buffer: NewBuffer = bytearray,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._now = now
         self.total = total
         self.buffer_size = buffer_size
         self._new_buffer = new_buffer
         self._lock: Any = new_lock()  # guards all below; never taken with a partition lock held
-        self._free: list[bytearray] = []  # each of buffer_size
+        self._free: list[Memory] = []  # each of buffer_size
         self._unused = total  # bytes that exist neither as a free buffer nor outside
-        self._waiting: deque[_Waiting] = deque()
+        # In order of arrival. Thousands may stop waiting at once, and are found without a search.
+        self._waiting: OrderedDict[Ticket[Memory], _Waiting] = OrderedDict()
         self._closed = False
 
-    def try_take(self, size: int) -> bytearray | None:
+    def try_take(self, size: int) -> Memory | None:
         """Memory at once, or None: there is not enough, or others came first.
 
         Raises:
@@ -63,7 +106,7 @@ class BufferPool:
         """
         if size > self.total:
             raise ValueError(f"{size} bytes were asked for, but buffer.memory is {self.total} in all")
-        buffer: bytearray | None = None
+        buffer: Memory | None = None
         charged = False
         try:
             with self._lock:
@@ -88,16 +131,16 @@ class BufferPool:
             raise
         return self._make(size) if buffer is None else buffer
 
-    def take(self, size: int) -> Ticket[bytearray]:
+    def take(self, size: int) -> Ticket[Memory]:
         """A Ticket for memory; granted at once where there is some and nobody waits.
 
         A holder that no longer wants it calls `withdraw`.
         """
-        ticket: Ticket[bytearray] = Ticket(f"{size} bytes of buffer.memory", TicketKind.MEMORY)
+        ticket: Ticket[Memory] = Ticket(f"{size} bytes of buffer.memory", TicketKind.MEMORY)
         self.take_for(ticket, size)
         return ticket
 
-    def take_for(self, ticket: Ticket[bytearray], size: int) -> None:
+    def take_for(self, ticket: Ticket[Memory], size: int) -> None:
         """The same for a Ticket that the caller has made, and gives to `withdraw` if anything is raised here."""
         buffer = self.try_take(size)
         if buffer is not None:
@@ -108,26 +151,25 @@ class BufferPool:
                     self.give_back((buffer,))
                 raise
             return
+        waiting = _Waiting(size, ticket, self._now())
         with self._lock:
             if self._closed:
                 raise _closed()
-            self._waiting.append(_Waiting(size, ticket))
+            self._waiting[ticket] = waiting
         self._serve()  # memory may have come back between the two looks
 
-    def withdraw(self, ticket: Ticket[bytearray]) -> None:
+    def withdraw(self, ticket: Ticket[Memory]) -> None:
         """Stop waiting: what the Ticket has, or had gathered, goes back."""
         if not ticket.give_up():
             self._give_back_granted(ticket)
             return
         with self._lock:
-            for waiting in self._waiting:
-                if waiting.ticket is ticket:
-                    self._unused += waiting.gathered
-                    self._waiting.remove(waiting)
-                    break
+            waiting = self._waiting.pop(ticket, None)
+            if waiting is not None:
+                self._unused += waiting.gathered
         self._serve()
 
-    def give_back(self, buffers: Iterable[bytearray], counted: int = 0) -> None:
+    def give_back(self, buffers: Iterable[Memory], counted: int = 0) -> None:
         """Return memory: whole buffers, and bytes that were only counted."""
         with self._lock:
             self._unused += counted
@@ -144,7 +186,7 @@ class BufferPool:
         if somebody_waits:
             self._serve()
 
-    def trade(self, buffers: list[bytearray], size: int) -> tuple[bytearray, int]:
+    def trade(self, buffers: list[Memory], size: int) -> tuple[Memory, int]:
         """Exchange buffers for one of another size, without waiting: the memory, and what is charged for it.
 
         For a compressed batch that does not fit its first buffer. Where compression made the data larger than it was,
@@ -161,18 +203,37 @@ class BufferPool:
         return self._unused + len(self._free) * self.buffer_size
 
     def waiting(self) -> int:
-        """How many Tickets wait."""
         return len(self._waiting)
+
+    def fail_waiting(self, why: Callable[[], KafkaError]) -> None:
+        """Nothing comes back for now: tell everybody who waits. Who comes later may wait again."""
+        with self._lock:
+            waiting = self._take_waiting_locked()
+        for one in waiting:
+            one.ticket.fail(why())
+
+    def waits(self) -> list[MemoryWait]:
+        """Who waits for memory now, in the order in which they are served."""
+        # No lock: a copy is made in one step, and a number that is about to change does no harm.
+        return [
+            MemoryWait(one.thread, one.size, one.gathered, one.since) for one in self._waiting.copy().values()
+        ]
 
     def close(self) -> None:
         """Refuse further work, and tell everybody who waits."""
         with self._lock:
             self._closed = True
-            waiting, self._waiting = self._waiting, deque()
-            self._unused += sum(one.gathered for one in waiting) + len(self._free) * self.buffer_size
+            waiting = self._take_waiting_locked()
+            self._unused += len(self._free) * self.buffer_size
             self._free.clear()
         for one in waiting:
             one.ticket.fail(_closed())
+
+    def _take_waiting_locked(self) -> list[_Waiting]:
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        self._unused += sum(one.gathered for one in waiting)
+        return waiting
 
     def _make_room_locked(self, size: int) -> bool:
         """Break up free buffers until `size` bytes are unused; whether that was enough."""
@@ -183,7 +244,7 @@ class BufferPool:
             self._unused += self.buffer_size
         return True
 
-    def _make(self, size: int) -> bytearray:
+    def _make(self, size: int) -> Memory:
         try:
             return self._new_buffer(size)
         except BaseException:
@@ -208,20 +269,22 @@ class BufferPool:
             if not waiting.ticket.complete(memory):
                 self.give_back((memory,))  # given up meanwhile
 
-    def _gather_for_first_locked(self) -> tuple[_Waiting, bytearray | None] | None:
+    def _gather_for_first_locked(self) -> tuple[_Waiting, Memory | None] | None:
         if not self._waiting:
             return None
-        first = self._waiting[0]
-        if first.ticket.done:
+        first = next(iter(self._waiting.values()))
+        while first.ticket.done:
             # Given up, and `withdraw` has not come to take it out yet.
             self._unused += first.gathered
             first.gathered = 0
-            self._waiting.popleft()
-            return self._gather_for_first_locked()
+            self._waiting.popitem(last=False)
+            if not self._waiting:
+                return None
+            first = next(iter(self._waiting.values()))
         if first.size == self.buffer_size and self._free:
             # A whole buffer is better than pieces of memory.
             self._unused += first.gathered
-            self._waiting.popleft()
+            self._waiting.popitem(last=False)
             return first, self._free.pop()
         while self._free and self._unused + first.gathered < first.size:
             self._free.pop()
@@ -231,10 +294,10 @@ class BufferPool:
         first.gathered += taken
         if first.gathered < first.size:
             return None
-        self._waiting.popleft()
+        self._waiting.popitem(last=False)
         return first, None
 
-    def _give_back_granted(self, ticket: Ticket[bytearray]) -> None:
+    def _give_back_granted(self, ticket: Ticket[Memory]) -> None:
         try:
             buffer = ticket.result
         except (KafkaError, MemoryError):

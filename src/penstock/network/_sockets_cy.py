@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for several transports at once, and waking the I/O thread out of that wait.
+"""The operating system's sockets: TCP, waiting for several at once, and waking the I/O thread. Compiled if possible.
 
 The client waits in one place only: `Selector.poll`. A simulator has a selector of its own, which moves virtual time
 forward instead of waiting.
@@ -7,17 +7,38 @@ forward instead of waiting.
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from penstock.network._system_calls_cy import can_move, can_wait, receive_at_once, wait_for_owners
-from penstock.network.transport import Transport
+from penstock.network._system_calls_cy import (
+    can_move,
+    can_wait,
+    receive_at_once,
+    send_at_once,
+    wait_for_owners,
+)
+from penstock.network.settings import NetworkSettings
+from penstock.network.transport import NOTHING, WRITE, Address, Transport
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
 
 # A longer wait than this is cut short: the operating system's calls overflow on infinity and on years.
 LONGEST_WAIT = 3600.0
-_DRAINED = 4096  # bytes of wake-ups taken out in one go
+_LONGEST_WAIT = cython.declare(cython.double, LONGEST_WAIT)
+_DRAINED = cython.declare(cython.Py_ssize_t, 4096)  # bytes of wake-ups taken out in one go
+_BYTE = (b"\0",)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
 
 
 class Selector(Protocol):
@@ -44,6 +65,7 @@ class Selector(Protocol):
         ...
 
 
+@cython.cclass
 class Wakeup:
     """A socket pair and two flags: wakes the I/O thread out of its selector, from any thread.
 
@@ -62,43 +84,52 @@ class Wakeup:
     `wanted` just before it is cleared loses nothing: its work was published before, and the I/O thread looks for work
     after clearing.
 
-    The bytes are taken out just before the next wait is announced. Whoever wrote one of them had read `sleeping` as set
-    by an earlier wait, so that its work was published before that wait ended, and has been looked for since.
+    The bytes are taken out just before the next wait is announced. The thread that wrote one of them had read
+    `sleeping` as set by an earlier wait. So its work was published before that wait ended, and has been seen since.
 
     Two wakers may both write a byte, and a byte may arrive after the wait has ended by itself: the next wait then ends
     at once, for nothing. That is cheap and rare; a lock here would be neither. A waker does not skip the byte because
     another has set `wanted` already: that other one may have been interrupted by Ctrl-C before it wrote its own.
     """
 
-    __slots__ = ("_reader", "_sleeping", "_wanted", "_writer")
+    _at_once: cython.bint
+    _reader = cython.declare(object)
+    _writer = cython.declare(object)
+    _sleeping = cython.declare(cython.bint, visibility="public")
+    _wanted = cython.declare(cython.bint, visibility="public")
 
     def __init__(self) -> None:
+        self._at_once = can_move()
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._sleeping = False  # written by the I/O thread, read by all
         self._wanted = False  # set by any thread, cleared by the I/O thread
 
-    def wake(self) -> None:
+    @cython.ccall
+    def wake(self) -> Any:
         """End the present wait, or the next one. From any thread; never blocks."""
         self._wanted = True
         if self._sleeping:
             self._write_byte()
 
-    def before_wait(self) -> bool:
+    @cython.ccall
+    def before_wait(self) -> cython.bint:
         """Say that the I/O thread is about to wait; False when it must not, as someone wants it awake."""
         self._sleeping = True
         return not self._wanted
 
-    def after_wait(self) -> None:
+    @cython.ccall
+    def after_wait(self) -> Any:
         """Say that the I/O thread is awake, and is about to look for work."""
         self._sleeping = False
         self._wanted = False
 
-    def drain(self) -> None:
+    @cython.ccall
+    def drain(self) -> Any:
         """Take out the bytes, once the selector has reported them."""
-        if can_move():
-            # Without giving up the interpreter lock: whoever wrote the byte is likely to hold on to it.
+        if self._at_once:
+            # Without giving up the interpreter lock: the thread that wrote the byte would probably keep it.
             while len(receive_at_once(self._reader.fileno(), _DRAINED) or b"") == _DRAINED:
                 pass
             return
@@ -118,9 +149,15 @@ class Wakeup:
         self._writer.close()
         self._reader.close()
 
-    def _write_byte(self) -> None:
+    @cython.ccall
+    def _write_byte(self) -> Any:
         try:
-            self._writer.send(b"\0")
+            if self._at_once:
+                # The thread that is woken needs some time before it wants the interpreter lock. One that gives the lock
+                # up here might wait for it longer than that, beside others that compute.
+                send_at_once(self._writer.fileno(), _BYTE)
+            else:
+                self._writer.send(b"\0")
         except (BlockingIOError, InterruptedError):
             pass  # the buffer is full of earlier bytes: the other end is readable as it is
         except OSError:
@@ -129,8 +166,16 @@ class Wakeup:
             # closed: nobody waits any more
 
 
+@cython.final
+@cython.cclass
 class SocketSelector:
     """The operating system's best selector, and a wake-up."""
+
+    _selector = cython.declare(object, visibility="readonly")
+    _wakeup = cython.declare(Wakeup, visibility="readonly")
+    _epoll_fd: cython.int
+    _watched: dict  # type: ignore[type-arg]
+    _woken: cython.bint
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -159,7 +204,8 @@ class SocketSelector:
             fd = transport.fileno()  # never watched, or forgotten when a change failed
         self._watched.pop(fd, None)
 
-    def poll(self, timeout: float) -> list[tuple[Any, int]]:
+    @cython.ccall
+    def poll(self, timeout: cython.double) -> list:  # type: ignore[type-arg]
         """See Selector."""
         if self._woken:
             self._woken = False
@@ -173,14 +219,15 @@ class SocketSelector:
             self._wakeup.after_wait()
         return self._owners(events)
 
-    def _poll_at_once(self, timeout: float) -> list[tuple[Any, int]]:
+    @cython.cfunc
+    def _poll_at_once(self, timeout: cython.double) -> list:  # type: ignore[type-arg]
         """Look first: that is one short system call, where a wait would give up the interpreter lock."""
-        ready: list[tuple[Any, int]] = []
+        ready: list = []  # type: ignore[type-arg]
         try:
             self._woken = wait_for_owners(self._epoll_fd, 0, self._watched, ready)
             if not ready and timeout > 0 and not self._woken and self._wakeup.before_wait():
                 self._woken = wait_for_owners(
-                    self._epoll_fd, min(timeout, LONGEST_WAIT), self._watched, ready
+                    self._epoll_fd, min(timeout, _LONGEST_WAIT), self._watched, ready
                 )
         finally:
             # Work that was published before this is looked for next, also where nobody has waited.
@@ -210,3 +257,112 @@ class SocketSelector:
 def _is_epoll(selector: selectors.BaseSelector) -> bool:
     epoll = getattr(selectors, "EpollSelector", None)
     return epoll is not None and isinstance(selector, epoll)
+
+
+# ---- TCP
+
+
+def _iov_limit() -> int:
+    try:
+        limit = os.sysconf("SC_IOV_MAX")
+    except (AttributeError, ValueError, OSError):
+        return 16  # what POSIX promises everywhere
+    return limit if limit > 0 else 1024
+
+
+# Whether small writes and reads need not give up the interpreter lock.
+_AT_ONCE = can_move()
+
+# sendmsg refuses longer lists. A produce request has about three buffers for each partition.
+IOV_LIMIT = _iov_limit()
+
+
+@cython.final
+@cython.cclass
+class TcpTransport:
+    """A TCP connection."""
+
+    _at_once: cython.bint
+    _socket = cython.declare(object, visibility="readonly")
+    _connected: cython.bint
+
+    def __init__(self, connected_or_connecting: socket.socket) -> None:
+        self._at_once = _AT_ONCE
+        self._socket = connected_or_connecting
+        self._connected = False
+
+    @staticmethod
+    def connect(address: Address, settings: NetworkSettings) -> TcpTransport:
+        """Start connecting.
+
+        Raises:
+            OSError: the attempt failed at once (no route, refused on the loopback interface, no file descriptor).
+        """
+        sock = socket.socket(address.family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Before connect: the window scale is agreed upon with the first packet.
+            if settings.send_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+            if settings.receive_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+            try:
+                sock.connect(address.sockaddr)
+            except (BlockingIOError, InterruptedError):
+                pass  # under way; the selector tells when it has ended
+        except BaseException:
+            sock.close()
+            raise
+        return TcpTransport(sock)
+
+    def finish_connect(self) -> int:
+        """See Transport."""
+        if self._connected:
+            return NOTHING
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        try:
+            self._socket.getpeername()
+        except OSError:
+            return WRITE  # no error, no peer: still under way
+        self._connected = True
+        return NOTHING
+
+    def send_some(self, buffers: Sequence[Any]) -> int:
+        """See Transport."""
+        sent: cython.Py_ssize_t
+        if self._at_once:
+            sent = send_at_once(self._socket.fileno(), buffers)
+            if sent >= 0:
+                return sent
+        try:
+            return self._socket.sendmsg(buffers if len(buffers) <= IOV_LIMIT else buffers[:IOV_LIMIT])
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    def recv_some(self, max_bytes: cython.Py_ssize_t) -> bytes | None:
+        """See Transport."""
+        if self._at_once:
+            return receive_at_once(self._socket.fileno(), max_bytes)
+        try:
+            return self._socket.recv(max_bytes)
+        except (BlockingIOError, InterruptedError):
+            return None
+
+    def has_pending(self) -> bool:
+        """Never: the kernel's buffer is the only one."""
+        return False
+
+    def fileno(self) -> int:
+        """See Transport."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """See Transport."""
+        self._socket.close()
+
+    def __repr__(self) -> str:
+        return f"<TcpTransport fd {self._socket.fileno()}{'' if self._connected else ' connecting'}>"

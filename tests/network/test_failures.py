@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How loudly failures are told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from penstock.errors import AuthenticationError, KafkaError
+from penstock.network.failures import FailureReporter, refused_error
+from penstock.types import Node
+
+NODE = Node(1, "h", 9092)
+
+
+def no_token(text: str) -> None:
+    raise AuthenticationError(f"there is no token: {text}", mechanism="OAUTHBEARER")
+
+
+def not_offered(text: str) -> None:
+    raise AuthenticationError(f"the listener offers {text}", mechanism="OAUTHBEARER")
+
+
+@pytest.fixture
+def told(caplog):
+    """Have a reporter told of refusals; the levels at which it told them."""
+    caplog.set_level(logging.DEBUG, "penstock.network")
+    reporter = FailureReporter(lambda node, error, now: None)
+
+    def tell(*causes: tuple[Callable[[str], None], str], node: Node = NODE) -> list[int]:
+        caplog.clear()
+        for find, text in causes:
+            with pytest.raises(AuthenticationError) as found:
+                find(text)
+            reporter.attempt_failed(node, refused_error(node, found.value), 0.0, ever_ready=True)
+        return [record.levelno for record in caplog.records]
+
+    tell.reporter = reporter  # type: ignore[attr-defined]
+    return tell
+
+
+def test_a_new_cause_of_a_refusal_is_an_error_and_an_old_one_is_not(told):
+    levels = told(
+        (no_token, "a"), (no_token, "b"), (not_offered, "PLAIN"), (not_offered, "PLAIN"), (no_token, "a")
+    )
+    assert levels == [logging.ERROR, logging.DEBUG, logging.ERROR, logging.DEBUG, logging.DEBUG]
+    assert told((no_token, "a"), node=NODE._replace(id=2)) == [logging.ERROR], "each node has its own causes"
+    told.reporter.connected(NODE.id)
+    assert told((no_token, "a")) == [logging.ERROR]
+
+
+def test_a_broker_that_says_something_else_each_time_does_not_fill_the_log(told):
+    levels = told(*((not_offered, f"{number}") for number in range(100)))
+    assert levels == [logging.ERROR] + [logging.DEBUG] * 99
+
+
+def test_what_was_told_last_is_kept(told):
+    told(*((no_token, f"reason {number}") for number in range(8)))
+    error: KafkaError | None = told.reporter.last_error(NODE.id)
+    assert "reason 7" in str(error)
