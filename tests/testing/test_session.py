@@ -260,7 +260,9 @@ REFUSABLE: list[tuple[ApiSchema, dict[str, object]]] = [
 def test_every_api_can_be_refused_in_every_version(api: ApiSchema, body: dict[str, object]) -> None:
     cluster = make_cluster()
     low, high = cluster.release.ranges[api.key]
-    for version in range(max(low, api.min_version), min(high, api.max_version) + 1):
+    for version in range(low, high + 1):
+        if not cluster.release.accepts(api, version):
+            continue
         wire = Wire(cluster)
         cluster.faults.add(Fault(api=api, error=ODD_CODE))
         shaped = body

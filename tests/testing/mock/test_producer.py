@@ -669,10 +669,11 @@ def test_a_block_that_was_fenced_raises_that() -> None:
     assert isinstance(caught.value.__cause__, KafkaError)
 
 
-def test_the_first_error_stays_when_the_abort_fails_as_well() -> None:
+@pytest.mark.parametrize("trouble", ["fence_producer", "close"])
+def test_the_first_error_stays_when_the_abort_fails_as_well(trouble: str) -> None:
     producer = transactional()
     with pytest.raises(ZeroDivisionError) as caught:
-        in_transaction(producer, producer.fence_producer, lambda: 1 // 0)
+        in_transaction(producer, getattr(producer, trouble), lambda: 1 // 0)
     assert "abort_transaction() failed as well" in caught.value.__notes__[0]
 
 

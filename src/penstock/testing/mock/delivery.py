@@ -80,15 +80,20 @@ class MockDelivery:
     def add_done_callback(self, fn: Callable[[MockDelivery], object]) -> None:
         """Call `fn(delivery)` when it is done: on the thread that completes it, or at once when it is done already."""
         check_callable(fn, "fn")
+        self._add_follower((fn,))
+
+    def _add_follower(self, entry: tuple[Callable[[MockDelivery], object]]) -> None:
         # No lock: whichever comes second, this or `settle`, sees the other, and each entry is taken once.
-        entry = (fn,)
         self._followers.append(entry)
-        if self._done.is_set():
-            try:
-                self._followers.remove(entry)
-            except ValueError:
-                return  # `settle` has it
-            self._call(fn)
+        if self._done.is_set() and self._take(entry):
+            self._call(entry[0])
+
+    def _take(self, entry: tuple[Callable[[MockDelivery], object]]) -> bool:
+        try:
+            self._followers.remove(entry)
+        except ValueError:
+            return False  # `settle` has it
+        return True
 
     def _settle(
         self, metadata: RecordMetadata, error: KafkaError | None, on_delivery: OnDelivery | None
@@ -129,18 +134,21 @@ class MockDelivery:
             log.exception("a done callback of a delivery raised")
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        # Only who awaits has asyncio loaded already.
-        import asyncio
+        if not self.done():
+            from penstock import _loops  # who awaits nothing needs no event loop
 
-        loop = asyncio.get_running_loop()
-        released: asyncio.Future[None] = loop.create_future()
-
-        def release() -> None:
-            if not released.done():
-                released.set_result(None)
-
-        self.add_done_callback(lambda _: loop.call_soon_threadsafe(release))
-        yield from released
+            loop = _loops.running_loop()
+            waiting = loop.events.get(self)
+            if waiting is None:
+                waiting = loop.events[self] = _loops.Waiting(loop, self)
+                waiting.follower = (waiting.happened,)
+                self._add_follower(waiting.follower)
+            token = waiting.enter()
+            try:
+                yield from waiting.sleep(token)
+            finally:
+                if waiting.leave(token):
+                    self._take(waiting.follower)
         return self.result(0)
 
     def __repr__(self) -> str:
@@ -360,6 +368,10 @@ class MockBulkDelivery:
         return f"<MockBulkDelivery {'done' if self.done() else 'pending'}: {self.accepted} records accepted>"
 
 
+class Tables(list[Any]):
+    """Several tables that are sent as one."""
+
+
 def prepare_rows(
     topic: str | None, data: Any, names: ColumnNames, prepare: Callable[[ProducerRecord], PendingRecord]
 ) -> tuple[list[Prepared], list[RowErrors]]:
@@ -367,19 +379,21 @@ def prepare_rows(
 
     Args:
         topic: where all of them go; None: a column says it.
-        data: the table.
+        data: the table, or Tables.
         names: its columns.
         prepare: checks a record and gives it its partition.
     """
     prepared: list[Prepared] = []
     bad: list[RowErrors] = []
-    with ArrowSource(data) as source:
-        for number, (rows, row) in enumerate(_each_row(arrow_rows(source, names))):
-            try:
-                record = _record(topic, rows, row)
-                prepared.append((number, record, prepare(record)))
-            except (KafkaError, ValueError) as error:
-                bad.append(RowErrors(number, number, error))
+    for table in data if isinstance(data, Tables) else (data,):
+        first = len(prepared) + len(bad)
+        with ArrowSource(table) as source:
+            for number, (rows, row) in enumerate(_each_row(arrow_rows(source, names)), first):
+                try:
+                    record = _record(topic, rows, row)
+                    prepared.append((number, record, prepare(record)))
+                except (KafkaError, ValueError) as error:
+                    bad.append(RowErrors(number, number, error))
     return prepared, bad
 
 

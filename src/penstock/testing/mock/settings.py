@@ -15,7 +15,7 @@ from penstock.config.input import read_values
 from penstock.config.plugins import load_plugins
 from penstock.config.rules import apply_rules, security_of
 from penstock.errors import ConfigError, KafkaTimeoutError
-from penstock.partitioners import Partitioner, RoundRobinPartitioner
+from penstock.partitioners import Crc32Partitioner, Partitioner, RoundRobinPartitioner
 from penstock.types import ProducerRecord
 
 # The calls that can be made to fail.
@@ -184,7 +184,9 @@ class MockPlacement:
             return record.partition
         if self._partitioner is None and key is not None:
             return int(partition_for_key(key, self._topics.partition_count(record.topic) or 1))
-        partitioner = self._turns if self._partitioner is None else self._partitioner
+        partitioner = self._partitioner
+        if partitioner is None or (type(partitioner) is Crc32Partitioner and not key):
+            partitioner = self._turns
         chosen = partitioner.partition(record.topic, record.key, key, record.value, value, self._topics)
         if type(chosen) is not int:
             raise TypeError(f"{partitioner!r} must give an int, not {type(chosen).__name__}")

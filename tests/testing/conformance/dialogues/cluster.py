@@ -52,7 +52,8 @@ def ask_metadata(raw: Raw, version: int, rows: list[Body] | None, **fields: Any)
 
     def only_own(answer: Body) -> Body:
         # A shared broker has topics of others, and lists in the order of a hash what nobody gave an order.
-        own = [row for row in answer["topics"] if rows is not None or row["name"] == raw.topic]
+        asks_for_all = rows is None or (version == 0 and not rows)
+        own = [row for row in answer["topics"] if not asks_for_all or row["name"] == raw.topic]
         return answer | {
             "topics": sorted(own, key=lambda row: (row["name"] or "", row["topic_id"])),
         }
@@ -60,7 +61,7 @@ def ask_metadata(raw: Raw, version: int, rows: list[Body] | None, **fields: Any)
     return raw.call(METADATA, {"topics": rows} | fields, version, only=only_own)
 
 
-@CLUSTER.case("by name", *range(1, 14))
+@CLUSTER.case("by name", *range(14))
 def by_name(raw: Raw, version: int) -> None:
     ask_metadata(raw, version, [{"name": raw.topic}])
 
@@ -75,6 +76,7 @@ def all_topics(raw: Raw, version: int) -> None:
     ask_metadata(raw, version, None)
 
 
+@CLUSTER.case("an empty list of topics", 0)
 @CLUSTER.case("no topics", 1, 8, 13)
 def no_topics(raw: Raw, version: int) -> None:
     ask_metadata(raw, version, [])

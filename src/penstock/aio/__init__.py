@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The producer for asyncio and trio. It is loaded by those who ask for `penstock.AsyncProducer`."""

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several tests of the producer for event loops need."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+import anyio
+
+from penstock import AsyncProducer
+
+SOON = 10.0  # seconds that a healthy test never needs
+BATCH = 1024
+# anyio's name of the backend, and its options.
+LOOPS: dict[str, tuple[str, dict[str, Any]]] = {
+    "asyncio": ("asyncio", {"debug": True}),
+    "uvloop": ("asyncio", {"debug": True, "use_uvloop": True}),
+    "trio": ("trio", {}),
+}
+
+
+class Made:
+    """Producers of one test."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._producers: list[AsyncProducer] = []
+
+    def __call__(self, **options: Any) -> AsyncProducer:
+        options = {
+            "bootstrap_servers": self._address,
+            "linger_ms": 0,
+            "max_block_ms": 5000,
+            "enable_idempotence": False,
+        } | options
+        self._producers.append(AsyncProducer(**options))
+        return self._producers[-1]
+
+    def tight(self, **options: Any) -> AsyncProducer:
+        """A producer with memory for two batches, each of which a record of `FILLS` bytes fills."""
+        return self(buffer_memory=2 * BATCH, batch_size=BATCH, max_request_size=BATCH, **options)
+
+    def close(self, seconds: float) -> None:
+        loop = asyncio.new_event_loop()
+        for producer in self._producers:
+            loop.run_until_complete(producer.aclose(seconds))
+        loop.close()
+
+
+FILLS = b"x" * 900
+
+
+def pool_of(producer: AsyncProducer) -> Any:
+    return producer._parts.accumulator.pool
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait, in any loop, until something holds."""
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        await anyio.sleep(0.001)
+
+
+class CancelAt:
+    """Awaits a coroutine and cancels it where it is suspended for the so-manieth time.
+
+    Attributes:
+        suspensions: how often it was suspended.
+        was_cancelled: whether it came so far.
+    """
+
+    def __init__(self, coroutine: Awaitable[Any], number: int) -> None:
+        self._steps = coroutine.__await__()
+        self._number = number
+        self.suspensions = 0
+        self.was_cancelled = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            waits_for = next(self._steps)
+            while True:
+                self.suspensions += 1
+                if self.suspensions == self._number:
+                    self.was_cancelled = True
+                    # As a task does it: the future is cancelled, and the coroutine told.
+                    if waits_for is not None:
+                        waits_for.cancel()
+                    waits_for = self._steps.throw(asyncio.CancelledError())  # type: ignore[attr-defined]
+                    continue
+                yield waits_for
+                waits_for = next(self._steps)
+        except StopIteration as stop:
+            return stop.value

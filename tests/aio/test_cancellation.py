@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cancellation and time-outs at every place where a call of AsyncProducer is suspended; loops that end meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import anyio
+import pyarrow as pa
+import pytest
+from aio.support import BATCH, FILLS, SOON, CancelAt, pool_of, until
+from producer.fakes_sender import LoopbackBroker
+
+from penstock import AsyncProducer
+from penstock.errors import BufferExhaustedError, KafkaTimeoutError
+from penstock.testing import FakeKafka
+
+Calls = Callable[[AsyncProducer], Coroutine[Any, Any, Any]]
+
+
+async def _full(producer: AsyncProducer, broker: LoopbackBroker) -> None:
+    """Let all memory be in requests without an answer."""
+    await producer.partitions_for("t")
+    broker.hold = True
+    for _ in range(2):
+        await producer.send("t", FILLS)
+
+
+# Name: what is called, and whether the topic is known and the memory used up before.
+SUSPENDED: dict[str, tuple[Calls, bool]] = {
+    "metadata": (lambda producer: producer.send("t", b"mine"), False),
+    "memory": (lambda producer: producer.send("t", b"mine" + FILLS), True),
+    "memory and outcome": (lambda producer: producer.send_and_wait("t", b"mine" + FILLS), True),
+    "many": (lambda producer: producer.send_many("t", [b"mine" + FILLS] * 3), True),
+    "arrow": (lambda producer: producer.send_arrow("t", pa.table({"value": [b"mine" + FILLS] * 3})), True),
+    "partitions": (lambda producer: producer.partitions_for("t"), False),
+    "flush": (lambda producer: producer.flush(), True),
+}
+
+
+@pytest.mark.parametrize("name", SUSPENDED)
+def test_a_call_can_be_cancelled_wherever_it_is_suspended(made, broker, name) -> None:
+    """Each place in turn, until the call ends without having come to another one."""
+    call, full = SUSPENDED[name]
+    places = 0
+
+    async def walk(number: int) -> bool:
+        producer = made.tight()
+        pool = pool_of(producer)
+        if full:
+            await _full(producer, broker)
+        begun = CancelAt(call(producer), number)
+        waiting = asyncio.ensure_future(_await(begun))
+        await until(lambda: begun.suspensions or waiting.done())
+        broker.release()  # where it was suspended once, it goes on, to the next place
+        error: BaseException | None = None
+        try:
+            await waiting
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+        assert (error is not None) == begun.was_cancelled
+        before = broker.values().count(b"mine" + FILLS)
+        await producer.flush(SOON)
+        assert (pool.available(), pool.waiting()) == (2 * BATCH, 0)
+        if error is not None and name in ("metadata", "memory"):
+            assert not any(value is not None and value.startswith(b"mine") for value in broker.values())
+        bulk = getattr(error, "bulk_delivery", None)
+        if bulk is not None:
+            assert (await bulk).records == bulk.accepted
+        assert before <= broker.values().count(b"mine" + FILLS)
+        assert (await producer.send_and_wait("t", b"after")).offset >= 0
+        await producer.aclose(SOON)
+        broker.log.clear()
+        return begun.was_cancelled
+
+    number = 1
+    while asyncio.run(walk(number), debug=True):
+        places += 1
+        number += 1
+    assert places >= 1
+
+
+async def _await(begun: CancelAt) -> Any:
+    return await begun
+
+
+def test_memory_that_was_granted_to_a_cancelled_task_goes_to_the_next(made, broker) -> None:
+    """The cancellation comes after the memory was granted, and before the task runs."""
+    producer = made.tight()
+
+    async def main() -> None:
+        await _full(producer, broker)
+        first = asyncio.ensure_future(producer.send("t", b"first" + FILLS))
+        second = asyncio.ensure_future(producer.send("t", b"second" + FILLS))
+        await until(lambda: pool_of(producer).waiting() == 2)
+        broker.release()
+        while pool_of(producer).waiting():
+            time.sleep(0.001)  # noqa: ASYNC251 - no task may run
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await (await second)
+        await producer.flush()
+        assert pool_of(producer).available() == 2 * BATCH
+
+    asyncio.run(main(), debug=True)
+    assert b"first" + FILLS not in broker.values()
+
+
+def test_tasks_and_threads_get_memory_in_the_order_of_their_coming(made, broker) -> None:
+    producer = made.tight(max_block_ms=60_000)
+    pool = pool_of(producer)
+
+    async def one(number: int) -> None:
+        await producer.send("t", b"%04d" % number + FILLS)
+
+    async def main() -> None:
+        await _full(producer, broker)
+        waiting: list[Any] = []
+        for number in range(20):
+            if number % 5 == 4:
+                waiting.append(asyncio.to_thread(asyncio.run, one(number)))
+                waiting[-1] = asyncio.ensure_future(waiting[-1])
+            else:
+                waiting.append(asyncio.ensure_future(one(number)))
+            await until(lambda number=number: pool.waiting() == number + 1)
+        broker.release()
+        await asyncio.gather(*waiting)
+        await producer.flush(SOON)
+
+    asyncio.run(main(), debug=True)
+    # Memory for two: neighbours may change places between the grant and the append, others may not.
+    numbers = [int(value[:4]) for value in broker.values()[2:] if value is not None]
+    assert sorted(numbers) == list(range(20))
+    assert all(abs(number - place) <= 2 for place, number in enumerate(numbers))
+
+
+def test_a_thousand_tasks_against_a_full_buffer(made, broker) -> None:
+    producer = made.tight(max_block_ms=60_000)
+    pool = pool_of(producer)
+    order: list[int] = []
+    low: list[int] = []
+
+    async def one(number: int) -> None:
+        delivery = await producer.send("t", FILLS)
+        order.append(number)
+        low.append(pool.available())
+        await delivery
+
+    async def main() -> None:
+        await _full(producer, broker)
+        tasks = [asyncio.ensure_future(one(number)) for number in range(1000)]
+        await until(lambda: pool.waiting() == 1000)
+        broker.release()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert order == list(range(1000))
+    assert min(low) >= 0
+    assert pool.available() == 2 * BATCH
+    assert len(broker.values()) == 1002
+
+
+def test_time_outs(run, made, broker) -> None:
+    producer = made.tight(max_block_ms=50)
+
+    async def main() -> None:
+        await _full(producer, broker)
+        with pytest.raises(BufferExhaustedError):
+            await producer.send("t", FILLS)
+        with pytest.raises(KafkaTimeoutError, match="flush"):
+            await producer.flush(0.05)
+        delivery = producer._parts.accumulator
+        with anyio.move_on_after(0.02) as scope:
+            await producer.flush()
+        assert scope.cancelled_caught
+        assert delivery.incomplete_records() == 2
+
+    run(main)
+
+
+def test_an_abandoned_await_takes_its_follower_back(run, made, broker) -> None:
+    producer = made()
+
+    async def main() -> None:
+        await producer.partitions_for("t")
+        broker.hold = True
+        delivery = await producer.send("t", b"v")
+        result = delivery._answered_by()
+        async with anyio.create_task_group() as others:
+            others.start_soon(_wait, delivery)
+            await until(lambda: len(result.followers) == 1)
+            for _ in range(50):
+                with anyio.move_on_after(0.001):
+                    await delivery
+            assert len(result.followers) == 1
+            others.cancel_scope.cancel()
+        assert result.followers == []
+        broker.release()
+        assert (await delivery).offset == 0  # it is as good as before
+
+    run(main)
+
+
+async def _wait(delivery: Any) -> None:
+    await delivery
+
+
+def test_an_abandoned_await_of_a_bulk_leaves_nothing_behind(made, broker) -> None:
+    producer = made()
+
+    async def main() -> None:
+        await producer.partitions_for("t")
+        broker.hold = True
+        bulk = await producer.send_many("t", [b"v"] * 10)
+        result = bulk._pending[0][1][0] if bulk._pending else bulk._parts[0][0]
+        for _ in range(10):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(_await_bulk(bulk), 0.002)
+        assert result.followers == []
+        broker.release()
+        assert (await bulk).records == 10
+
+    asyncio.run(main(), debug=True)
+
+
+async def _await_bulk(bulk: Any) -> Any:
+    return await bulk
+
+
+# ---- loops that end
+
+
+def test_an_outcome_for_a_loop_that_has_ended_is_dropped_in_silence(made, broker, caplog) -> None:
+    producer = made()
+
+    async def main() -> Any:
+        await producer.partitions_for("t")
+        broker.hold = True
+        delivery = await producer.send("t", b"v")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(_await_bulk(delivery), 0.01)
+        return delivery
+
+    delivery = asyncio.run(main())
+    caplog.set_level(logging.DEBUG, "penstock")
+    broker.release()
+    assert delivery.result(SOON).offset == 0
+    assert not [each for each in caplog.records if each.levelno > logging.INFO]
+
+
+def test_a_loop_that_is_closed_under_its_tasks_loses_no_memory(made, broker, caplog) -> None:
+    """Nobody cancels its tasks: the memory that they get goes back all the same, and others get it."""
+    producer = made.tight()
+    pool = pool_of(producer)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(_full(producer, broker))
+    abandoned = [loop.create_task(producer.send("t", FILLS)) for _ in range(3)]
+    delivery = loop.run_until_complete(_two_turns(loop, producer))
+    assert pool.waiting() == 3
+    loop.close()
+    assert delivery is None
+    broker.release()
+    asyncio.run(producer.flush(SOON))
+    deadline = time.monotonic() + SOON
+    while pool.available() < 2 * BATCH and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert (pool.available(), pool.waiting()) == (2 * BATCH, 0)
+    assert asyncio.run(producer.send_and_wait("t", b"after")).offset >= 0
+    assert [each for each in caplog.records if each.name.startswith("penstock")] == []
+    for task in abandoned:
+        task._log_destroy_pending = False  # that it is pending is what the test is about
+        task.get_coro().close()
+    del abandoned
+    gc.collect()
+
+
+async def _two_turns(loop: Any, producer: AsyncProducer) -> None:
+    await until(lambda: pool_of(producer).waiting() == 3)
+
+
+def test_ctrl_c_ends_a_program_in_the_middle(broker) -> None:
+    program = textwrap.dedent("""
+        import asyncio, os, sys
+        from penstock import AsyncProducer
+
+        async def main():
+            async with AsyncProducer(bootstrap_servers=sys.argv[1], linger_ms=0, enable_idempotence=False) as producer:
+                await producer.send_and_wait("t", b"first")
+                deliveries = [await producer.send("t", b"v") for _ in range(100)]
+                print("ready", flush=True)
+                while True:
+                    await producer.send_and_wait("t", b"more")
+
+        try:
+            asyncio.run(main(), debug=True)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """)
+    process = subprocess.Popen(
+        [sys.executable, "-X", "dev", "-c", program, broker.address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONASYNCIODEBUG": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=SOON)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (out, err, process.returncode) == ("interrupted\n", "", 0)
+    assert len(broker.values()) >= 101
+
+
+# ---- transactions
+
+
+async def _transactional(kafka: FakeKafka) -> AsyncProducer:
+    producer = AsyncProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="x", linger_ms=0)
+    await producer.init_transactions()
+    return producer
+
+
+async def _fail_in_the_middle(producer: AsyncProducer) -> None:
+    async with producer.transaction():
+        await producer.send("t", b"aborted")
+        raise ValueError("of the block")
+
+
+@pytest.mark.kafka(topics={"t": 1})
+def test_transactions_commit_and_abort(run, kafka) -> None:
+    async def main() -> None:
+        async with await _transactional(kafka) as producer:
+            async with producer.transaction():
+                await producer.send("t", b"committed")
+            with pytest.raises(ValueError, match="of the block"):
+                await _fail_in_the_middle(producer)
+            await producer.begin_transaction()
+            await producer.send("t", b"dropped")
+            await producer.abort_transaction()
+            await producer.begin_transaction()
+            await producer.send("t", b"with offsets")
+            await producer.send_offsets_to_transaction({}, "g")
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            await producer.send("t", b"detached")
+            handle = await producer.detach_transaction()
+            assert handle.record_count == 1
+
+    run(main)
+    values = [record.value for record in kafka.records("t")]
+    assert values == [b"committed", b"with offsets"]
+
+
+@pytest.mark.kafka(topics={"t": 1})
+def test_a_block_that_is_cancelled_is_aborted_first(run, kafka) -> None:
+    async def main() -> None:
+        async with await _transactional(kafka) as producer:
+            with anyio.move_on_after(0.05) as scope:
+                async with producer.transaction():
+                    await producer.send("t", b"aborted")
+                    await anyio.sleep(SOON)
+            assert scope.cancelled_caught
+            async with producer.transaction():  # it goes on at once
+                await producer.send("t", b"committed")
+
+    run(main)
+    assert [record.value for record in kafka.records("t")] == [b"committed"]
+
+
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
+@pytest.mark.kafka(topics={"t": 1})
+def test_the_end_of_a_transaction_is_shielded(kafka, call) -> None:
+    """A cancellation is raised when the outcome is known; the same call tells the outcome."""
+
+    async def main() -> None:
+        async with await _transactional(kafka) as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"v")
+            number = 1
+            while True:
+                begun = CancelAt(getattr(producer, call)(), number)
+                try:
+                    await begun
+                except asyncio.CancelledError:
+                    manager = producer._parts.transactions
+                    assert manager is not None
+                    assert not manager.busy  # it has ended
+                    await getattr(producer, call)()
+                    number += 1
+                    await producer.begin_transaction()
+                    await producer.send_and_wait("t", b"v")
+                else:
+                    assert not begun.was_cancelled
+                    break
+            assert number > 1
+
+    asyncio.run(main(), debug=True)
+
+
+@pytest.mark.kafka(topics={"t": 1})
+def test_a_send_that_was_cancelled_in_a_transaction_is_remembered(kafka) -> None:
+    async def main() -> None:
+        async with await _transactional(kafka) as producer:
+            await producer.begin_transaction()
+            begun = CancelAt(producer.send("unknown", b"v"), 1)
+            with pytest.raises(asyncio.CancelledError):
+                await begun
+            with pytest.raises(Exception, match="refused"):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+
+    asyncio.run(main(), debug=True)
+
+
+# ---- memory
+
+_COUNT = 100_000
+_MEMORY = """
+import asyncio, gc, sys
+from penstock import AsyncProducer
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+async def plain(future):
+    await future
+
+async def main(address, kind, count):
+    producer = AsyncProducer(bootstrap_servers=address, linger_ms=60_000, enable_idempotence=False)
+    await producer.partitions_for("t")
+    loop = asyncio.get_running_loop()
+    gc.collect()
+    before = resident()
+    if kind == "plain":
+        tasks = [asyncio.create_task(plain(loop.create_future())) for _ in range(count)]
+    else:
+        tasks = [asyncio.create_task(producer.send_and_wait("t", b"v" * 20)) for _ in range(count)]
+    await asyncio.sleep(0.01)
+    print(resident() - before, flush=True)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await producer.aclose(0)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_tasks_that_wait_take_little_more_than_asyncio_itself(broker) -> None:
+    broker.hold = True
+
+    def taken(kind: str) -> int:
+        command = [sys.executable, "-c", _MEMORY, broker.address, kind, str(_COUNT)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return int(done.stdout)
+
+    assert taken("ours") - taken("plain") < (32 + 40) * 1024 * 1024

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests at a fixed rate, on as many connections as need be, and what was answered to each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+NO_ANSWER = 0  # as a status: the connection ended before, or could not be opened
+_TICK_SECONDS = 0.005
+
+
+@dataclass
+class Outcome:
+    """What became of all requests.
+
+    Attributes:
+        statuses: by request number; NO_ANSWER where there was none.
+        seconds: how long each took that was answered.
+        most_late: seconds by which a request was sent after it was due, at most.
+    """
+
+    statuses: dict[int, int] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+    most_late: float = 0.0
+
+    def with_status(self, *wanted: int) -> list[int]:
+        return [number for number, status in self.statuses.items() if status in wanted]
+
+
+class Load:
+    """Sends request 0, 1, 2, ... to a server on this machine.
+
+    Args:
+        make: the path and the body of a request, by its number.
+    """
+
+    def __init__(self, port: int, make: Callable[[int], tuple[str, object]]) -> None:
+        self._port = port
+        self._make = make
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._opened: list[asyncio.StreamWriter] = []
+        self.outcome = Outcome()
+
+    async def run(self, rate: int, seconds: float) -> Outcome:
+        """Send for so many seconds, however long answers take, and wait for all of them."""
+        began = time.monotonic()
+        sent = 0
+        async with asyncio.TaskGroup() as group:
+            while sent < rate * seconds:
+                passed = time.monotonic() - began
+                while sent <= passed * rate and sent < rate * seconds:
+                    self.outcome.most_late = max(self.outcome.most_late, passed - sent / rate)
+                    group.create_task(self._ask(sent))
+                    sent += 1
+                await asyncio.sleep(_TICK_SECONDS)
+        for writer in self._opened:
+            writer.close()
+            with suppress(OSError):  # the server was first
+                await writer.wait_closed()
+        return self.outcome
+
+    async def _ask(self, number: int) -> None:
+        path, body = self._make(number)
+        text = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(text)}\r\n\r\n"
+        )
+        started = time.monotonic()
+        try:
+            connection = self._idle.pop() if self._idle else await self._connect()
+            status, stays = await _exchange(*connection, head.encode() + text)
+        except (OSError, asyncio.IncompleteReadError):
+            self.outcome.statuses[number] = NO_ANSWER
+            return
+        self.outcome.statuses[number] = status
+        self.outcome.seconds[number] = time.monotonic() - started
+        if stays:
+            self._idle.append(connection)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connection = await asyncio.open_connection("127.0.0.1", self._port)
+        self._opened.append(connection[1])
+        return connection
+
+
+async def _exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+) -> tuple[int, bool]:
+    """The status of the answer, and whether the connection stays open."""
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").lower()
+    length, stays = 0, True
+    for line in head.split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        if name == "content-length":
+            length = int(value)
+        elif name == "connection" and value.strip() == "close":
+            stays = False
+    await reader.readexactly(length)
+    return int(head.split(" ", 2)[1]), stays

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page on asyncio shows works: every example is run, in asyncio's debug mode."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock import AsyncProducer
+from penstock.testing import FakeKafka, MockAsyncProducer
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "asyncio.md").read_text(encoding="utf-8")
+ADDRESS = "localhost:9092"
+TOPICS = {"orders": 3, "readings": 1, "events": 2, "invoices": 1, "stock": 1}
+
+
+def examples() -> dict[str, str]:
+    """By the heading that it is below; of several below one, with a number."""
+    found: dict[str, str] = {}
+    for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
+        title = section.partition("\n")[0]
+        blocks = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        for number, block in enumerate(blocks, 1):
+            found[f"{title} {number}" if len(blocks) > 1 else title] = block
+    return found
+
+
+EXAMPLES = examples()
+FORKS = "Recipes: FastAPI, Django, Celery"
+# What each leaves in the topics, and a pattern of what it prints.
+OUTCOMES = {
+    "Start": ({"orders": 1}, r"partition \d, offset 0\n"),
+    "Sending and awaiting": ({"readings": 1000}, r"1000 records, the last at offset 999\n"),
+    "Cancellation and time-outs": ({"orders": 1}, r"(not known yet\n)?offset 0\n"),
+    "Callbacks": ({"readings": 100}, r"0 records failed\n"),
+    "Many records, and tables": ({"readings": 3, "orders": 3000}, r"3 and 3000 records\n"),
+    "Transactions": ({"invoices": 1, "stock": 1}, ""),
+    "Several loops, and threads": ({"readings": 3}, ""),
+    "Shut-down": ({"events": 1}, ""),
+    "uvloop, trio and anyio 1": ({"orders": 1}, ""),
+    "uvloop, trio and anyio 2": ({"orders": 1}, ""),
+    "uvloop, trio and anyio 3": ({"orders": 6}, ""),
+}
+IN_OTHER_TESTS = {"Back-pressure", "Testing", FORKS}
+
+
+def records(kafka: FakeKafka) -> dict[str, int]:
+    """How many records a reader of committed ones finds, by topic."""
+    counts = {topic: len(kafka.records(topic)) for topic in TOPICS}
+    return {topic: count for topic, count in counts.items() if count}
+
+
+def run_example(title: str, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio, "run", partial(asyncio.run, debug=True))
+    source = EXAMPLES[title].replace(ADDRESS, kafka.bootstrap_servers)
+    exec(compile(source, f"asyncio.md, {title}", "exec"), {})
+
+
+def test_no_example_is_forgotten() -> None:
+    assert OUTCOMES.keys() | IN_OTHER_TESTS == EXAMPLES.keys()
+    assert all(ADDRESS in EXAMPLES[title] for title in OUTCOMES)
+
+
+@pytest.mark.parametrize("title", OUTCOMES)
+def test_examples_deliver(
+    title: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delivered, printed = OUTCOMES[title]
+    with FakeKafka(topics=TOPICS) as kafka:
+        run_example(title, kafka, monkeypatch)
+        assert records(kafka) == delivered
+    said = capsys.readouterr()
+    assert re.fullmatch(printed, said.out)
+    assert said.err == ""
+
+
+def test_what_is_dropped_and_what_is_accepted_are_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FakeKafka(topics=TOPICS) as kafka:
+        run_example("Back-pressure", kafka, monkeypatch)
+        arrived = records(kafka)["events"]
+    assert capsys.readouterr().out == f"{arrived} page views were accepted\n"
+    assert 0 < arrived < 10_000  # 64 kB do not hold them all
+
+
+def test_a_child_has_a_producer_of_its_own() -> None:
+    with FakeKafka(topics=TOPICS) as kafka:
+        source = EXAMPLES[FORKS].replace(ADDRESS, kafka.bootstrap_servers)
+        done = subprocess.run(
+            [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        values = sorted(record.value or b"" for record in kafka.records("orders"))
+    assert values == [b"from the child", b"from the parent", b"from the parent, again"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topic", "ending"), [("orders", "2 passed"), ("elsewhere", "2 failed")], ids=["as shown", "broken"]
+)
+def test_the_tests_that_are_shown_run_as_in_a_users_project(tmp_path: Path, topic: str, ending: str) -> None:
+    shown = EXAMPLES["Testing"].replace('wait("orders"', f'wait("{topic}"')
+    (tmp_path / "test_shown.py").write_text(shown, encoding="utf-8")
+    plugins = [*("-p", "pytest_penstock"), *("-p", "pytest_asyncio.plugin"), *("-p", "no:cacheprovider")]
+    settings = ["-o", "asyncio_default_fixture_loop_scope=function", "-o", "asyncio_debug=true"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-W", "error", *plugins, *settings, "."],
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ending in done.stdout, done.stdout + done.stderr
+
+
+def test_calls_that_are_named_exist() -> None:
+    named = set(re.findall(r"`(?:await )?(?:producer\.)?([a-z_]+)\(", PAGE)) - {"timeout", "wait_for"}
+    own = {name for name in named if hasattr(AsyncProducer, name) or hasattr(MockAsyncProducer, name)}
+    assert {"send", "send_and_wait", "try_send", "aclose"} <= own
+    assert named - own <= {"on_delivery", "sleep"}
+
+
+def test_errors_that_are_named_exist() -> None:
+    named = set(re.findall(r"`(\w+Error)`", PAGE))
+    builtin = {"CancelledError", "TimeoutError", "TypeError"}
+    assert {name for name in named - builtin if not hasattr(penstock.errors, name)} == set()
+
+
+def test_options_that_are_named_exist() -> None:
+    from penstock.config.keys import KEYS
+
+    named = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", PAGE)) - {"asyncio.run", "penstock.producer"}
+    assert named
+    assert named <= set(KEYS)
+
+
+def test_the_services_are_those_of_the_folder() -> None:
+    linked = set(re.findall(r"\(\.\./examples/services/(\w+\.py)\)", PAGE))
+    assert linked == {path.name for path in (ROOT / "examples" / "services").glob("*.py")}
