@@ -5,6 +5,9 @@ python -m simulation --seeds 10000          from a start chosen at random, and p
 python -m simulation --seeds 100 --start 7  from a known start
 python -m simulation --seed 7               one seed, with everything that happened
 python -m simulation --guarded ...          brokers that want to know who is there, see guard.py
+python -m simulation --frozen ...           brokers that are frozen when a producer comes for the first time
+python -m simulation --old ...              brokers of Kafka 0.9 to 2.8, which are upgraded and downgraded
+python -m simulation --awaited ...          tasks in event loops in place of threads, see loops.py
 python -m simulation --bugs --starts 5      how soon each planted bug is found, from five starts
 python -m simulation --bugs --note          the same from one start; the seeds are written into seeds.py
 python -m simulation --noted                each planted bug at the seed that is noted for it
@@ -59,12 +62,10 @@ def main() -> int:
     if arguments.bug is not None and BUGS[arguments.bug].needs_sources:
         _go_on_with_sources()
     if arguments.seed is not None:
-        return _replay(arguments.seed, arguments.bug, arguments.guarded)
+        return _replay(arguments.seed, arguments.bug, _how(arguments))
     if arguments.bugs or arguments.noted:
         return _look_for_bugs(arguments)
-    return _run_many(
-        _start(arguments.start), arguments.seeds, arguments.jobs, arguments.bug, guarded=arguments.guarded
-    )
+    return _run_many(_start(arguments.start), arguments.seeds, arguments.jobs, arguments.bug, _how(arguments))
 
 
 def _start(chosen: int | None, index: int = 0) -> int:
@@ -77,6 +78,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=int, help="the first one; chosen at random by default")
     parser.add_argument("--seed", type=int, help="replay this one, and print what happened")
     parser.add_argument("--guarded", action="store_true", help="with brokers that want to know who is there")
+    parser.add_argument("--frozen", action="store_true", help="with brokers that are frozen at first contact")
+    parser.add_argument("--old", action="store_true", help="with brokers of old releases, which change")
+    parser.add_argument(
+        "--awaited", action="store_true", help="with tasks in event loops in place of threads"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     parser.add_argument("--bug", choices=BUGS, help="with this bug planted")
     parser.add_argument("--bugs", action="store_true", help=f"find every planted bug within {_LIMIT} seeds")
@@ -102,9 +108,14 @@ def _go_on_with_sources() -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])
 
 
-def _replay(seed: int, bug: str | None, guarded: bool) -> int:
+def _how(arguments: argparse.Namespace) -> dict[str, bool]:
+    names = ("guarded", "frozen", "old", "awaited")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def _replay(seed: int, bug: str | None, how: dict[str, bool]) -> int:
     with planted(bug):
-        report = simulate(seed, traced=True, guarded=guarded)
+        report = simulate(seed, traced=True, **how)
     return tell_replay(report, _summary(report))
 
 
@@ -119,7 +130,7 @@ def _summary(report: Report) -> str:
 
 
 def _run_chunk(
-    seeds: range, bug: str | None, guarded: bool = False
+    seeds: range, bug: str | None, how: dict[str, bool]
 ) -> tuple[list[Report], coverage.Rows, float]:
     rows: coverage.Rows = Counter()
     reports = []
@@ -129,7 +140,7 @@ def _run_chunk(
     with coverage.counted(rows), planted(bug):
         for seed in seeds:
             faulthandler.dump_traceback_later(_HANGS_AFTER, exit=True)
-            reports.append(simulate(seed, guarded=guarded))
+            reports.append(simulate(seed, **how))
             if reports[-1].problems:
                 break
     faulthandler.cancel_dump_traceback_later()
@@ -137,7 +148,7 @@ def _run_chunk(
     return reports, rows, time.process_time() - began
 
 
-def _run_many(start: int, count: int, jobs: int, bug: str | None, *, guarded: bool) -> int:
+def _run_many(start: int, count: int, jobs: int, bug: str | None, how: dict[str, bool]) -> int:
     say(f"{count} seeds from {start}, {jobs} at a time")
     began = time.monotonic()
     rows: coverage.Rows = Counter()
@@ -145,7 +156,7 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None, *, guarded: bo
     progress = _Progress(count, began)
     busy = 0.0
     with ProcessPoolExecutor(jobs) as pool:
-        work = [pool.submit(_run_chunk, chunk, bug, guarded) for chunk in chunks(start, count, _CHUNK)]
+        work = [pool.submit(_run_chunk, chunk, bug, how) for chunk in chunks(start, count, _CHUNK)]
         for future in as_completed(work):
             reports, used, spent = future.result()
             busy += spent
@@ -161,7 +172,7 @@ def _run_many(start: int, count: int, jobs: int, bug: str | None, *, guarded: bo
     say(f"{seconds:.0f} s in all, {busy / totals.seeds * 1000:.0f} ms of processor time a seed")
     if totals.failed:
         seed = totals.failed[0]
-        return show_failure(seed, lambda: _replay(seed, bug, guarded), "make simulate")
+        return show_failure(seed, lambda: _replay(seed, bug, how), "make simulate")
     say(f"all {count} seeds hold")
     return 0
 
@@ -194,7 +205,15 @@ class _Totals:
         for report in reports:
             self.seeds += 1
             self.modes[report.mode] += 1
-            for name in ("records", "faults", "turns", "lives", "late_arrivals", "late_losses"):
+            for name in (
+                "records",
+                "faults",
+                "turns",
+                "lives",
+                "late_arrivals",
+                "late_losses",
+                "conversions",
+            ):
                 self.sums[name] += getattr(report, name)
             if report.records < RECORDS_WANTED or report.faults < _FAULTS_WANTED:
                 self.small.append(report.seed)
@@ -234,26 +253,24 @@ def _look_for_bugs(arguments: argparse.Namespace) -> int:
 
 def _replay_noted(names: Iterable[str]) -> bool:
     """Replay each bug at its seed, and the seed without it; whether one was not found."""
-    sound: dict[int, list[str]] = {}  # problems without a bug
+    known: dict[tuple[int, bool], list[str]] = {}  # problems without a bug
     lost = False
     for name in names:
         seed = seeds.SEEDS.get(name)
         if seed is None:
             why = "no seed is noted for it"
         else:
-            if seed not in sound:
-                sound[seed] = simulate(seed).problems
+            awaited = BUGS[name].awaited
+            if (seed, awaited) not in known:
+                known[seed, awaited] = simulate(seed, awaited=awaited).problems
+            sound = known[seed, awaited]
             try:
                 with planted(name):
-                    problems = simulate(seed).problems
-                if problems and not sound[seed]:
+                    problems = simulate(seed, awaited=awaited).problems
+                if problems and not sound:
                     say(f"  found {name} at {seed}: {problems[0]}")
                     continue
-                why = (
-                    f"seed {seed} fails without it: {sound[seed][0]}"
-                    if sound[seed]
-                    else f"seed {seed} holds with it"
-                )
+                why = f"seed {seed} fails without it: {sound[0]}" if sound else f"seed {seed} holds with it"
             except Misfit as misfit:
                 why = str(misfit)
         lost = True
@@ -270,8 +287,8 @@ def find_bug(name: str, start: int, limit: int = _LIMIT) -> Report | None:
     limit = _RARE.get(name, limit)
     for seed in range(start, start + limit):
         with planted(name):
-            report = simulate(seed)
-        if report.problems and not simulate(seed).problems:
+            report = simulate(seed, awaited=BUGS[name].awaited)
+        if report.problems and not simulate(seed, awaited=BUGS[name].awaited).problems:
             return report
     return None
 

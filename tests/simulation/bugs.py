@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from simulation import bugs_by_room
+from simulation import bugs_by_room, bugs_in_loops
 from simulation.planting import Bug, Changes, around, find
 
 NOT_LEADER_OR_FOLLOWER = 6
@@ -158,7 +158,7 @@ def last_waiter_first() -> Changes:
         before = len(pool._waiting)
         original(pool, *args)
         if len(pool._waiting) > max(before, 1):
-            pool._waiting.rotate(1)
+            pool._waiting.move_to_end(next(reversed(pool._waiting)), last=False)
 
     return around("BufferPool", "take_for", take_for)
 
@@ -182,8 +182,8 @@ def close_leaves_the_rest() -> Changes:
     """close(timeout) returns when its time is up, and what has no outcome by then goes on."""
 
     def close(original: Any, producer: Any, timeout: float | None = None) -> None:
-        producer._begin_close()
-        if producer._ended.wait(timeout):
+        producer._core.begin_close()
+        if producer._core.ended.wait(timeout):
             original(producer, timeout)
 
     return around("Producer", "close", close)
@@ -246,7 +246,8 @@ _EVERYWHERE = (
     flush_forgets_retries,
     wake_up_lost,
 )
-BUGS = {bug.name: bug for bug in map(Bug, (*_EVERYWHERE, *bugs_by_room.ALL))}
+_IN_LOOPS = [Bug(plant, awaited=True) for plant in bugs_in_loops.ALL]
+BUGS = {bug.name: bug for bug in (*map(Bug, (*_EVERYWHERE, *bugs_by_room.ALL)), *_IN_LOOPS)}
 
 
 @contextmanager

@@ -189,7 +189,7 @@ def gathered_memory_lost() -> Changes:
     """What had been gathered for somebody who gives up waiting for memory does not go back."""
 
     def withdraw(original: Any, pool: Any, ticket: Any) -> None:
-        for waiting in pool._waiting:
+        for waiting in pool._waiting.values():
             if waiting.ticket is ticket:
                 waiting.gathered = 0
         original(pool, ticket)

@@ -97,6 +97,8 @@ class Chaos:
             self.refuse_records, self.isolate_leader,
         ]  # fmt: skip
         self.kinds.append(self.unheard_leader)
+        if sim.plan.changes:
+            self.kinds += [self.change_release] * 5
         if sim.plan.mode == PLAIN:
             # Nothing but muting keeps the order there.
             self.kinds += [self.move_leader] * 2 + [self.isolate_leader] * 6
@@ -342,6 +344,11 @@ class Chaos:
             self._note_loss(partition)
         self.cluster.restart_broker(broker, lose_unreplicated=True)
         return f"broker {broker} is restarted and loses what was above the high watermark"
+
+    def change_release(self) -> str:
+        broker, release = self.rng.choice(list(self.cluster.nodes)), self.rng.choice(self.sim.plan.changes)
+        self.cluster.set_release(broker, release)
+        return f"broker {broker} becomes Kafka {release}"
 
     def hold_replication(self) -> str:
         partition = self._partition()

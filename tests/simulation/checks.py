@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import _locks
 from penstock.producer.assembly import ProducerParts
-from penstock.producer.batch.accumulator import RecordAccumulator
+from penstock.producer.batch._accumulator_cy import RecordAccumulator
 from penstock.records.format import HEADER_SIZE
 from penstock.testing.cluster import FakeCluster
 from penstock.types import TopicPartition
@@ -129,6 +129,16 @@ def find_records(cluster: FakeCluster, ledger: Ledger, problems: list[str]) -> F
                     )
                 found[number].append((partition.key, record.offset))
     return found
+
+
+def check_identities(plan: Plan, cluster: FakeCluster) -> Iterator[str]:
+    """With idempotence, each batch has a producer id."""
+    if plan.mode == PLAIN:
+        return
+    for partition in cluster.topics.partitions():
+        for batch in partition.log.batches:
+            if batch.producer_id < 0:
+                yield f"{partition.key} has a batch at {batch.base_offset} without a producer id"
 
 
 def check_log(plan: Plan, ledger: Ledger, found: Found, loses: bool) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from fix_network import VirtualClock
 
+from penstock import AsyncProducer
 from penstock._ticket import Ticket
 from penstock.errors import KafkaTimeoutError, ProducerClosedError
 from penstock.producer.batch._delivery_cy import Delivery
@@ -38,7 +39,11 @@ class Face:
     """One producer, as an application thread of the simulator sees it."""
 
     def __init__(
-        self, producer: Producer, clock: VirtualClock, max_block: float, on_appended: Callable[[Entry], None]
+        self,
+        producer: Producer | AsyncProducer,
+        clock: VirtualClock,
+        max_block: float,
+        on_appended: Callable[[Entry], None],
     ) -> None:
         self.producer = producer
         self.parts = producer._parts
@@ -51,7 +56,7 @@ class Face:
 
     @property
     def closed(self) -> bool:
-        return self.producer._closed
+        return self.producer._core.closed
 
     # ---- records
 
@@ -118,6 +123,7 @@ class Face:
             _check_interrupt(answer)
             if answer != DONE:
                 raise KafkaTimeoutError("flush")
+            return ticket.result
         finally:
             ticket.give_up()
 
@@ -175,8 +181,10 @@ class Face:
 
     def close(self, seconds: float) -> Call:
         """`Producer.close` itself; whoever is interrupted in it calls it again."""
+        producer = self.producer
+        assert isinstance(producer, Producer)
         while True:
-            call = BlockingCall(lambda: self.producer.close(None if seconds == math.inf else seconds))
+            call = BlockingCall(lambda: producer.close(None if seconds == math.inf else seconds))
             try:
                 yield from call.steps()
             except Interrupted:

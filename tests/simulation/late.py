@@ -27,6 +27,7 @@ from penstock.producer.guarantee._sequences_cy import SequenceBook
 from penstock.producer.guarantee.response_policy import Action
 from penstock.protocol.codec import decode_request_body
 from penstock.protocol.messages import API_BY_KEY, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from penstock.records.format import MAGIC, MAGIC_AT
 from penstock.records.reader import RecordBatch, read_batches
 from penstock.testing.cluster import FakeCluster
 from penstock.testing.topics import Partition
@@ -146,13 +147,13 @@ class LateRequests:
 
 
 def batches_of(cluster: FakeCluster, body: Any) -> Iterator[tuple[Partition, RecordBatch]]:
-    """The batches of a Produce request, with the partitions that they are meant for."""
+    """The batches of a Produce request, with the partitions that they are meant for; message sets have no numbers."""
     topics = cluster.topics
     for row in body["topic_data"]:
         topic = topics.by_name(row["name"]) if row["name"] else topics.by_id(row["topic_id"])
         for part in row["partition_data"]:
             partition = None if topic is None else topics.partition(topic.name, part["index"])
-            if partition is not None:
+            if partition is not None and part["records"][MAGIC_AT] == MAGIC:
                 (batch,) = read_batches(part["records"])
                 yield partition, batch
 

@@ -87,23 +87,14 @@ def pause(name: str) -> None:
         call.hand_over(name)
 
 
-class SimLatch:
-    """A Latch that is waited for in virtual time."""
-
-    def __init__(self) -> None:
-        self._ticket: Ticket[None] = Ticket("the end of the I/O thread")
-
-    def set(self) -> None:
-        self._ticket.complete(None)
-
-    def is_set(self) -> bool:
-        return self._ticket.done
+class SimTicket(Ticket[None]):
+    """A Ticket that is waited for in virtual time."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        if self._ticket.done:
+        if self.done:
             return True
         call: BlockingCall = _mine.call  # nobody else may wait here
-        return call.hand_over(Wait(self._ticket, math.inf if timeout is None else timeout)) == DONE
+        return call.hand_over(Wait(self, math.inf if timeout is None else timeout)) == DONE
 
 
 class SimThread:

@@ -12,6 +12,7 @@ RECORDS_WANTED = 200
 GROUP = "g"
 
 _RELEASES = ("2.4", "2.8", "3.0", "3.7", "3.9", "4.0", "4.1", "4.3", "4.3")
+_WITH_BATCHES = ("1.0", "1.1", "2.0", "2.1", "2.3", "2.8")
 _SECOND_PROTOCOL = ("4.0", "4.1", "4.3")
 
 
@@ -25,6 +26,7 @@ class Plan:
         faults_at: after how many calls of send() each fault comes.
         close_early: the producer is closed once enough records were accepted, with senders still at work.
         close_timeout: seconds; infinity: as long as it takes.
+        changes: releases that single brokers may change to.
     """
 
     mode: str
@@ -48,6 +50,7 @@ class Plan:
     interrupts: float
     delivery_checks: float
     group: str = field(default=GROUP)
+    changes: tuple[str, ...] = ()
 
     @property
     def second_protocol(self) -> bool:
@@ -112,6 +115,46 @@ def make_plan(rng: random.Random) -> Plan:
         interrupts=rng.choice((0.0, 0.0, 0.004)),
         delivery_checks=0.02,
     )
+
+
+def grow_old(plan: Plan, rng: random.Random) -> None:
+    """Change a plan so that brokers are of old releases, and go from one to another while they are used."""
+    plan.features = {}
+    if plan.options.get("compression_type") == "zstd":
+        plan.options["compression_type"] = rng.choice(("gzip", "snappy", "lz4"))
+    if plan.mode != PLAIN:
+        # Brokers of 0.11 remember one batch of a producer: what was sent to a newer leader may be unknown to them.
+        plan.release = rng.choice(("0.11.0",) * 5 + _WITH_BATCHES)
+        plan.changes = () if plan.release == "0.11.0" else _WITH_BATCHES
+        return
+    plan.release = rng.choice(("0.9.0", "0.10.0", "0.10.2"))
+    plan.changes = rng.choice(((), ("0.10.0", "0.10.2", "0.11.0", "1.1", "2.8", "4.3")))
+    if rng.random() < 0.5:
+        del plan.options["enable_idempotence"]  # it is switched off where brokers are too old
+    if plan.release != "0.9.0":
+        return
+    if plan.changes or rng.random() < 0.5:
+        plan.options["broker_version_fallback"] = "0.9.0"
+        plan.changes = (*plan.changes, "0.9.0") if plan.changes else ()
+    plan.max_block = 90.0  # until the first one is found out
+    plan.options["delivery_timeout_ms"] = 60_000
+
+
+def be_patient(plan: Plan, rng: random.Random) -> None:
+    """Change a plan so that brokers may be silent for half a minute, and every record is delivered all the same."""
+    plan.max_block = 90.0
+    setup, longest = rng.choice(((200, 400), (1500, 3000), (10_000, 30_000)))
+    request_timeout = rng.choice((1000, 30_000))
+    plan.options |= {
+        "socket_connection_setup_timeout_ms": setup,
+        "socket_connection_setup_timeout_max_ms": longest,
+        "request_timeout_ms": request_timeout,
+        "delivery_timeout_ms": 120_000,
+    }
+    if plan.mode == IDEMPOTENT:
+        del plan.options[
+            "enable_idempotence"
+        ]  # it is the default, which may be given up where brokers are old
 
 
 def _options(rng: random.Random, mode: str, batch_size: int) -> dict[str, Any]:

@@ -22,6 +22,10 @@ from penstock import _compiled
 
 # Where each part is that bugs change, or look at.
 PLACES = {
+    # event loops
+    "AsyncProducer's module": "penstock.aio.producer",
+    "Waiting": "penstock._loops.Waiting",
+    "loops' module": "penstock._loops",
     # network
     "connection's module": "penstock.network._connection_cy",
     "ConnectionPool": "penstock.network._pool_cy.ConnectionPool",
@@ -30,7 +34,7 @@ PLACES = {
     "InFlightRequests": "penstock.network._connection_cy.InFlightRequests",
     "MetadataFetcher": "penstock.network.metadata_fetch.MetadataFetcher",
     "NetworkClient": "penstock.network._client_cy.NetworkClient",
-    "Wakeup": "penstock.network.selector.Wakeup",
+    "Wakeup": "penstock.network._sockets_cy.Wakeup",
     # protocol, records
     "BatchWriter": "penstock.records._batch_cy.BatchWriter",
     "NodeApiVersions": "penstock.protocol.requests.NodeApiVersions",
@@ -42,7 +46,7 @@ PLACES = {
     "Batch": "penstock.producer.batch._batch_cy.Batch",
     "BatchState": "penstock.producer.batch._batch_cy.BatchState",
     "BatchResult": "penstock.producer.batch._delivery_cy.BatchResult",
-    "BufferPool": "penstock.producer.batch.buffer_pool.BufferPool",
+    "BufferPool": "penstock.producer.batch._buffer_pool_cy.BufferPool",
     "Drainer": "penstock.producer.io._drain_cy.Drainer",
     "FastPath": "penstock.producer.send._send_cy.FastPath",
     "IdempotentGate": "penstock.producer.guarantee.gate.IdempotentGate",
@@ -54,7 +58,7 @@ PLACES = {
     "Placement": "penstock.producer.send.send_path.Placement",
     "Producer": "penstock.producer.producer.Producer",
     "ProducerMetadata": "penstock.producer.metadata.metadata.ProducerMetadata",
-    "RecordAccumulator": "penstock.producer.batch.accumulator.RecordAccumulator",
+    "RecordAccumulator": "penstock.producer.batch._accumulator_cy.RecordAccumulator",
     "RequestQueue": "penstock.producer.guarantee.transactions.request_queue.RequestQueue",
     "RefreshSchedule": "penstock.producer.metadata.schedule.RefreshSchedule",
     "Retries": "penstock.producer.io._outcomes_cy.Retries",
@@ -164,6 +168,7 @@ class Bug(NamedTuple):
     """A mistake; the function that makes its changes is named like it."""
 
     plant: Callable[[], Changes]
+    awaited: bool = False  # only tasks in event loops come across it
 
     @property
     def name(self) -> str:

@@ -97,7 +97,7 @@ class Application:
         waiting = [entry for entry in self.sim.ledger.entries if entry.accepted and not entry.calls]
         try:
             yield from self.face.flush(self.rng.choice((0.05, 1.0, math.inf)))
-        except (KafkaTimeoutError, ProducerClosedError, Interrupted) as error:
+        except (KafkaTimeoutError, AuthenticationError, ProducerClosedError, Interrupted) as error:
             self.sim.note("flush: %r", error)
             return
         self.sim.check_flushed(waiting)
@@ -167,6 +167,8 @@ class Application:
                 break
             except (KafkaTimeoutError, Interrupted):
                 continue
+            except AuthenticationError:
+                yield Sleep(self.rng.random() * 0.05)
         else:
             raise GivesUp("detach")
         txn.end = TxnEnd.UNKNOWN

@@ -9,16 +9,17 @@ back. Where the producer fails for good before enough records were sent, another
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from penstock import AsyncProducer
 from penstock._identity import ProducerIdentity
 from penstock.config.config import ProducerConfig
 from penstock.producer import lifecycle, owner
-from penstock.producer import producer as producer_module
 from penstock.producer.assembly import ProducerParts, assemble
 from penstock.producer.guarantee.transactions.states import TxnState
 from penstock.producer.producer import Producer
@@ -33,8 +34,19 @@ from simulation.face import Call, Face
 from simulation.guard import Guard
 from simulation.late import LateRequests, batches_of
 from simulation.ledger import Entry, Ledger, Txn, TxnEnd
-from simulation.lockstep import THREADING, SimLatch, SimThread
-from simulation.plan import IDEMPOTENT, RECORDS_WANTED, TRANSACTIONAL, Plan, make_plan, stream
+from simulation.lockstep import THREADING, SimThread, SimTicket
+from simulation.loops import LoopApplication
+from simulation.plan import (
+    IDEMPOTENT,
+    PLAIN,
+    RECORDS_WANTED,
+    TRANSACTIONAL,
+    Plan,
+    be_patient,
+    grow_old,
+    make_plan,
+    stream,
+)
 from simulation.programs import Application
 from simulation.scheduler import AppThread, Scheduler
 from simulation.tracing import broker_side
@@ -66,6 +78,7 @@ class Report:
     late_losses: int = 0
     renewals: int = 0  # sessions
     refusals: int = 0  # identities
+    conversions: int = 0  # records
     virtual_seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
@@ -81,10 +94,22 @@ def _forget_at_every_update(parts: ProducerParts) -> None:
 class Simulation:
     """One seed."""
 
-    def __init__(self, seed: int, *, traced: bool = False, guarded: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        traced: bool = False,
+        guarded: bool = False,
+        frozen: bool = False,
+        old: bool = False,
+        awaited: bool = False,
+    ) -> None:
         self.report = Report(seed)
         self.traced = traced
         self.plan = plan_of(seed)
+        if old:
+            grow_old(self.plan, stream(seed, "old"))
+        self._awaited = awaited and self.plan.mode != TRANSACTIONAL
         self.seed = seed
         self.clock = sim_clock()
         self.cluster = self._make_cluster()
@@ -93,7 +118,8 @@ class Simulation:
         self.world.slowest = self.plan.slowest
         self.world.partial_writes = self.world.partial_reads = self.plan.partial_writes
         self.world.reads = stream(seed, "reads")
-        if "compression_type" not in self.plan.options:  # else sizes are estimates
+        # Else sizes are estimates; and a message set is larger than the batch that it was.
+        if "compression_type" not in self.plan.options and not (old and self.plan.mode == PLAIN):
             self.world.max_request_size = self.plan.options["max_request_size"]
         if guarded:
             choices = stream(seed, "guard")
@@ -103,6 +129,9 @@ class Simulation:
             self.plan.options["socket_connection_setup_timeout_max_ms"] = 1200
             # Clients renew a session once a second at most: one of 0.4 s ends without.
             self.world.guard = Guard(choices, choices.choice((0.4, 1.2, 1.25, 1.3)))
+        self._freezes = stream(seed, "frozen") if frozen else None
+        if frozen:
+            be_patient(self.plan, stream(seed, "patience"))
         self.world.poll_with = self._poll
         self.world.on_write = self._interleave
         self.world.violate = self.violate
@@ -118,6 +147,7 @@ class Simulation:
         self.chaos = Chaos(self, stream(seed, "faults"))
         self._watch_faults()
         self.ids = 0
+        self.records_wanted = RECORDS_WANTED
         self._senders = 0
         self._faults_at = list(reversed(self.plan.faults_at))
         self._interleaving = False
@@ -213,6 +243,8 @@ class Simulation:
     def _live(self) -> None:
         """The life of one producer."""
         plan = self.plan
+        if self._freezes is not None:
+            self._freeze(self._freezes)
         self.note("a producer is made")
         producer = self._make_producer()
         self.parts = producer._parts
@@ -225,16 +257,17 @@ class Simulation:
             self.late.watch(self.parts.sender._gate)  # type: ignore[arg-type]
         if plan.mode == TRANSACTIONAL:
             self.late.watch_gaps(self.parts.sender._gate)  # type: ignore[arg-type]
-        self.face = Face(producer, self.clock, plan.max_block, self._on_appended)
-        app = Application(self, self.face, stream(self.seed, f"application {self.report.lives}"))
+        self.face = Face(producer, self.clock, plan.max_block, self.on_appended)
+        choices = stream(self.seed, f"application {self.report.lives}")
         self._ends_at = self.clock.time + _LONGEST
-        if plan.mode == TRANSACTIONAL:
-            self.scheduler.spawn("transactions", app.transactions())
+        if isinstance(producer, AsyncProducer):
+            in_loops = LoopApplication(self, producer, choices)
+            programs = in_loops.loops(plan.senders, plan.records)
+            threads = [self.scheduler.spawn(f"loop {at}", each) for at, each in enumerate(programs)]
+            self.scheduler.spawn("closer", in_loops.closer(threads))
         else:
-            for _ in range(plan.senders):
-                self.spawn_sender(lambda sender: app.sender(sender, -(-plan.records // plan.senders)))
-        self.scheduler.spawn("closer", app.closer())
-        thread = producer._thread
+            self._spawn_threads(Application(self, self.face, choices))
+        thread = producer._core.thread
         assert isinstance(thread, SimThread)
         try:
             with _ApplicationSide():  # what run() says of this thread does not outlast it
@@ -247,12 +280,31 @@ class Simulation:
                     self._pass_time(self._ends_at)
         finally:
             # Also where the simulation has failed: nobody else will ever close it.
-            lifecycle.unregister(producer)
-            producer._closed = True
+            lifecycle.unregister(producer._core)
+            producer._core.closed = True
+            totals = producer.metrics()["producer-metrics"]
+            self.report.conversions += int(totals["record-conversion-total"])
         for problem in checks.check_producer(self.parts, self.world.open_transports):
             self.violate(problem)
 
-    def _make_producer(self) -> Producer:
+    def _spawn_threads(self, app: Application) -> None:
+        plan = self.plan
+        if plan.mode == TRANSACTIONAL:
+            self.scheduler.spawn("transactions", app.transactions())
+        else:
+            for _ in range(plan.senders):
+                self.spawn_sender(lambda sender: app.sender(sender, -(-plan.records // plan.senders)))
+        self.scheduler.spawn("closer", app.closer())
+
+    def _freeze(self, choices: random.Random) -> None:
+        """Let brokers look at nothing for a while, from before the producer makes its first connection."""
+        for broker in self.cluster.nodes:
+            seconds = choices.uniform(1, 30) if choices.random() < 0.8 else 0.0
+            self.note("broker %s is frozen for %.1f s", broker, seconds)
+            self.note_trouble(seconds)
+            self.world.frozen_until[broker] = self.clock.time + seconds
+
+    def _make_producer(self) -> Producer | AsyncProducer:
         plan = self.plan
         rng = stream(self.seed, f"producer {self.report.lives}")
         servers = ",".join(f"broker-{index}:9092" for index in range(plan.brokers))
@@ -261,11 +313,13 @@ class Simulation:
             return assemble(config, self.clock, self.world.backend(), rng)
 
         with (
-            mock.patch.object(producer_module, "assemble", assemble_here),
-            mock.patch.object(producer_module, "threading", THREADING),
-            mock.patch.object(producer_module, "Latch", SimLatch),
+            mock.patch.object(lifecycle, "assemble", assemble_here),
+            mock.patch.object(lifecycle, "threading", THREADING),
+            mock.patch.object(lifecycle, "Ticket", SimTicket),
         ):
-            return Producer(plan.options | {"bootstrap_servers": servers})
+            options = plan.options | {"bootstrap_servers": servers}
+            # What the ledger is told must not depend on a loop, which may end.
+            return AsyncProducer(options, on_delivery_in="io_thread") if self._awaited else Producer(options)
 
     def _settle(self) -> None:
         """Let everything come to rest: late requests, time-outs of transactions, markers."""
@@ -280,6 +334,7 @@ class Simulation:
         plan, ledger, problems = self.plan, self.ledger, self.report.problems
         found = checks.find_records(self.cluster, ledger, problems)
         problems += checks.check_outcomes(ledger)
+        problems += checks.check_identities(plan, self.cluster)
         problems += checks.check_log(plan, ledger, found, self.chaos.loses)
         problems += checks.check_places(ledger, found)
         problems += checks.check_order(plan, ledger, found, self.world.late_arrivals > 0)
@@ -331,7 +386,8 @@ class Simulation:
     def _step(self) -> None:
         self.scheduler.step()
         self._leaders.look()
-        problem = self._open_batches.look()
+        # A turn of a loop may append more than one record.
+        problem = None if self._awaited else self._open_batches.look()
         if problem is not None:
             self.violate(problem)
 
@@ -363,6 +419,11 @@ class Simulation:
 
     # ---------------------------------------------------------------------------------------------- the application
 
+    def new_sender(self) -> int:
+        """The number of a task that sends."""
+        self._senders += 1
+        return self._senders
+
     def spawn_sender(self, program: Callable[[int], Call]) -> AppThread:
         self._senders += 1
         return self.scheduler.spawn(f"sender {self._senders}", program(self._senders))
@@ -375,7 +436,7 @@ class Simulation:
         entry.started = self.clock.time
         return entry
 
-    def _on_appended(self, entry: Entry) -> None:
+    def on_appended(self, entry: Entry) -> None:
         """The record is in a batch, at this moment."""
         entry.appended = self.clock.time
         manager = self.parts.transactions
@@ -485,8 +546,25 @@ def plan_of(seed: int) -> Plan:
     return make_plan(stream(seed, "plan"))
 
 
-def simulate(seed: int, *, traced: bool = False, guarded: bool = False) -> Report:
-    """Run one seed; `guarded`: with brokers that want to know who is there."""
-    simulation = Simulation(seed, traced=traced, guarded=guarded)
+def simulate(
+    seed: int,
+    *,
+    traced: bool = False,
+    guarded: bool = False,
+    frozen: bool = False,
+    old: bool = False,
+    awaited: bool = False,
+) -> Report:
+    """Run one seed.
+
+    Args:
+        seed: decides all that chance decides.
+        traced: note what happens.
+        guarded: with brokers that want to know who is there.
+        frozen: with brokers that look at nothing for up to 30 seconds when a producer comes for the first time.
+        old: with brokers of Kafka 0.9 to 2.8 that are upgraded and downgraded.
+        awaited: with tasks in event loops in place of threads, unless the producer is transactional.
+    """
+    simulation = Simulation(seed, traced=traced, guarded=guarded, frozen=frozen, old=old, awaited=awaited)
     with broker_side(simulation.note) if traced else nullcontext():
         return simulation.run()

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from penstock.network._connection_cy import Connection, is_compiled
+from penstock.network.handshake import ApiVersionsHandshake
+from penstock.network.old_brokers import Way
 from penstock.network.states import READY, REAUTHENTICATING
+from penstock.producer.guarantee.gate import IdempotentGate
 from simulation.bugs import BUGS
 from simulation.plan import RECORDS_WANTED
 from simulation.run import simulate
@@ -43,8 +46,52 @@ def test_seeds_hold_where_brokers_want_to_know_who_is_there(chunk):
         assert report.records >= RECORDS_WANTED
         renewals += report.renewals
         refusals += report.refusals
-    assert renewals > 20
+    assert renewals > 15
     assert refusals > 10
+
+
+def test_seeds_hold_where_tasks_in_event_loops_take_the_place_of_threads():
+    for seed in range(FIRST, FIRST + 30):
+        report = simulate(seed, awaited=True)
+        assert not report.problems, f"python -m simulation --awaited --seed {seed}: {report.problems[0]}"
+        assert report.records >= RECORDS_WANTED
+
+
+def test_seeds_hold_where_brokers_are_frozen_when_a_producer_comes():
+    """Nothing is lost, nobody is taken for an old broker, and all batches are numbered that should be."""
+    for seed in range(FIRST, FIRST + 20):
+        report = simulate(seed, frozen=True)
+        assert not report.problems, f"python -m simulation --frozen --seed {seed}: {report.problems[0]}"
+        assert report.records >= RECORDS_WANTED
+
+
+def test_a_frozen_broker_that_is_taken_for_an_old_one_is_found(monkeypatch):
+    def believe(handshake: ApiVersionsHandshake) -> None:
+        """Take silence for a proof."""
+        handshake.result = handshake._old_brokers.on_dropped(handshake._node, Way.PROBE)
+
+    monkeypatch.setattr(ApiVersionsHandshake, "on_silence", believe)
+    problems = [
+        problem for seed in range(FIRST, FIRST + 4) for problem in simulate(seed, frozen=True).problems
+    ]
+    assert any("is taken for Kafka 0.9.0" in problem for problem in problems)
+
+
+def test_seeds_hold_where_brokers_are_old_and_change():
+    conversions = 0
+    for seed in range(FIRST, FIRST + 30):
+        report = simulate(seed, old=True)
+        assert not report.problems, f"python -m simulation --old --seed {seed}: {report.problems[0]}"
+        assert report.records >= RECORDS_WANTED
+        conversions += report.conversions
+    assert conversions > 500
+
+
+def test_more_in_flight_than_a_broker_of_0_11_remembers_is_found(monkeypatch):
+    monkeypatch.setattr(IdempotentGate, "expect_memory", lambda gate, batches: None)
+    seeds = (1005, 1081, 1140, 1146, 1200, 1203, 1204)  # of Kafka 0.11
+    problems = [problem for seed in seeds for problem in simulate(seed, old=True).problems]
+    assert any("is in the log 2 times" in problem for problem in problems)
 
 
 def test_a_request_that_is_written_while_the_client_authenticates_anew_is_found(monkeypatch):

@@ -9,6 +9,8 @@ from typing import Any
 from unittest import mock
 
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, METADATA, PRODUCE
+from penstock.records.format import MAGIC, MAGIC_AT
+from penstock.records.legacy.reader import read_set
 from penstock.records.reader import Record, read_batches
 from penstock.testing.apis import HANDLERS, produce
 from penstock.testing.apis.context import ApiRequest, Handler
@@ -61,6 +63,16 @@ def _told_append(note: Note) -> Callable[..., Any]:
 
     def told(request: ApiRequest, topic_row: Any, row: Any) -> Any:
         result = append(request, topic_row, row)
+        if row["records"][MAGIC_AT] != MAGIC:
+            values = [
+                str((each.value or b"?").partition(b":")[0], "utf-8") for each in read_set(row["records"])
+            ]
+            note(
+                "  broker %s: Produce %s magic %s, records %s -> code %s, offset %s",
+                request.broker_id, result.partition and result.partition.key, row["records"][MAGIC_AT],
+                ",".join(values), int(result.code), result.base_offset,
+            )  # fmt: skip
+            return result
         (batch,) = read_batches(row["records"])
         numbers = [_label(record) for record in batch.records()]
         note(

@@ -30,8 +30,8 @@ from penstock.errors import BufferExhaustedError, DeliveryTimeoutError, KafkaTim
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.batch import _delivery_cy
 from penstock.producer.batch._batch_cy import Batch, BatchState
+from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.batch._delivery_cy import BatchResult
-from penstock.producer.batch.buffer_pool import BufferPool
 from simulation.ledger import Entry
 from simulation.plan import TRANSACTIONAL
 

@@ -6,6 +6,7 @@ Rules that are checked here:
 2. What brokers say is understood: the client finds nonsense only where a broker has sent some.
 3. Of the leaders of a partition the client goes from one to a later one, never back.
 4. Records without a key do not go to a partition that is known to have no leader while others have one.
+5. No broker is taken for one that cannot be asked for its versions, unless it is one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from penstock.errors import KafkaError, ProtocolError
+from penstock.network.old_brokers import OldBrokers, Way
 from penstock.network.states import ConnectionStates, NodeState
 from penstock.producer.assembly import ProducerParts
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.producer.metadata.metadata import ProducerMetadata
+from penstock.protocol.requests import NodeApiVersions
 from penstock.types import Node
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ _ROUNDING = 1e-9
 
 @contextmanager
 def watched_network(sim: Simulation) -> Iterator[None]:
-    """Watch connections, and what is read from them (rules 1 and 2)."""
+    """Watch connections, and what is read from them (rules 1, 2 and 5)."""
     initial = sim.plan.options["reconnect_backoff_ms"] / 1000
     longest = sim.plan.options["reconnect_backoff_max_ms"] / 1000
     waits: dict[
@@ -58,6 +61,24 @@ def watched_network(sim: Simulation) -> Iterator[None]:
         ready(states, known)
         waits.pop(known, None)
 
+    on_dropped, assumed = OldBrokers.on_dropped, OldBrokers.assumed
+
+    def cannot_be_asked(node: Node) -> bool:
+        # One that changes may have done so after it was asked.
+        names = {sim.cluster.release_of(int(node.host.removeprefix("broker-"))).name, *sim.plan.changes}
+        return "0.9.0" in names
+
+    def watched_drop(old_brokers: OldBrokers, node: Node, way: Way) -> NodeApiVersions | None:
+        taken_for = on_dropped(old_brokers, node, way)
+        if taken_for is not None and not cannot_be_asked(node):
+            sim.violate(f"{node} is taken for Kafka {taken_for.release}")
+        return taken_for
+
+    def watched_assumption(old_brokers: OldBrokers, node: Node) -> NodeApiVersions:
+        taken_for = assumed(old_brokers, node)
+        sim.violate(f"{node} is taken for Kafka {taken_for.release}")
+        return taken_for
+
     on_connection_failed = ProducerMetadata.on_connection_failed
 
     def watched_failure(metadata: ProducerMetadata, node: Node, error: KafkaError, now: float) -> None:
@@ -73,6 +94,8 @@ def watched_network(sim: Simulation) -> Iterator[None]:
         mock.patch.object(ConnectionStates, "disconnected", watched_loss),
         mock.patch.object(ConnectionStates, "ready", watched_ready),
         mock.patch.object(ProducerMetadata, "on_connection_failed", watched_failure),
+        mock.patch.object(OldBrokers, "on_dropped", watched_drop),
+        mock.patch.object(OldBrokers, "assumed", watched_assumption),
     ):
         yield
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from fix_network import MemoryNetwork, MemoryTransport, VirtualClock
 
+from penstock.network._sockets_cy import Wakeup
 from penstock.network.backend import NetworkBackend
-from penstock.network.selector import Wakeup
 from penstock.network.transport import Address, Endpoint
 from penstock.protocol.messages import PRODUCE, SASL_AUTHENTICATE
 from penstock.testing.cluster import FakeCluster
@@ -240,6 +240,9 @@ class World(MemoryNetwork):
         self.max_request_size = math.inf  # bytes of batches that a Produce request may have
         self.cut_when_under_way = math.inf  # the next connection with so many requests on their way is cut
         self.silent: set[int] = set()  # brokers that do not answer attempts to connect
+        self.frozen_until: dict[
+            int, float
+        ] = {}  # brokers that take connections, and look at nothing until then
         self.guard: Guard | None = None  # who wants to know who is there; None: nobody
         self.links: list[Link] = []
         self._forsaken: list[Session] = []  # of cut links: the broker goes on, and nobody hears it
@@ -404,6 +407,7 @@ class World(MemoryNetwork):
             link.broken = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
             return
         link.established = True
+        link.stall(self.frozen_until.get(link.broker_id, 0.0) - self.clock.time)
         self.links.append(link)
 
     def wakeup(self) -> None:

@@ -100,9 +100,7 @@ class Operator:
         for _ in range(_CALM_TRIES):
             if self.state.lost:
                 self._recover()
-            # Whatever the goal, Spark runs a batch again that it has planned and not noted as committed.
-            planned = max(self.state.checkpoint.planned, default=0)
-            app = self._start(None, max(self.state.plan.goal, planned) + 1)
+            app = self._start(None, max(self.state.plan.goal, self._last_batch()) + 1)
             self._wait_for(app, _PATIENCE_IN_PEACE)
             if app.succeeded:
                 return
@@ -113,6 +111,20 @@ class Operator:
             self._maybe_repair_checkpoint(app)
             self.sim.stage.sleep(60.0)
         self.sim.violate(f"no driver came to its end in peace, the last failed with {error!r}")
+
+    def _last_batch(self) -> int:
+        """The last batch that Spark has to run, whatever the goal.
+
+        Spark runs a batch again that it has planned and not noted as committed. If the checkpoint has lost the batch,
+        the source still has its rows, so Spark plans it anew.
+        """
+        checkpoint = self.state.checkpoint
+        known = [
+            batch.number
+            for batch in self.sim.ledger.batches.values()
+            if batch.query_id == checkpoint.query_id
+        ]
+        return max([*checkpoint.planned, *known], default=0)
 
     def _start(self, fate: Fate | None, goal: int) -> Application:
         state = self.state
