@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters, and the registry that names them and the windowed statistics (`_stats_cy`).
+"""Counters, and the registry that names them, the windowed statistics and the histograms (`_stats_cy`).
 
 Rules:
-1. No clock: whoever records or reads brings `now`, in monotonic seconds.
+1. No clock: a caller that records or reads passes `now`, in monotonic seconds.
 2. A statistic belongs to the thread that records it, and takes no lock. Any thread may read it: a reader changes
    nothing, and at worst misses the record being made.
 3. Only the registry's list of names is locked, for the moment of a change. Reading takes no lock, so that `metrics()`
@@ -12,12 +12,22 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock._locks import new_lock
-from penstock._stats_cy import WindowedStat
+from penstock._stats_cy import Histogram, WindowedStat
 
-__all__ = ["Counter", "Measure", "Metric", "MetricsRegistry", "WindowedStat"]
+__all__ = [
+    "Counter",
+    "Histogram",
+    "HistogramMetric",
+    "Measure",
+    "Metric",
+    "MetricValue",
+    "MetricsRegistry",
+    "WindowedStat",
+]
 
 Measure = Callable[[float], Any]  # now -> value
 
@@ -31,7 +41,6 @@ class Counter:
         self.total = 0
 
     def add(self, amount: int = 1) -> None:
-        """Count."""
         self.total += amount
 
 
@@ -53,6 +62,33 @@ class Metric(NamedTuple):
     measure: Measure
 
 
+class MetricValue(NamedTuple):
+    """What a Metric was when it was read; the same fields, and its value."""
+
+    group: str
+    name: str
+    description: str
+    tags: Mapping[str, str]
+    value: Any
+
+
+class HistogramMetric(NamedTuple):
+    """A histogram with its name: for systems that count buckets themselves. Its percentiles are Metrics.
+
+    Attributes:
+        group: as of a Metric, and so are the others.
+        histogram: its values, in the unit that the description names.
+    """
+
+    group: str
+    name: str
+    description: str
+    tags: Mapping[str, str]
+    histogram: Histogram
+
+
+_PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+
 _Key = tuple[str, tuple[tuple[str, str], ...]]  # group, tags
 
 
@@ -69,6 +105,7 @@ class MetricsRegistry:
         self._window_ms = window_ms
         self._lock: Any = new_lock()
         self._metrics: dict[_Key, dict[str, Metric]] = {}  # changed under the lock
+        self._histograms: dict[_Key, dict[str, HistogramMetric]] = {}  # likewise
         self.gauge("kafka-metrics-count", "count", "How many metrics there are", lambda _: len(self))
 
     def stat(self) -> WindowedStat:
@@ -126,16 +163,43 @@ class MetricsRegistry:
         self.gauge(group, f"{name}-total", f"{description} (since the start)", lambda _: stat.total, tags)
         return stat
 
+    def histogram(
+        self,
+        group: str,
+        name: str,
+        description: str,
+        bounds: tuple[float, ...],
+        tags: Mapping[str, str] | None = None,
+    ) -> Histogram:
+        """A histogram, and `<name>-p50`, `-p95` and `-p99` of its last windows."""
+        histogram = Histogram(bounds, self._num_samples, self._window_ms)
+        for suffix, fraction in _PERCENTILES:
+            measure = partial(histogram.percentile, fraction)
+            self.gauge(group, f"{name}-{suffix}", f"{description} ({fraction:.0%} are below)", measure, tags)
+        with self._lock:
+            named = self._histograms.setdefault(_key(group, tags), {})
+            named[name] = HistogramMetric(group, name, description, dict(tags or {}), histogram)
+        return histogram
+
+    def histograms(self) -> list[HistogramMetric]:
+        """All histograms."""
+        return [one for named in list(self._histograms.values()) for one in list(named.values())]
+
     def remove(self, group: str, tags: Mapping[str, str] | None = None) -> None:
         """Forget the metrics of a group with these tags: those of a topic or node that is gone."""
         with self._lock:
             self._metrics.pop(_key(group, tags), None)
+            self._histograms.pop(_key(group, tags), None)
 
     def __len__(self) -> int:
         return sum(len(metrics) for metrics in list(self._metrics.values()))
 
     def __iter__(self) -> Iterator[Metric]:
         return iter([metric for metrics in list(self._metrics.values()) for metric in list(metrics.values())])
+
+    def values(self, now: float) -> list[MetricValue]:
+        """All values, each with its name and what it is about."""
+        return [MetricValue(*metric[:4], metric.measure(now)) for metric in self]
 
     def snapshot(self, now: float) -> dict[str, dict[str, Any]]:
         """All values: {group: {name: value}}, and for groups with tags {group: {tag values: {name: value}}}."""

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of a producer for other systems (metric.reporters).
+
+A reporter is told of each producer that is made with it, and asks its MetricsSource whenever it wants to know: at a
+scrape, or by a timer of its own. A reporter that raises is logged; no producer fails because of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from penstock._metrics import HistogramMetric, MetricsRegistry, MetricValue
+    from penstock._time import Clock
+
+log = logging.getLogger("penstock.producer")
+
+
+class MetricsSource:
+    """The metrics of one producer. Any thread may ask.
+
+    Args:
+        client_id: the producer's.
+        clock: the time.
+        registry: its metrics.
+        catch_up: brings up to date what is not recorded but read.
+
+    Attributes:
+        client_id: the producer's.
+    """
+
+    def __init__(
+        self, client_id: str, clock: Clock, registry: MetricsRegistry, catch_up: Callable[[float], None]
+    ) -> None:
+        self.client_id = client_id
+        self._clock = clock
+        self._registry = registry
+        self._catch_up = catch_up
+        self._process = os.getpid()
+        self._ended: Callable[[], bool] = _never
+
+    @property
+    def usable(self) -> bool:
+        """Whether the producer works, in this process: not when it has ended, nor in a fork's child."""
+        return self._process == os.getpid() and not self._ended()
+
+    def values(self) -> list[MetricValue]:
+        """All metrics now; none when the producer is not usable."""
+        if not self.usable:
+            return []
+        now = self._clock.now()
+        self._catch_up(now)
+        return self._registry.values(now)
+
+    def histograms(self) -> list[HistogramMetric]:
+        """All histograms, which count since the producer was made."""
+        return self._registry.histograms() if self.usable else []
+
+    def until(self, ended: Callable[[], bool]) -> None:
+        """The producer has started, and works until this is true."""
+        self._ended = ended
+
+    def __repr__(self) -> str:
+        return f"<MetricsSource of {self.client_id!r}>"
+
+
+class MetricReporter(Protocol):
+    """What collects the metrics of producers; one object may serve several."""
+
+    def start(self, source: MetricsSource, /) -> object:
+        """Take note of a producer that was made."""
+
+    def stop(self, source: MetricsSource, /) -> object:
+        """Forget a producer that is closed; one that was forgotten without close() is not told, see `usable`."""
+
+
+class Reporting:
+    """Tells the reporters of one producer.
+
+    Args:
+        reporters: of the configuration.
+        source: what they are given.
+    """
+
+    def __init__(self, reporters: Sequence[MetricReporter], source: MetricsSource) -> None:
+        self._reporters = reporters
+        self.source = source
+
+    def start(self, ended: Callable[[], bool]) -> None:
+        """The producer works, until `ended()`."""
+        self.source.until(ended)
+        for reporter in self._reporters:
+            try:
+                reporter.start(self.source)
+            except Exception:
+                log.exception("the metric reporter %s could not be started", type(reporter).__qualname__)
+
+    def stop(self) -> None:
+        """The producer is closed."""
+        for reporter in self._reporters:
+            try:
+                reporter.stop(self.source)
+            except Exception:
+                log.exception("the metric reporter %s could not be stopped", type(reporter).__qualname__)
+
+
+def _never() -> bool:
+    return False
