@@ -21,8 +21,24 @@ _INTRODUCTION = """\
 An option has Kafka's dotted name, or the same in snake case; both work in a mapping and as keywords:
 
 ```python
-Producer({"bootstrap.servers": "localhost:9092", "linger.ms": 20}, compression_type="zstd")
-Producer("producer.properties", client_id="orders")   # the path of a Java properties file
+from penstock import Producer
+
+with Producer({"bootstrap.servers": "localhost:9092", "linger.ms": 20}, compression_type="zstd") as producer:
+    producer.send("orders", b"two pumps")
+```
+
+In place of the mapping there may be the path of a Java properties file, for instance `producer.properties`:
+
+```properties
+bootstrap.servers=localhost:9092
+linger.ms=20
+```
+
+```python
+from penstock import Producer
+
+with Producer("producer.properties", client_id="orders") as producer:
+    producer.send("orders", b"two pumps")
 ```
 
 Values may be strings, as in properties files: `"true"`, `"20"`, `"host1:9092, host2:9092"`. Whatever is wrong is a
@@ -30,15 +46,58 @@ Values may be strings, as in properties files: `"true"`, `"20"`, `"host1:9092, h
 allowed, an option given twice with different values, options that contradict each other.
 
 A value may stand elsewhere: `${env:NAME}` in any text is an environment variable, `${file:PATH}` the content of a file,
-`${file:PATH:KEY}` a property of a properties file, `${directory:PATH:NAME}` a file of a directory; `$${` is a plain
-`${`. A reference is looked up where a client is made, a secret again each time it is used
-([security.md](security.md#secrets)).
+`${file:PATH:KEY}` a property of a properties file, `${directory:PATH:NAME}` a file of a directory,
+`${keystore:PATH:ALIAS}` an entry of a key store; `$${` is a plain `${`. A reference is looked up where a client is
+made, a secret again each time it is used ([security.md](security.md#secrets)).
+"""
+
+_OBJECTS = """\
+## Objects in options
 
 `key_serializer`, `value_serializer`, `partitioner` and `interceptors` take objects, classes, or names of the form
 `"module:attribute"`. Objects are taken as they are; classes are instantiated, and the new object's
 `configure(config)` is called with all plain options if it has that method. The class names of the Java client's own
 serializers are understood too.
 """
+
+_ORDER = (
+    ("where", "order"),
+    ("---", "---"),
+    (
+        "`Producer(config, **options)`",
+        "there is none: an option that is given twice with different values, by keyword and in a file, is an error",
+    ),
+    (
+        "`penstock produce`, `perf`, `recover`",
+        "`-b`, then `-X name=value`, then the file of `--config`, then the command's defaults, then the defaults below",
+    ),
+    (
+        "`penstock run`, `run_pipeline`",
+        "the definition, in which `--var NAME=VALUE` sets [variables](pipeline.md#variables); then the defaults below",
+    ),
+    ("Spark", "the options of the writer (`kafka.linger.ms`), then the defaults below"),
+)
+
+_ENVIRONMENT = """\
+**The environment sets no option by itself.** A value may refer to it, wherever the value stands:
+`linger.ms=${env:LINGER}`. So the order is: what the program says, then the command line, then the file, each with the
+variables that it names, then the default. A variable that is named and missing is an error.
+
+These variables of the environment concern the process, not a producer's options:
+"""
+
+_VARIABLES = (
+    ("variable", "means"),
+    ("---", "---"),
+    ("`PENSTOCK_PURE=1`", "run the Python sources, even if compiled modules are there"),
+    ("`PENSTOCK_REQUIRE_EXT=1`", "at installation: fail if the modules cannot be compiled"),
+    (
+        "`PENSTOCK_KEYSTORE_PASSWORD`, `PENSTOCK_KEYSTORE_PASSWORD_FILE`",
+        "the password of the key stores that [references](security.md#secrets) name, or a file that has it",
+    ),
+    ("`PENSTOCK_HOME`", "where the development broker keeps the jars of Kafka"),
+    ("`PENSTOCK_JAVA_OPTIONS`", "further options for the Java processes of the development broker"),
+)
 
 _GROUPS: tuple[tuple[Importance, str], ...] = (
     ("high", "## Look at these first"),
@@ -128,6 +187,11 @@ def render() -> str:
 
 def _sections() -> Iterator[str]:
     yield _INTRODUCTION
+    yield "## Which value wins\n"
+    yield _rows(_ORDER)
+    yield _ENVIRONMENT
+    yield _rows(_VARIABLES)
+    yield _OBJECTS
     for importance, title in _GROUPS:
         yield f"{title}\n"
         for key in KEYS.values():
@@ -146,6 +210,10 @@ def _sections() -> Iterator[str]:
     yield _ALIASES + "".join(_alias_row(old, new) for old, new in ALIASES.items())
     yield _OTHER_CLIENTS + "".join(_other_row(name, known) for name, known in OTHER_NAMES.items())
     yield _NOT_YET + "".join(_later_row(key) for key in KEYS.values() if key.not_yet is not None)
+
+
+def _rows(table: tuple[tuple[str, str], ...]) -> str:
+    return "".join(f"| {left} | {right} |\n" for left, right in table)
 
 
 def _option(key: ConfigKey) -> str:

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be said of the documentation site without building it; `make docs` builds it, and a warning is an error."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from fix_snippets import DOCS, ROOT
+
+import penstock
+from penstock import Producer, errors
+from penstock.cli.main import build_parser
+from penstock.error_codes import ErrorCode
+from penstock.errors import KafkaError
+from penstock.testing import FakeKafka, MockProducer
+
+PAGES = sorted(path.relative_to(DOCS).as_posix().removesuffix(".md") for path in DOCS.rglob("*.md"))
+_TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def listed() -> list[str]:
+    """The pages that a table of contents has."""
+    found = []
+    for page in DOCS.rglob("*.md"):
+        for body in _TOCTREE.findall(page.read_text(encoding="utf-8")):
+            names = [line for line in body.splitlines() if line and not line.startswith(":")]
+            found += [(page.parent / name).relative_to(DOCS).as_posix() for name in names]
+    return found
+
+
+def test_every_page_is_in_one_table_of_contents() -> None:
+    assert sorted(listed()) == [page for page in PAGES if page != "index"]
+
+
+# ---- the page of error texts
+
+
+def texts_of_the_code() -> str:
+    """Every text that the code has, in lines; where a value is put in, a text ends."""
+    found: list[str] = []
+    for path in (ROOT / "src").rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        texts = (
+            node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        found.extend(re.sub(r"%[rsd]", "\n", text) for text in texts)
+    return "\n".join(found)
+
+
+def shown_texts() -> list[str]:
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    headings = [line for line in page.splitlines() if line.startswith("### ")]
+    return [text for line in headings for text in re.findall(r"`([^`]+)`", line)]
+
+
+@pytest.fixture(scope="module")
+def code() -> str:
+    return texts_of_the_code()
+
+
+def to_nobody() -> None:
+    with Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=200) as producer:
+        producer.send("orders", b"1")
+
+
+def text_as_value() -> None:
+    MockProducer().send("orders", "text")
+
+
+def large_value() -> None:
+    with FakeKafka(topics={"orders": 1}) as kafka, Producer(kafka.client_options()) as producer:
+        producer.send("orders", bytes(2_000_000))
+
+
+# Texts that are put together: what makes the code say them.
+PROVOKED = {
+    "cannot connect to bootstrap server ...: connection refused": to_nobody,
+    "cannot serialize the value ...: BytesSerializer takes bytes or None, not str": text_as_value,
+    "the record for topic ... takes up to ... bytes, more than max.request.size allows": large_value,
+}
+# Not ours: Spark says it.
+OF_OTHERS = {"DATA_SOURCE_NOT_FOUND"}
+
+
+@pytest.mark.parametrize("text", PROVOKED)
+def test_an_error_text_is_the_one_that_is_raised(text: str) -> None:
+    assert text in shown_texts()
+    with pytest.raises(KafkaError) as caught:
+        PROVOKED[text]()
+    assert re.search(".*".join(map(re.escape, text.split("..."))), str(caught.value))
+
+
+@pytest.mark.parametrize("text", sorted(set(shown_texts()) - OF_OTHERS - set(PROVOKED)))
+def test_an_error_text_is_one_that_the_code_has(text: str, code: str) -> None:
+    if re.fullmatch(r"\w+Error", text):
+        assert hasattr(errors, text)
+    elif re.fullmatch("[A-Z_]+", text):
+        assert text in ErrorCode.__members__
+    else:
+        parts = [part.strip(" :") for part in re.split(r"\.\.\.|'\w+'", text)]
+        assert any(parts)
+        assert [part for part in parts if part and part not in code] == []
+
+
+def test_there_are_many_texts() -> None:
+    assert len(shown_texts()) > 25
+
+
+# ---- the page on upgrading
+
+
+def test_names_that_are_no_longer_public_are_gone() -> None:
+    page = (
+        (DOCS / "upgrading.md").read_text(encoding="utf-8").split("### Methods that are no longer public")[1]
+    )
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", page.split("\n### ")[0], re.MULTILINE)
+    assert [name for name, _ in rows] == ["Producer", "Delivery", "BulkDelivery"]
+    for name, gone in rows:
+        assert [each for each in re.findall(r"`(\w+)`", gone) if hasattr(getattr(penstock, name), each)] == []
+
+
+def test_what_takes_the_place_of_moved_modules_can_be_imported() -> None:
+    page = (DOCS / "upgrading.md").read_text(encoding="utf-8")
+    imports = re.findall(r"`(from penstock[\w.]* import [\w, ]+)`", page)
+    assert len(imports) >= 4
+    for line in imports:
+        exec(line, {})
+
+
+# ---- the reference
+
+
+def test_every_public_class_and_function_is_in_the_reference() -> None:
+    public: dict[str, list[str]] = json.loads(
+        (ROOT / "tests/golden/public_names.json").read_text(encoding="utf-8")
+    )
+    pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
+    left_out = {"as_serializer", "serialize_part", "Session", "Refused", "Code", "__version__", "errors",
+                "partitioners", "serializers"}  # fmt: skip
+    for module in ("penstock", "penstock.serializers", "penstock.partitioners", "penstock.testing"):
+        missing = [name for name in public[module] if not re.search(rf":: (penstock\.\w+\.)?{name}\b", pages)]
+        assert set(missing) <= left_out, module
+    assert "automodule:: penstock.errors" in pages
+    assert "automodule:: penstock.control" in pages
+
+
+def test_every_command_has_its_help_in_the_reference() -> None:
+    page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^    (\w+) ", build_parser().format_help(), re.MULTILINE)
+    assert len(commands) > 4
+    assert [name for name in commands if f"{{command-help}} {name}\n" not in page] == []
+
+
+# ---- pictures and packages
+
+
+@pytest.mark.parametrize("name", ["record-way", "lost-answer", "transaction"])
+def test_a_drawing_has_words_for_those_who_do_not_see_it_and_no_colour_of_its_own_for_text(name: str) -> None:
+    text = (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8")
+    assert 'role="img"' in text
+    assert re.search(r"<title>.+</title>\n<desc>.{40,}</desc>", text)
+    assert "prefers-color-scheme: dark" in text
+    assert 'fill="black"' not in text
+    assert f"images/{name}.svg" in (DOCS / "delivery.md").read_text(encoding="utf-8")
+
+
+def test_the_extra_is_pinned_and_not_part_of_dev() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    names = [re.split("[>=<]", each)[0] for each in extras["docs"]]
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert [name for name in names if f"\n{name}==" not in pinned] == []
+    assert "sphinx" not in " ".join(extras["dev"])
+    assert "EXTRAS = " in (tool := (ROOT / "tools" / "pin.py").read_text(encoding="utf-8"))
+    assert "docs" in re.findall(r'EXTRAS = "([\w,]+)"', tool)[0].split(",")
+
+
+def test_the_site_reads_nothing_from_the_network() -> None:
+    settings = [*DOCS.glob("*.py"), *(DOCS / "_site").rglob("*.*")]
+    texts = "".join(
+        path.read_text(encoding="utf-8") for path in settings if path.suffix in {".py", ".css", ".html"}
+    )
+    assert "intersphinx" not in texts
+    assert not re.search(r"https?://(?!www\.w3\.org)", texts)
+    assert Path(DOCS / "conf.py").is_file()
