@@ -23,7 +23,7 @@ from bench.studies import Context, Study, all_studies
 from penstock.devbroker import DevBrokerError, DevCluster
 
 RESULTS = Path(__file__).resolve().parent / "results"
-MINUTES = 30.0
+MINUTES = 35.0
 
 _EPILOG = """
 --only takes names of groups, cases, contenders and studies, separated by commas; of each kind, those named, or all when
@@ -46,7 +46,8 @@ class _Choice:
 
     @property
     def needs_broker(self) -> bool:
-        return bool(self.plan.groups()) or any(one.needs_broker for one in self.studies)
+        shared = any(not case.kafka for group in self.plan.groups().values() for case, _ in group)
+        return shared or any(one.needs_broker for one in self.studies)
 
     def seconds(self, clock_seconds: float) -> float:
         plan = replace(self.plan, seconds=clock_seconds)
@@ -96,8 +97,7 @@ def measure(choice: _Choice, broker: DevCluster | None, args: argparse.Namespace
     _announce(choice, plan, args.minutes, tell)
     deadline = started + 60 * args.minutes
     try:
-        if broker is not None:
-            run_groups(plan, broker, results, tell, deadline)
+        run_groups(plan, broker, results, tell, deadline)
         _run_studies(choice.studies, Context(plan, broker, results, tell, args.out, args.record), deadline)
     except KeyboardInterrupt:
         results.notes.append("INTERRUPTED: rounds and cases are missing")
@@ -141,7 +141,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", default="", metavar="NAMES", help="a part of it; see below")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="runs of each (default: 3); close latencies have 3 times as many",
+    )
     parser.add_argument(
         "--records", type=int, metavar="N", help="records in one run (default: what takes some seconds)"
     )

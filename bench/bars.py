@@ -44,12 +44,11 @@ class Bar:
         return self.measure == "rate"
 
 
-def _latency(case: str, measure: str) -> Bar:
-    rate = case.removeprefix("latency-")
+def _latency(rate: int, measure: str, bar: float, aim: float) -> Bar:
+    case = f"latency-{rate}"
     peers = tuple((case, peer) for peer in PEERS)
-    return Bar(
-        f"{measure} at {int(rate):,}/s, linger 0 / best peer", (case, "penstock"), peers, measure, 1.2, 0.5
-    )
+    what = f"{measure} at {rate:,}/s, linger 0 / best peer"
+    return Bar(what, (case, "penstock"), peers, measure, bar, aim)
 
 
 def _growth(kind: str, first: int, last: int) -> list[Bar]:
@@ -58,6 +57,21 @@ def _growth(kind: str, first: int, last: int) -> list[Bar]:
     return [
         Bar(f"CPU per record, {name}", *entries, "cpu_us", 1.5, 1.0),
         Bar(f"time per record, {name}", *entries, "us", 1.5, 1.0),
+    ]
+
+
+def _asyncio(loop: str) -> list[Bar]:
+    """What a program for asyncio gets, against aiokafka on the same loop. There is no aim beyond these bars."""
+    ours, theirs = f"penstock-{loop}", f"aiokafka-{loop}"
+    return [
+        Bar(f"{loop}: {what} / aiokafka", (case, ours), ((case, theirs),), measure, bar, bar)
+        for what, case, measure, bar in (
+            ("await send, then every Delivery", "asyncio-send", "rate", 6.0),
+            ("the same, CPU per record", "asyncio-send", "cpu_us", 0.2),
+            ("100 tasks that wait, records/s", "asyncio-100", "rate", 2.0),
+            ("the same, p99", "asyncio-100", "p99", 0.7),
+            ("one task that waits, p50", "asyncio-1", "p50", 1.0),
+        )
     ]
 
 
@@ -124,6 +138,14 @@ BARS = [
         )
     ),
     Bar(
+        "send, 128 KiB batches, Kafka 0.10.2 (magic 1) / kafka-python",
+        ("old-128k", "penstock"),
+        (("old-128k", "kafka-python"),),
+        "rate",
+        5.0,
+        10.0,
+    ),
+    Bar(
         "send_arrow without keys / the limit",
         ("arrow", "penstock-arrow"),
         (("arrow", "limit"),),
@@ -142,7 +164,12 @@ BARS = [
     Bar(
         "pure Python / kafka-python", ("pure", "penstock-pure"), (("pure", "kafka-python"),), "rate", 2.0, 5.0
     ),
-    *(_latency(case, measure) for case in ("latency-1000", "latency-10000") for measure in ("p99", "p50")),
+    _latency(1_000, "p99", 1.0, 0.5),
+    _latency(1_000, "p50", 1.1, 0.95),
+    _latency(10_000, "p99", 1.0, 0.5),
+    _latency(10_000, "p50", 0.5, 0.3),
+    *_asyncio("asyncio"),
+    *_asyncio("uvloop"),
     *(
         Bar(
             f"peak RSS above an idle interpreter and buffer.memory, broker stopped, {size} records",

@@ -13,9 +13,10 @@ from bench.model import Case, Contender
 
 CLOCK_SECONDS = 3.0  # of one run, where there is time
 SHORTEST_SECONDS = 1.0
-LATENCY_SECONDS = 5.0  # a longer one: 5,000 records are few for a percentile
-LATENCY_WARM_UP_SECONDS = 2.0
+LATENCY_SECONDS = 2.0  # nine rounds of 2,000 records tell more than three of 5,000
+LATENCY_WARM_UP_SECONDS = 1.0
 WARM_UP_SHARE = 2  # the first round is so many times shorter
+OFTEN = 3  # so many times the rounds, for those that a case names
 TOPIC_SECONDS = 1.0  # to make a topic and remove it
 
 
@@ -36,6 +37,10 @@ class Plan:
     seconds: float = CLOCK_SECONDS
     warm_up: bool = True
 
+    def rounds_of(self, case: Case, contender: Contender) -> int:
+        """How many rounds of a contender in a case are counted."""
+        return self.rounds * (OFTEN if contender.name in case.often else 1)
+
     def groups(self) -> dict[str, list[tuple[Case, Contender]]]:
         """Who does what, by group: the runs of a group take turns."""
         known = {one.name: one for one in self.contenders}
@@ -51,15 +56,16 @@ def group_seconds(plan: Plan, entries: Sequence[tuple[Case, Contender]]) -> floa
     """How long one group takes, about."""
     total = TOPIC_SECONDS * len({case.name for case, _ in entries})
     for case, contender in entries:
+        rounds = plan.rounds_of(case, contender)
         if case.rate:
             clock = (
                 plan.records / case.rate if plan.records else LATENCY_SECONDS + LATENCY_WARM_UP_SECONDS / 2
             )
-            total += plan.rounds * contender.run_seconds(clock)
+            total += rounds * contender.run_seconds(clock)
         elif plan.records:
-            total += (plan.rounds + 1 / WARM_UP_SHARE) * contender.run_seconds(plan.records / contender.guess)
+            total += (rounds + 1 / WARM_UP_SHARE) * contender.run_seconds(plan.records / contender.guess)
         else:
-            total += plan.rounds * contender.run_seconds(plan.seconds)
+            total += rounds * contender.run_seconds(plan.seconds)
             total += contender.run_seconds(plan.seconds / WARM_UP_SHARE) if plan.warm_up else 0.0
     return total
 

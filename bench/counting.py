@@ -17,7 +17,7 @@ from penstock.protocol.schema import INT16, INT32, STRING, ApiSchema, Array, arr
 # Any versions that the broker has would do.
 _CREATE_VERSION = 5
 _DELETE_VERSION = 1
-_OFFSETS_VERSION = 7
+_OFFSETS_VERSION = 1  # which brokers have since 0.10.1
 _LATEST = -1  # a timestamp that stands for the end
 
 # The producer never removes a topic, so its protocol does not have this one.

@@ -25,8 +25,7 @@ from unittest import mock
 from penstock import Producer
 from penstock.network.backend import NetworkBackend
 from penstock.network.transport import NOTHING, READ, WRITE, Address, Endpoint
-from penstock.producer import assembly
-from penstock.producer import producer as producer_module
+from penstock.producer import assembly, lifecycle
 from penstock.testing.cluster import FakeCluster
 
 RELEASE = "4.3"
@@ -210,7 +209,7 @@ class InlineProducer:
         assemble = partial(assembly.assemble, backend=self.broker.backend(), rng=random.Random(1))
         with (
             mock.patch.object(assembly, "SystemClock", SteadyClock),
-            mock.patch.object(producer_module, "assemble", assemble),
+            mock.patch.object(lifecycle, "assemble", assemble),
             mock.patch.object(threading, "Thread", _NoThread),
         ):
             self.producer = Producer({**settings, "bootstrap.servers": "broker:9092"})
@@ -239,7 +238,7 @@ class InlineProducer:
         """End the producer: its I/O thread runs now, for what it does last."""
         self._parts.sender.initiate_close()
         # Not on this thread, which would count as an I/O thread from then on.
-        thread = threading.Thread(target=self.producer._thread.work)  # type: ignore[attr-defined]  # noqa: SLF001
+        thread = threading.Thread(target=self.producer._core.thread.work)  # type: ignore[attr-defined]  # noqa: SLF001
         thread.start()
         thread.join()
         self.producer.close()

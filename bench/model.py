@@ -32,8 +32,12 @@ class Case:
         values: what they look like, see bench.values.
         rate: records per second, for latency; 0: as many as possible.
         threads: that send at the same time, through one producer.
+        tasks: of asyncio, each of which waits for every record before it sends the next; 0: nobody waits for single
+            records.
         keys: whether records have keys, so that partitions follow from hashes.
+        often: those of the contenders that have three times as many rounds, because they are close to each other.
         access: the way to a secured listener of the broker, as DevCluster names it; "" for the plain one.
+        kafka: the release of a broker that is started for the group alone; "" for the newest, which all others share.
     """
 
     name: str
@@ -46,8 +50,11 @@ class Case:
     values: str = "letters"
     rate: int = 0
     threads: int = 1
+    tasks: int = 0
     keys: bool = False
+    often: tuple[str, ...] = ()
     access: str = ""
+    kafka: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,8 @@ class Timing:
         cpu_seconds: user and system time until then, start-up included; None: that of the whole process is taken.
         peak_rss: bytes; None where the contender cannot tell, and the operating system's figure is taken.
         warm_up_records: sent before the clock started, besides those of the job.
-        latency_ms: milliseconds from send to acknowledgement, by percentile ("p50", ...); empty without a rate.
+        latency_ms: milliseconds from send to acknowledgement, by percentile ("p50", ...); empty where nobody waits for
+            single records.
     """
 
     seconds: float

@@ -20,6 +20,9 @@ that of the largest Python worker. Java tells latencies in whole milliseconds, r
 Every run was counted at the broker."""
 
 
+_WAITING = ("p50", "p99")  # of tasks that wait, beside their rate
+
+
 def table(results: Results) -> str:
     """Everything on one page."""
     return "\n".join(_lines(results))
@@ -55,10 +58,13 @@ def _case(results: Results, case: Case, found: list[Row]) -> Iterator[str]:
     width = max(map(len, [*titles.values(), *failures]))
     if case.rate:
         yield f"  {'':<{width}}" + "".join(f"  {f'{name}, ms':>20}" for name in LATENCY)
+    elif case.tasks:
+        heads = ("K records/s", "CPU us/record", *(f"{name}, ms" for name in _WAITING))
+        yield f"  {'':<{width}}" + "".join(f"  {head:>20}" for head in heads)
     else:
         yield f"  {'':<{width}}  {'M records/s':>20}  {'CPU us/record':>20}  {'RSS MiB':>7}"
     for row in found:
-        yield f"  {titles[row.contender]:<{width}}{_figures(row)}" + (
+        yield f"  {titles[row.contender]:<{width}}{_figures(case, row)}" + (
             f"  NOT VALID: {row.lost:,} records lost or doubled" if row.lost else ""
         )
     for name, why in failures.items():
@@ -68,12 +74,19 @@ def _case(results: Results, case: Case, found: list[Row]) -> Iterator[str]:
         yield f"  {ratio.ours} / {ratio.other}: {rate} x the records/s, {cpu} x the CPU per record"
 
 
-def _figures(row: Row) -> str:
+def _figures(case: Case, row: Row) -> str:
+    if case.tasks:
+        figures = (_in(1e3, row.rate), row.cpu_us, *(row.latency_ms[name] for name in _WAITING))
+        return "".join(f"  {spread(figure):>20}" for figure in figures)
     if row.latency_ms:
         return "".join(f"  {spread(row.latency_ms[name]):>20}" for name in LATENCY)
-    rate = spread(Figure(row.rate.median / 1e6, row.rate.low / 1e6, row.rate.high / 1e6))
+    rate = spread(_in(1e6, row.rate))
     memory = row.peak_rss >> 20 or "-"  # Spark's connector has no Python worker
     return f"  {rate:>20}  {spread(row.cpu_us):>20}  {memory:>7}"
+
+
+def _in(unit: float, figure: Figure) -> Figure:
+    return Figure(figure.median / unit, figure.low / unit, figure.high / unit)
 
 
 def _verdicts(results: Results) -> Iterator[str]:

@@ -16,6 +16,7 @@ import dataclasses
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from bench.budget import (
@@ -28,13 +29,14 @@ from bench.budget import (
 )
 from bench.counting import count_records, create_topic, delete_topics
 from bench.machine import OthersWatch
-from bench.model import Case, Contender, Job, Results, Run
+from bench.model import BenchError, Case, Contender, Job, Results, Run
 from bench.process import run_measured
 from bench.values import make_values
 from penstock.devbroker import DevCluster
 
 RUN_TIMEOUT_SECONDS = 90.0
 FIRST_BYTES_PER_SECOND = 100_000_000  # nobody is taken to be faster before it has shown it
+FIRST_WAITS_PER_SECOND = 300  # likewise of a task that waits for each of its records
 # Old segments go while the next runs are made, so that a measurement does not fill the disk.
 BROKER_HEAP_MB = 1024
 BROKER_PROPERTIES = {"log.retention.check.interval.ms": 1_000, "log.segment.delete.delay.ms": 1_000}
@@ -66,23 +68,32 @@ class GroupRunner:
             try:
                 self._rounds(jobs, entries)
             finally:
-                delete_topics(address(self._cluster), [job.topic for job in jobs.values()])
+                # A broker of another release ends with its group, and its topics with it.
+                shared = [job.topic for job in jobs.values() if not job.case.kafka]
+                if shared:
+                    delete_topics(address(self._cluster), shared)
         self._tell(f"  {name} is done")
 
     def _prepare(self, case: Case, folder: Path) -> Job:
         topic = f"bench-{case.name}"
-        create_topic(address(self._cluster), topic, case.partitions, TOPIC_CONFIG)
+        if case.kafka:  # by the tools of the release: it does not know the request
+            self._cluster.create_topic(topic, case.partitions, config=TOPIC_CONFIG)
+        else:
+            create_topic(address(self._cluster), topic, case.partitions, TOPIC_CONFIG)
         payloads = folder / f"{case.name}.txt"
         payloads.write_bytes(b"\n".join(make_values(case.values, case.record_size)))
         return Job(case, self._cluster, topic, payloads, 1)
 
     def _rounds(self, jobs: dict[str, Job], entries: Entries) -> None:
         plan = self._plan
-        for number in range(0 if plan.warm_up else 1, plan.rounds + 1):
+        last = max(plan.rounds_of(case, contender) for case, contender in entries)
+        for number in range(0 if plan.warm_up else 1, last + 1):
             first = (number - 1) % len(entries)
             for case, contender in (*entries[first:], *entries[:first]):
                 if (case.name, contender.name) in self._results.failures or (number == 0 and case.rate):
                     continue  # where there is a rate, every run has its own warm-up
+                if number > plan.rounds_of(case, contender):
+                    continue
                 self._turn(number, jobs[case.name], contender)
 
     def _turn(self, number: int, job: Job, contender: Contender) -> None:
@@ -111,12 +122,37 @@ class GroupRunner:
         if plan.records:
             return max(1, plan.records // share), 0
         guess = min(contender.guess, FIRST_BYTES_PER_SECOND / case.record_size)
+        step = 1000
+        if case.tasks:
+            guess = min(guess, FIRST_WAITS_PER_SECOND * case.tasks)
+            step = case.tasks  # the same for each of them
         rate = self._rates.get((case.name, contender.name), guess)
-        return max(1000, int(rate * plan.seconds / share) // 1000 * 1000), 0
+        return max(step, int(rate * plan.seconds / share) // step * step), 0
 
 
-def run_groups(plan: Plan, cluster: DevCluster, results: Results, tell: Tell, deadline: float) -> None:
-    """Make all runs of a plan; a group that would not be over by the deadline is left out."""
+def broker_for(group: Entries, shared: DevCluster | None) -> AbstractContextManager[DevCluster]:
+    """The broker that the cases of a group want: the shared one, or one of another release, which is started.
+
+    Raises:
+        BenchError: they want different ones, or the shared one is wanted and there is none.
+    """
+    releases = {case.kafka for case, _ in group}
+    if len(releases) > 1:
+        raise BenchError("the cases of a group take turns on one broker, and want different releases")
+    (release,) = releases
+    if release:
+        return DevCluster(kafka=release, heap_mb=BROKER_HEAP_MB, properties=BROKER_PROPERTIES)
+    if shared is None:
+        raise BenchError("no broker was started")
+    return nullcontext(shared)
+
+
+def run_groups(plan: Plan, cluster: DevCluster | None, results: Results, tell: Tell, deadline: float) -> None:
+    """Make all runs of a plan; a group that would not be over by the deadline is left out.
+
+    Args:
+        cluster: for the groups that want no release of their own; None where all do.
+    """
     for name, entries in plan.groups().items():
         expected = group_seconds(plan, entries)
         if time.monotonic() + 0.7 * expected > deadline:  # estimates are on the safe side
@@ -124,7 +160,8 @@ def run_groups(plan: Plan, cluster: DevCluster, results: Results, tell: Tell, de
             continue
         tell(f"\n{name}: about {minutes(expected)} of {minutes(deadline - time.monotonic())} left")
         try:
-            GroupRunner(plan, cluster, results, tell).run(name, entries)
+            with broker_for(entries, cluster) as broker:
+                GroupRunner(plan, broker, results, tell).run(name, entries)
         except Exception as error:  # no topic, say: the next group may have more luck
             results.skipped[name] = f"failed: {last_line(error)}"
             tell(f"  FAILED: {error}")
@@ -163,7 +200,8 @@ def line_of(run: Run) -> str:
     what = f"round {run.round}" if run.round else "warm-up"
     lost = "" if run.complete else f"  BUT {run.arrived:,} of {run.sent:,} ARRIVED"
     if run.latency_ms:
-        figures = "  ".join(f"{name} {value:.2f} ms" for name, value in run.latency_ms.items())
+        percentiles = "  ".join(f"{name} {value:.2f} ms" for name, value in run.latency_ms.items())
+        figures = f"{run.rate:9,.0f} records/s  {percentiles}"
     else:
         figures = f"{run.rate / 1e6:6.3f} M records/s  {run.cpu_us:6.3f} us CPU  {run.peak_rss >> 20:5d} MiB"
     return f"  {what:<8} {run.case:<14} {run.contender:<16} {run.seconds:5.1f} s  {figures}{lost}"

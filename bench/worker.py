@@ -34,6 +34,7 @@ class Task(NamedTuple):
     rate: int = 0
     warm_up: int = 0
     threads: int = 1
+    tasks: int = 0
     keys: bool = False
 
 
@@ -57,7 +58,7 @@ class PythonContender:
 
     Args:
         module: the program; one of bench.contenders.
-        package: what must be installed, as it is imported; "" for nothing.
+        packages: what must be installed, as it is imported.
         variant: which of the program's functions to run.
     """
 
@@ -68,7 +69,7 @@ class PythonContender:
         guess: int,
         *,
         module: str,
-        package: str = "",
+        packages: tuple[str, ...] = (),
         variant: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -77,13 +78,14 @@ class PythonContender:
         self.guess = guess
         self.environment = environment or {}
         self._module = module
-        self._package = package
+        self._packages = packages
         self._variant = variant
 
     def missing(self) -> str | None:
-        """Whether the package is installed."""
-        if self._package and not importlib.util.find_spec(self._package):
-            return f"the package {self._package} is not installed"
+        """Whether the packages are installed."""
+        for package in self._packages:
+            if not importlib.util.find_spec(package):
+                return f"the package {package} is not installed"
         return None
 
     def run_seconds(self, clock_seconds: float) -> float:
@@ -106,6 +108,7 @@ class PythonContender:
                 "rate": job.case.rate,
                 "warm_up": job.warm_up_records,
                 "threads": job.case.threads,
+                "tasks": job.case.tasks,
                 "keys": job.case.keys,
             },
         }

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from fix_bench import CASES, CONTENDERS, a_run
@@ -106,15 +107,64 @@ def test_a_group_that_cannot_be_prepared_costs_no_other(
     assert [run.case for run in results.runs] == ["default"]
 
 
+def test_a_group_may_have_a_broker_of_another_release(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    made: list[str] = []
+    removed: list[str] = []
+
+    class Cluster:
+        bootstrap_servers = "127.0.0.1:8"
+
+        def __init__(self, *, kafka: str, **_: object) -> None:
+            started.append(kafka)
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            started.append("ended")
+
+        def create_topic(self, name: str, *_: object, **__: object) -> None:
+            made.append(name)
+
+    monkeypatch.setattr(runner, "DevCluster", Cluster)
+    monkeypatch.setattr(runner, "delete_topics", lambda server, names: removed.extend(names))
+    results = run(
+        Plan([CASES["old-128k"], CASES["default"]], [CONTENDERS["penstock"]], rounds=1, warm_up=False)
+    )
+    assert started == ["0.10.2.2", "ended"]
+    assert made == ["bench-old-128k"]
+    assert removed == ["bench-default"]
+    assert [run.case for run in results.runs] == ["old-128k", "default"]
+
+
+def test_cases_of_a_group_want_one_release(stage: Stage) -> None:
+    mixed = replace(CASES["default"], group="old")
+    results = run(Plan([CASES["old-128k"], mixed], [CONTENDERS["penstock"]], rounds=1))
+    assert "different releases" in results.skipped["old"]
+
+
 def test_large_records_begin_with_few(stage: Stage) -> None:
     run(Plan([CASES["size-10k"]], [CONTENDERS["penstock"]], rounds=1))
     assert stage.calls[0][2] * 10_000 < 200e6
 
 
+def test_tasks_that_wait_begin_with_few_records_and_have_the_same_number_each(stage: Stage) -> None:
+    stage.rates["aiokafka-asyncio"] = 250
+    run(Plan([CASES["asyncio-100"]], [CONTENDERS["aiokafka-asyncio"]], rounds=1, seconds=3.0))
+    assert [records for _, _, records in stage.calls] == [45_000, 700]
+
+
 def test_at_a_rate_nobody_needs_to_be_tried_first(stage: Stage) -> None:
     run(Plan([CASES["latency-1000"]], [CONTENDERS["penstock"]], rounds=2))
-    assert [number for number, _, _ in stage.calls] == [1, 2]
-    assert stage.calls[0][2] == 5000
+    assert [number for number, _, _ in stage.calls] == [1, 2, 3, 4, 5, 6]  # three for one of others
+    assert stage.calls[0][2] == 2000
+
+
+def test_a_case_of_a_group_may_have_more_rounds_than_another(stage: Stage) -> None:
+    cases = [CASES["threads-1"], replace(CASES["threads-8"], often=("penstock",))]
+    run(Plan(cases, [CONTENDERS["penstock"]], rounds=1, warm_up=False))
+    assert [number for number, _, _ in stage.calls] == [1, 1, 2, 3]
 
 
 def test_cases_of_a_group_take_turns(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ CASES = [
         ("penstock", "confluent", "java", "aiokafka", "kafka-python"),
         {**EXACT, "linger.ms": "0"},
         rate=rate,
+        often=("penstock", "confluent", "aiokafka"),
     )
     for rate in (1_000, 10_000)
 ]

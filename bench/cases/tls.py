@@ -33,6 +33,7 @@ CASES = [
         _PRODUCERS,
         {**EXACT, "linger.ms": "0"},
         rate=1_000,
+        often=("penstock", "confluent"),
         access=_ACCESS,
     ),
 ]

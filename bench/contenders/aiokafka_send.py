@@ -15,7 +15,7 @@ from bench.pacing import Latencies
 from bench.worker import Answer, PythonContender, Task, clock_stopped, expect, work
 
 CONTENDERS = [
-    PythonContender("aiokafka", "aiokafka send", 130_000, module="aiokafka_send", package="aiokafka"),
+    PythonContender("aiokafka", "aiokafka send", 130_000, module="aiokafka_send", packages=("aiokafka",)),
 ]
 
 

@@ -22,7 +22,7 @@ CONTENDERS = [
         "confluent-kafka produce + callback",
         700_000,
         module="confluent",
-        package="confluent_kafka",
+        packages=("confluent_kafka",),
     ),
 ]
 

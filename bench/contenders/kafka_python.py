@@ -13,7 +13,7 @@ from bench.pacing import Latencies
 from bench.worker import FIRST_SECONDS, Answer, PythonContender, Task, clock_stopped, expect, in_threads, work
 
 CONTENDERS = [
-    PythonContender("kafka-python", "kafka-python send", 50_000, module="kafka_python", package="kafka"),
+    PythonContender("kafka-python", "kafka-python send", 50_000, module="kafka_python", packages=("kafka",)),
 ]
 
 

@@ -24,7 +24,7 @@ class _SendArrow(PythonContender):
 
 CONTENDERS = [
     _SendArrow(
-        "penstock-arrow", "Penstock send_arrow", 4_000_000, module="penstock_arrow", package="pyarrow"
+        "penstock-arrow", "Penstock send_arrow", 4_000_000, module="penstock_arrow", packages=("pyarrow",)
     ),
 ]
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from penstock.devbroker import fetch
+from penstock.devbroker.releases import fetch
+from penstock.devbroker.releases.jars import Dependency, JarSet
 from penstock.devbroker.settings import SCALA_VERSION, cache_home
 
 # The newest Spark whose connector is there with all it needs. Newer ones run the same sinks, but have no connector yet.
@@ -55,14 +56,14 @@ _CONNECTOR = f"spark-sql-kafka-0-10_{SCALA_VERSION}"
 _TOKENS = f"spark-token-provider-kafka-0-10_{SCALA_VERSION}"
 # The versions that the connector names, but for the token provider: that of 4.2.0 was never published. It is asked only
 # when somebody uses delegation tokens, and 4.0.0 has the same methods.
-CONNECTOR_JARS = fetch.JarSet(
+CONNECTOR_JARS = JarSet(
     f"Spark's Kafka connector {SPARK_VERSION}",
     f"spark-kafka-{SPARK_VERSION}",
     (
-        fetch.Dependency(_SPARK, _CONNECTOR, SPARK_VERSION, transitive=False),
-        fetch.Dependency(_SPARK, _TOKENS, "4.0.0", transitive=False),
-        fetch.Dependency("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
-        fetch.Dependency("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
+        Dependency(_SPARK, _CONNECTOR, SPARK_VERSION, transitive=False),
+        Dependency(_SPARK, _TOKENS, "4.0.0", transitive=False),
+        Dependency("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
+        Dependency("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
     ),
     {
         f"{_CONNECTOR}-{SPARK_VERSION}.jar": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
