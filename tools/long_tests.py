@@ -41,10 +41,29 @@ class Target:
 TARGETS = (
     Target("simulate", ("simulate", "SEEDS=10000"), "the producer in virtual time"),
     Target("simulate-sink", ("simulate", "SINK=1", "SEEDS=10000"), "the exactly-once sink in virtual time"),
+    Target(
+        "simulate-guarded",
+        ("simulate", "GUARDED=1", "SEEDS=10000"),
+        "the producer in virtual time, with brokers that authenticate it",
+    ),
+    Target(
+        "simulate-old",
+        ("simulate", "OLD=1", "SEEDS=3000"),
+        "the producer in virtual time, with old brokers that are upgraded and downgraded",
+    ),
     Target("instructions", ("bench", "ONLY=instructions"), "instructions per record against their limit"),
+    Target("docs", ("docs",), "the documentation site, where a warning is an error"),
     Target("fuzz", ("fuzz",), "answers of brokers and Arrow data that lie"),
     Target("chaos", ("chaos", "MINUTES=10"), "three real brokers that are broken"),
     Target("test-security", ("test-security",), "every way to connect to a secured Kafka"),
+    Target("test-kerberos", ("test-kerberos",), "GSSAPI with a real KDC and a real Kafka"),
+    Target("test-pythons", ("test-pythons",), "the core of the tests on every Python that is supported"),
+    Target("wheels", ("wheels",), "the wheels of a release, each tried in a clean environment"),
+    Target("test-watching", ("test-watching",), "metrics in a real Prometheus, and the dashboard's queries"),
+    Target("test-brokers", ("test-brokers",), "every release of Kafka from 0.9 to the newest"),
+    Target(
+        "test-examples", ("test-examples",), "services on FastAPI, Django and Celery, one of them under load"
+    ),
     Target(
         "chaos-security",
         ("chaos", "MINUTES=10", "SECURITY=SASL_SSL"),

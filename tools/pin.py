@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes constraints.txt: the exact versions that `make setup` and `make bench` install.
+"""Writes constraints.txt: the exact versions that `make setup`, `make bench` and `make test-examples` install.
 
     python tools/pin.py > constraints.txt.new && mv constraints.txt.new constraints.txt
 
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "dev,bench,fuzz"
+EXTRAS = "dev,bench,docs,examples,fuzz,wheels"
 
 
 def resolve() -> dict[str, str]:

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import junit
 import spark_env
 
 # The newest patch of each minor version before the one of .venv that the sink supports and that is tested.
@@ -69,21 +69,8 @@ def run_tests(version: str, pytest_arguments: list[str]) -> Outcome:
         command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={report}"]
         command += ["-m", "spark", *sink_tests(), *pytest_arguments]
         done = subprocess.run(command, cwd=spark_env.ROOT, env=environment, check=False)
-        passed, failed, skipped = read_counts(report)
+        passed, failed, skipped = junit.read_counts(report)
     return Outcome(version, passed, failed, skipped, time.monotonic() - started, done.returncode)
-
-
-def read_counts(report: Path) -> tuple[int, int, int]:
-    """How many passed, failed (or could not be run) and were skipped; zeros when pytest did not get so far."""
-    if not report.exists():
-        return 0, 0, 0
-    total = failed = skipped = 0
-    root = ET.parse(report).getroot()  # noqa: S314 - pytest has just written it
-    for suite in root.iter("testsuite"):
-        total += int(suite.get("tests", 0))
-        failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        skipped += int(suite.get("skipped", 0))
-    return total - failed - skipped, failed, skipped
 
 
 def table(outcomes: list[Outcome]) -> str:
