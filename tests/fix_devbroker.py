@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.devbroker import fetch
-from penstock.devbroker.settings import jar_folder
+from penstock.devbroker.releases import fetch
 
 
 @pytest.fixture
@@ -22,9 +21,9 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     source = (Path(__file__).parent / "devbroker" / "fake_java.py").read_text(encoding="utf-8")
     (folder / "java").write_text(f"#!{sys.executable} -IS\n{source}", encoding="utf-8")
     (folder / "java").chmod(0o755)
-    jars = jar_folder(tmp_path / "home")
+    jars = tmp_path / "home" / fetch.KAFKA.folder
     jars.mkdir(parents=True)
-    names = [f"{wanted.name}-{wanted.version}.jar" for wanted in fetch.DEPENDENCIES]
+    names = [wanted.file_name for wanted in fetch.KAFKA.dependencies]
     for name in names:
         (jars / name).touch()
     empty = dict.fromkeys(names, hashlib.sha256(b"").hexdigest())

@@ -25,10 +25,12 @@ READ_SECONDS = 60.0
 # Every way to connect.
 PLAINTEXT = "plaintext"
 WAYS = (PLAINTEXT, *(way.name for way in accesses(CHOICES["all"])))
-_STRICT = {
+STRICT = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS;User:alice",
     "allow.everyone.if.no.acl.found": "false",
+    # With it a broker gives delegation tokens.
+    "delegation.token.secret.key": "a-key-of-the-brokers",
 }
 
 
@@ -111,6 +113,33 @@ class SecuredKafka:
         return sorted(values)
 
 
+def values_in_order(cluster: DevCluster, topic: str) -> list[bytes]:
+    """All that is committed in partition 0, in its order, as a consumer gets it that is not ours."""
+    import confluent_kafka
+
+    reader = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": topic,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    try:
+        while True:
+            message = reader.poll(30)
+            assert message is not None, "the end does not come"
+            if message.error() is None:
+                found.append(message.value())
+            else:
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                return found
+    finally:
+        reader.close()
+
+
 def librdkafka_options(ours: Mapping[str, str]) -> dict[str, Any]:
     """The same way, as librdkafka writes it."""
     theirs: dict[str, Any] = {name: ours[name] for name in ("bootstrap.servers", "security.protocol")}
@@ -135,5 +164,5 @@ def librdkafka_options(ours: Mapping[str, str]) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def secured() -> Iterator[SecuredKafka]:
     """One broker with all listeners for the whole run."""
-    with DevCluster(security="all", properties=_STRICT) as cluster:
+    with DevCluster(security="all", properties=STRICT) as cluster:
         yield SecuredKafka(cluster)

@@ -267,12 +267,12 @@ def matrix(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_matrix_counts_what_pytest_wrote(matrix: Any, tmp_path: Path) -> None:
     written = tmp_path / "report.xml"
-    assert matrix.read_counts(written) == (0, 0, 0)
+    assert matrix.junit.read_counts(written) == (0, 0, 0)
     written.write_text(
         '<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>',
         encoding="ascii",
     )
-    assert matrix.read_counts(written) == (5, 2, 2)
+    assert matrix.junit.read_counts(written) == (5, 2, 2)
 
 
 def test_the_matrix_says_which_spark_is_well(matrix: Any) -> None:

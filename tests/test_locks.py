@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -37,6 +38,29 @@ def test_another_thread_is_not_inside():
         thread.start()
         thread.join(SECONDS)
     assert seen == [False]
+
+
+def test_the_garbage_collector_may_let_locks_go_while_they_are_looked_through(monkeypatch):
+    monkeypatch.setattr(_locks, "_COMPILED", False)
+    thresholds = gc.get_threshold()
+    gc.freeze()  # the heap of a whole test run takes the collector seconds, twenty times
+    try:
+        # Each allocation on the way starts the collector once.
+        for allocations in range(20):
+            gc.collect()
+            gc.disable()
+            for _ in range(40):  # so many that a tuple of them is no recycled one
+                cycle: list[Any] = [new_nesting_lock()]
+                cycle.append(cycle)
+                del cycle
+            gc.set_threshold(gc.get_count()[0] + allocations)
+            gc.enable()
+            assert not inside()
+            gc.set_threshold(*thresholds)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable()
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("make", [new_lock, OwnedLock])

@@ -173,6 +173,7 @@ EXPECTED = {
         record-queue-time-max request-latency-avg request-latency-max produce-throttle-time-avg
         produce-throttle-time-max record-send-rate record-send-total records-per-request-avg record-retry-rate
         record-retry-total record-error-rate record-error-total record-size-avg record-size-max requests-in-flight
+        record-conversion-rate record-conversion-total conversion-time-ns-total idempotence-enabled
         metadata-age waiting-threads buffer-total-bytes buffer-available-bytes bufferpool-wait-ratio
         bufferpool-wait-time-ns-total buffer-exhausted-rate buffer-exhausted-total flush-time-ns-total
         txn-init-time-ns-total txn-begin-time-ns-total txn-send-offsets-time-ns-total txn-commit-time-ns-total
@@ -184,6 +185,13 @@ EXPECTED = {
         outgoing-byte-total incoming-byte-rate incoming-byte-total request-rate request-total request-size-avg
         request-size-max response-rate response-total select-rate select-total io-wait-time-ns-avg io-wait-ratio
         io-wait-time-ns-total io-time-ns-avg io-ratio io-time-ns-total
+        record-queue-time-p50 record-queue-time-p95 record-queue-time-p99
+        request-latency-p50 request-latency-p95 request-latency-p99
+        record-retry-time-avg record-retry-time-max record-retry-time-p50 record-retry-time-p95 record-retry-time-p99
+        record-delivery-time-avg record-delivery-time-max record-delivery-time-p50 record-delivery-time-p95
+        record-delivery-time-p99 callback-time-avg callback-time-max callback-time-p50 callback-time-p95
+        callback-time-p99 batch-fill-ratio-avg batch-fill-ratio-p50 batch-fill-ratio-p95 batch-fill-ratio-p99
+        bufferpool-wait-time-p50 bufferpool-wait-time-p95 bufferpool-wait-time-p99 bufferpool-longest-wait-ms
     """,
     "producer-topic-metrics": """
         record-send-rate record-send-total byte-rate byte-total compression-rate record-retry-rate record-retry-total
@@ -193,6 +201,8 @@ EXPECTED = {
         request-rate request-total request-size-avg request-size-max outgoing-byte-rate outgoing-byte-total
         response-rate response-total incoming-byte-rate incoming-byte-total request-latency-avg request-latency-max
     """,
+    "producer-batch-metrics": "batch-rate batch-total record-rate record-total batch-fill-ratio-avg",
+    "producer-io-metrics": "io-activity-time-ns-total io-activity-ratio",
     "app-info": "version commit-id start-time-ms",
     "kafka-metrics-count": "count",
 }
@@ -216,6 +226,8 @@ def test_every_row_can_be_registered_and_appears_under_its_names() -> None:
                 registry.avg(*row)
             case metric_names.Count():
                 registry.counter(*row)
+            case metric_names.Percentiles():
+                registry.histogram(*row, metric_names.TIME_BOUNDS)
             case metric_names.METRICS_COUNT:
                 pass  # registered by the registry itself
             case _:

@@ -8,9 +8,10 @@ import threading
 from collections import Counter
 
 import pytest
+from fix_impl import golden
 
 from penstock._primitives_cy import partition_for_key
-from penstock.partitioners import Partitioner, RoundRobinPartitioner, StickyPartitioner
+from penstock.partitioners import Crc32Partitioner, Partitioner, RoundRobinPartitioner, StickyPartitioner
 
 
 class Cluster:
@@ -176,3 +177,21 @@ def test_sticky_remembers_each_topic_by_itself():
     partitioner.on_new_batch("a", cluster, one)
     assert ask(partitioner, cluster, topic="a") != one
     assert ask(partitioner, cluster, topic="b") == other
+
+
+# ---------------------------------------------------------------------------------------------- as librdkafka
+
+
+def test_crc32_sticks_without_a_key_or_with_an_empty_one():
+    partitioner, cluster = Crc32Partitioner(rng=random.Random(4)), Cluster(5)
+    first = ask(partitioner, cluster)
+    assert {ask(partitioner, cluster, key) for key in (None, b"", None, b"")} == {first}
+    partitioner.on_new_batch("orders", cluster, first)
+    assert ask(partitioner, cluster, b"") != first
+
+
+@pytest.mark.parametrize("case", golden("crc32.jsonl"), ids=lambda case: case["name"])
+def test_crc32_places_keys_over_all_partitions(case):
+    partitioner = Crc32Partitioner()
+    found = {n: ask(partitioner, Cluster(int(n), [0]), bytes.fromhex(case["key"])) for n in case["partition"]}
+    assert found == case["partition"]

@@ -18,6 +18,7 @@ from penstock.config.kinds import Kind
 from penstock.testing import FakeKafka, MockProducer
 
 PROMISED = {
+    "AsyncProducer",
     "BulkDelivery",
     "ConsumerGroupMetadata",
     "Delivery",
@@ -41,6 +42,17 @@ PROMISED = {
 
 # Parameters by name; a trailing = has a default, behind * they are given by name only.
 SIGNATURES = {
+    "AsyncProducer": "config=, /, *, on_delivery_in=, **options",
+    "AsyncProducer.send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback=",
+    "AsyncProducer.send_and_wait": (
+        "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback="
+    ),
+    "AsyncProducer.try_send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback=",
+    "AsyncProducer.send_record": "record, on_delivery=",
+    "AsyncProducer.send_many": "topic, values, *, keys=, headers=, partition=, timestamps_ms=",
+    "AsyncProducer.send_arrow": "topic, data, *, key=, value=, headers=, partition=, timestamp=, on_error=",
+    "AsyncProducer.flush": "timeout=",
+    "AsyncProducer.aclose": "timeout=",
     "Producer": "config=, /, **options",
     "Producer.send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback=",
     "Producer.send_record": "record, on_delivery=",
@@ -64,6 +76,11 @@ SIGNATURES = {
 
 # All that can be asked of what users are given. A method that is for the package itself begins with an underscore.
 SURFACES = {
+    "AsyncProducer": """
+        abort_transaction aclose begin_transaction commit_transaction detach_transaction flush init_transactions
+        initialization_in_doubt metrics partitions_for send send_and_wait send_arrow send_many
+        send_offsets_to_transaction send_record transaction try_send
+    """,
     "Producer": """
         abort_transaction begin_transaction close commit_transaction detach_transaction flush init_transactions
         initialization_in_doubt metrics partitions_for send send_arrow send_many send_offsets_to_transaction
@@ -206,7 +223,7 @@ KIND_TYPES = {
     Kind.OBJECT: ("object",),
     Kind.LIST: ("Names",),
     Kind.CLASS: ("SerializerOption", "PartitionerOption"),
-    Kind.CLASSES: ("InterceptorsOption",),
+    Kind.CLASSES: ("InterceptorsOption", "ReportersOption"),
 }
 
 

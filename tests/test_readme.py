@@ -66,13 +66,23 @@ def test_the_second_example_calls_back(
 
 
 @pytest.mark.broker
-def test_the_third_example_commits_records_and_positions_together(
+def test_the_example_for_asyncio_delivers(
+    dev_cluster: DevCluster, consume: Consume, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_example(EXAMPLES[2], dev_cluster)
+    assert capsys.readouterr().out == "offset 0\n"
+    (record,) = consume("payments", count=1)
+    assert (record.key, record.value) == (b"customer-7", b"840.00")
+
+
+@pytest.mark.broker
+def test_the_fourth_example_commits_records_and_positions_together(
     dev_cluster: DevCluster, consume: Consume
 ) -> None:
     # A group's position needs a topic that exists, whichever example ran first.
     with Producer(bootstrap_servers=dev_cluster.bootstrap_servers) as producer:
         producer.partitions_for("orders")
-    run_example(EXAMPLES[2], dev_cluster)
+    run_example(EXAMPLES[3], dev_cluster)
     (invoice,) = consume("invoices", count=1, isolation_level="read_committed")
     (movement,) = consume("stock", count=1, isolation_level="read_committed")
     assert (invoice.key, invoice.value) == (b"customer-7", b"two pumps: 840.00")
@@ -81,10 +91,10 @@ def test_the_third_example_commits_records_and_positions_together(
 
 
 @pytest.mark.broker
-def test_the_fourth_example_ends_a_transaction_that_was_handed_over(
+def test_the_fifth_example_ends_a_transaction_that_was_handed_over(
     dev_cluster: DevCluster, consume: Consume
 ) -> None:
-    run_example(EXAMPLES[3], dev_cluster)
+    run_example(EXAMPLES[4], dev_cluster)
     (record,) = consume("results", count=1, isolation_level="read_committed")
     assert record.value == b"done by task 7"
 
@@ -94,7 +104,7 @@ def test_the_fourth_example_ends_a_transaction_that_was_handed_over(
     ("instead", "ending"), [('"orders"', "1 passed"), ('"elsewhere"', "1 failed")], ids=["as shown", "broken"]
 )
 def test_the_test_that_is_shown_runs_as_in_a_users_project(tmp_path: Path, instead: str, ending: str) -> None:
-    shown = EXAMPLES[4].replace('send("orders"', f"send({instead}")
+    shown = EXAMPLES[5].replace('send("orders"', f"send({instead}")
     (tmp_path / "test_shown.py").write_text(shown, encoding="utf-8")
     # The plugin by its name: so it is that of these sources, installed or not.
     plugins = [*("-p", "pytest_penstock"), *("-p", "no:cacheprovider")]
@@ -111,7 +121,7 @@ def test_the_test_that_is_shown_runs_as_in_a_users_project(tmp_path: Path, inste
 
 
 def test_there_are_no_examples_that_nobody_runs() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
 
 
 @pytest.mark.parametrize("arguments", command_lines("penstock"))

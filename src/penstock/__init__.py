@@ -5,7 +5,13 @@ What makes up the producer is imported when it is first asked for. Not every pro
 records: those that plan and commit a Spark job do not, and the job waits for what they import.
 """
 
+import sys as _sys
 import typing as _typing
+
+if _sys.platform == "win32":
+    raise ImportError(
+        "Penstock does not run on Windows: it is written for POSIX systems; use WSL or a container with Linux"
+    )
 
 from penstock._compiled import install_finder
 
@@ -27,6 +33,7 @@ from penstock.types import (  # noqa: E402
 )
 
 if _typing.TYPE_CHECKING:
+    from penstock.aio.producer import AsyncProducer
     from penstock.config.keys import ProducerOptions
     from penstock.control.complete import complete_transaction
     from penstock.producer.batch._delivery_cy import Delivery
@@ -35,6 +42,7 @@ if _typing.TYPE_CHECKING:
     from penstock.producer.send.bulk_delivery import BulkDelivery
 
 __all__ = [
+    "AsyncProducer",
     "BulkDelivery",
     "ConsumerGroupMetadata",
     "Delivery",
@@ -59,6 +67,7 @@ __all__ = [
 __getattr__, __dir__ = _lazy_names(
     globals(),
     {
+        "AsyncProducer": "penstock.aio.producer",
         "BulkDelivery": "penstock.producer.send.bulk_delivery",
         "Delivery": "penstock.producer.batch._delivery_cy",
         "Interceptor": "penstock.producer.interceptors",

@@ -105,3 +105,22 @@ def is_topic_name(name: str) -> bool:
     A broker's answer to such a name is a code, without the rule. The fake cluster has its own: it stands for Kafka.
     """
     return _TOPIC_NAME.fullmatch(name) is not None
+
+
+def check_on_delivery(on_delivery: Any) -> None:
+    """Refuse what cannot be called, and what would have to be awaited.
+
+    Raises:
+        TypeError: it is one of these.
+    """
+    import inspect  # rarely needed
+
+    if not callable(on_delivery):
+        raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
+    if inspect.iscoroutinefunction(on_delivery) or inspect.iscoroutinefunction(
+        getattr(on_delivery, "__call__", None)  # noqa: B004 - of an object with `async def __call__`
+    ):
+        raise TypeError(
+            "on_delivery must be a function, not a coroutine function: nobody would await it. Await the Delivery "
+            "instead, or let the function start a task."
+        )

@@ -13,30 +13,36 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
-from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    # Imported where it is needed: every process imports this module, and few need more of it than the finder.
+    from pathlib import Path
 
 Implementation = Literal["compiled", "pure", "mixed"]
 
 PURE_SWITCH = "PENSTOCK_PURE"
 
-_PACKAGE_FOLDER = Path(__file__).resolve().parent
 _PACKAGE = __name__.partition(".")[0]
 _SUFFIX = "_cy"
+
+
+def _package_folder() -> Path:
+    from pathlib import Path
+
+    return Path(__file__).resolve().parent
 
 
 @functools.cache
 def hot_modules() -> tuple[str, ...]:
     """The modules that setup.py compiles: all whose name ends in _cy. None where the package is inside an archive."""
-    sources = sorted(_PACKAGE_FOLDER.rglob(f"*{_SUFFIX}.py"))
-    return tuple(
-        ".".join((_PACKAGE, *path.relative_to(_PACKAGE_FOLDER).with_suffix("").parts)) for path in sources
-    )
+    folder = _package_folder()
+    sources = sorted(folder.rglob(f"*{_SUFFIX}.py"))
+    return tuple(".".join((_PACKAGE, *path.relative_to(folder).with_suffix("").parts)) for path in sources)
 
 
 def is_hot(module: str) -> bool:
@@ -60,7 +66,7 @@ def has_interpreter_lock() -> bool:
 
 def source_path(module: str) -> Path:
     """The source of a hot module."""
-    return _PACKAGE_FOLDER.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    return _package_folder().joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
 def extension_path(module: str) -> Path | None:
@@ -133,4 +139,6 @@ def up_to_date() -> bool:
 
 def describe() -> str:
     """Implementation and interpreter in a few words, for --version and test reports."""
+    import platform
+
     return f"{implementation()}, {platform.python_implementation()} {platform.python_version()}"

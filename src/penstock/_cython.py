@@ -30,7 +30,7 @@ def _unchanged(function: F) -> F:
     return function
 
 
-cfunc = cclass = final = no_gc = inline = _unchanged
+ccall = cfunc = cclass = final = no_gc = inline = _unchanged
 
 
 class _NoGil:

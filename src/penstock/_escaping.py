@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of others on a terminal or in a log file: shown as it is, as far as it can do no harm there.
+"""Texts and errors of others on a terminal or in a log file: shown as far as that can do no harm there.
 
 A sink's name, a host or a topic may hold anything that somebody wrote to a topic: escape sequences that move the
 cursor and repaint what stands above, line breaks that begin lines of their own, marks that turn the direction of
@@ -7,6 +7,8 @@ writing, halves of surrogate pairs on which printing itself fails.
 """
 
 from __future__ import annotations
+
+import traceback
 
 
 def escaped(text: str) -> str:
@@ -18,3 +20,16 @@ def escaped(text: str) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape", errors="backslashreplace").decode("ascii")
+
+
+def told(error: BaseException) -> str:
+    """An exception of somebody else's code: its type, and where it was raised.
+
+    It stands in for the exception itself. Its text is not shown, nor its chain: nobody can tell what they hold. The
+    text of an HTTP library, for instance, quotes the header that it refuses, and that is the token.
+    """
+    name = type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f"{name} (raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})" if frames else name
+    )

@@ -28,7 +28,8 @@ from penstock._short_lock_cy import REENTERED, ShortLock
 from penstock.errors import ReentrantCallError
 
 _COMPILED = _short_lock_cy.is_compiled()
-_FEW = 16  # locks that are remembered before those that were let go are forgotten
+# Locks that are remembered before those that were let go are forgotten. Every record asks all of them.
+_FEW = 4
 
 
 class NestingLock(RLock):  # type: ignore[misc]  # it can be subclassed, whatever the stubs say
@@ -47,11 +48,13 @@ class OwnedLock(NestingLock):  # type: ignore[misc]  # likewise
     """
 
     def __enter__(self) -> bool:  # type: ignore[override]
-        if self.is_mine():
+        # Not `is_mine`: every record comes here, and a call of a Python function takes its time.
+        if self._is_owned():  # type: ignore[attr-defined]
             raise ReentrantCallError(REENTERED)
         locks = _taken.locks
         if len(locks) >= _FEW:
-            _taken.locks = locks = {lock for lock in locks if lock.is_mine()}
+            # A copy: see `inside`.
+            _taken.locks = locks = {lock for lock in locks.copy() if lock.is_mine()}
         locks.add(self)
         try:
             return super().__enter__()
@@ -92,8 +95,16 @@ def inside() -> bool:
     """Whether the calling thread holds a lock of the package: it was interrupted by a finalizer or a signal handler."""
     if _COMPILED:
         return bool(_short_lock_cy.holds_any())
-    nesting = [lock for known in _nesting.copy() if (lock := known()) is not None]
-    return any(lock.is_mine() for lock in (*_taken.locks, *nesting))
+    # Each allocation may start the garbage collector, and what it runs takes locks and lets locks go. `copy` allocates
+    # before it reads the set; `tuple` and comprehensions allocate while they read it.
+    for lock in _taken.locks.copy():
+        if lock.is_mine():
+            return True
+    for known in _nesting.copy() if _nesting else ():
+        nesting = known()
+        if nesting is not None and nesting.is_mine():
+            return True
+    return False
 
 
 def mark_serving_thread() -> None:

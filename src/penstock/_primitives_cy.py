@@ -14,6 +14,9 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
+# How a key chooses its partition: not at all, as Java's producer does, or as librdkafka's consistent_random does.
+IGNORED, MURMUR2, CRC32 = range(3)
+
 # C variables when compiled: a plain global would cost a look-up and a Python number at every use.
 _MURMUR_SEED = cython.declare(cython.uint, 0x9747B28C)
 _MURMUR_M = cython.declare(cython.uint, 0x5BD1E995)

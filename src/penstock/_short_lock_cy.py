@@ -2,8 +2,8 @@
 """A lock that is held for less than a microsecond and is nearly always free. Compiled if possible.
 
 Compiled code keeps the interpreter lock, so that nobody comes between a look at a field and a change of it: to take a
-free lock is to set a few fields, where a lock of the operating system costs two calls for every record. Who finds it
-taken waits at a real lock, which the holder opens when he leaves.
+free lock is to set a few fields, where a lock of the operating system costs two calls for every record. A thread
+that finds it taken waits at a real lock, which the holder opens when it leaves.
 
 While a thread holds a lock, a finalizer or a signal handler may run on it and call the producer again. So a lock knows
 its owner, and does not wait for the very thread that asks for it. All locks that are held at a moment are chained, for

@@ -310,7 +310,10 @@ class AuthenticationError(KafkaError):
         mechanism: of SASL, for example "SCRAM-SHA-512"; None where it was not SASL.
         user: whom the client calls itself, as far as the mechanism knows; never a secret.
         broker: which broker it was, as the connection names it; None where none was asked yet.
+        guessed: no broker said so; it follows from connections that were closed again and again.
     """
+
+    guessed: bool = False
 
     def __init__(
         self,
@@ -324,6 +327,12 @@ class AuthenticationError(KafkaError):
         self.mechanism = mechanism
         self.user = user
         self.broker = broker
+
+    def told_to(self, sentence: str) -> Self:
+        """The same for a call that waits; the sentence says what becomes of what it waits for."""
+        other = self.twin()
+        other.args = (f"{str(self).rstrip('.')}. {sentence}",)
+        return other
 
 
 class ProtocolError(KafkaError):

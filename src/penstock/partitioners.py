@@ -2,20 +2,22 @@
 """Partitioners that can be chosen, and the base class for those that users write.
 
 Without a partitioner the producer places records itself, as the Java producer does: records with a key by the hash of
-the key, others in turns of about batch.size bytes per partition. The partitioners here are the ways of older clients.
+the key, others in turns of about batch.size bytes per partition. The partitioners here are the ways of older and of
+other clients.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
+import zlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from penstock._locks import new_lock
 from penstock._primitives_cy import partition_for_key
 
-__all__ = ["ClusterView", "Partitioner", "RoundRobinPartitioner", "StickyPartitioner"]
+__all__ = ["ClusterView", "Crc32Partitioner", "Partitioner", "RoundRobinPartitioner", "StickyPartitioner"]
 
 
 class ClusterView(Protocol):
@@ -135,3 +137,26 @@ class StickyPartitioner(Partitioner):
             chosen = self._rng.choice(others or candidates)
             self._current[topic] = chosen
             return chosen
+
+
+class Crc32Partitioner(StickyPartitioner):
+    """As librdkafka's `consistent_random`: a key by its CRC-32; without a key, or with an empty one, sticky.
+
+    It is the default of confluent-kafka and of the other clients that are built on librdkafka. The producer does not
+    call this class: it places such records itself, in compiled code, and those without a key as it always does. A
+    subclass is called like any partitioner.
+    """
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        key_bytes: bytes | None,
+        value: Any,
+        value_bytes: bytes | None,
+        cluster: ClusterView,
+    ) -> int:
+        """The key's partition, or the one that the topic stays with now."""
+        if key_bytes:
+            return zlib.crc32(key_bytes) % (cluster.partition_count(topic) or 1)
+        return super().partition(topic, None, None, value, value_bytes, cluster)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pytest loads wherever Penstock is installed: two fixtures and a marker.
+"""What pytest loads wherever Penstock is installed: three fixtures and a marker.
 
 It lies outside of the penstock package because pytest imports it at the start of every run, also in projects that never
 ask for Kafka: importing anything below `penstock` would import the producer first. What the fixtures do is in
@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from penstock import AsyncProducer
     from penstock.devbroker import DevCluster
     from penstock.testing.server import FakeKafka
+
+_CLOSE_SECONDS = 10.0  # for the records that a test has left on their way
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,3 +47,24 @@ def real_kafka(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
 
     with plugin.real_kafka_or_skip(request.session) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def async_producer(kafka: FakeKafka) -> Iterator[AsyncProducer]:
+    """An AsyncProducer for the fake cluster of the test; for loops of every scope, of pytest-asyncio and of anyio.
+
+    It is no asynchronous fixture, and so is made and closed outside of the test's loop, to which it does not belong.
+    """
+    import asyncio
+
+    from penstock import AsyncProducer
+
+    producer = AsyncProducer(bootstrap_servers=kafka.bootstrap_servers)
+    try:
+        yield producer
+    finally:
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(producer.aclose(_CLOSE_SECONDS))
+        finally:
+            loop.close()

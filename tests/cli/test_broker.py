@@ -53,9 +53,34 @@ def test_start_status_stop(run: Run, capsys: pytest.CaptureFixture[str]) -> None
     assert "is not running" in capsys.readouterr().out
 
 
+def test_an_older_release_comes_with_its_zookeeper(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("penstock.devbroker.cluster.kafka_jars", lambda release: tmp_path)
+    (port,) = free_ports(1)
+    assert run("start", "--kafka", "0.9.0.1", "--port", str(port), "--ephemeral") == 0
+    assert "release            Apache Kafka 0.9.0.1\n" in capsys.readouterr().out
+    (record,) = registry.Registry().records()
+    assert record.zookeeper is not None
+    assert record.zookeeper.alive
+    assert run("status") == 0
+    assert "release            Apache Kafka 0.9.0.1\n" in capsys.readouterr().out
+    assert run("stop") == 0
+    assert not record.zookeeper.alive
+
+
+def test_a_release_that_is_not_there_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("start", "--kafka", "0.8.2.2")
+    shown = capsys.readouterr().err
+    assert "0.8.2.2" in shown
+    assert "0.9.0.1" in shown
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
+        (("--kafka", "2.8.2"), "--kafka"),
         (("--nodes", "3"), "--nodes"),
         (("--property", "a=b"), "--property"),
         (("--heap-mb", "500"), "--heap-mb"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from penstock.cli.main import main
 from penstock.cli.reach import open_producer, patience_of, quiet_network
 from penstock.control import reach
 from penstock.errors import ConfigError
-from penstock.testing import FakeKafka
+from penstock.network import metadata_fetch
+from penstock.testing import FakeKafka, FakeSecurity
 from penstock.testing.settings import ClusterSettings
 
-NOBODY_LISTENS = "127.0.0.1:1"
+HOST = "127.0.0.1"
+NOBODY_LISTENS = f"{HOST}:1"
 PIPELINE = f"""
 pipeline.name = "orders"
 source.sql = "SELECT 1 AS id"
@@ -77,6 +80,57 @@ def test_a_topic_that_is_not_there(command: int, one_line: str, capfd: pytest.Ca
         assert main([*commands(one_line)[command], "-b", kafka.bootstrap_servers]) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("penstock: topic 'orders' does not exist at 127.0.0.1:")
+
+
+@pytest.mark.parametrize("command", [0, 1], ids=["produce", "perf"])
+def test_a_refused_identity_is_told_once(
+    command: int,
+    one_line: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file = tmp_path / "client.properties"
+    with FakeKafka(security=FakeSecurity(protocol="SASL_PLAINTEXT")) as kafka:
+        options = kafka.client_options("PLAIN") | {"sasl.password": "wr0ng-of-the-test"}
+        file.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+        assert main([*commands(one_line)[command], "--config", str(file)]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("penstock: no connection to bootstrap server 127.0.0.1:")
+    assert line.count("authentication by PLAIN as alice failed") == 1
+    assert caplog.messages == []
+
+
+def test_a_token_endpoint_that_is_dead_is_told_once(
+    one_line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "client.properties"
+    with FakeKafka(security=FakeSecurity(protocol="SASL_SSL")) as kafka:
+        options = kafka.client_options("OAUTHBEARER") | {
+            "sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:1/token",
+            "sasl.oauthbearer.client.id": "me",
+            "sasl.oauthbearer.client.secret": "${env:PATH}",
+            "sasl.login.retry.backoff.max.ms": "100",
+        }
+        del options["sasl.jaas.config"]
+        file.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+        assert main(["produce", "orders", one_line, "--config", str(file)]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.count("the OIDC provider at https://127.0.0.1:1: it cannot be asked: ") == 1
+    assert "check sasl.oauthbearer.token.endpoint.url" in line
+    assert "refused the connection" not in line
+    assert caplog.messages == []
+
+
+def test_a_server_that_is_silent_is_not_waited_for_while_another_one_answers(
+    one_line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_fetch, "SILENT_AFTER", 0.1)
+    with FakeKafka() as kafka, socket.create_server((HOST, 0)) as silent:
+        both = f"{HOST}:{silent.getsockname()[1]},{kafka.bootstrap_servers}"
+        for _ in range(5):  # they are tried in random order
+            assert main(["produce", "orders", one_line, "-b", both, "-X", "max.block.ms=2000"]) == 0
+    assert "no broker" not in capfd.readouterr().err
 
 
 def test_the_users_own_patience_counts(one_line: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -306,7 +306,6 @@ def test_a_wrong_value_of_an_old_name_names_it(name, value):
     [
         ("transaction.two.phase.commit.enable", True),
         ("enable.metrics.push", True),
-        ("metric.reporters", "a.B"),
         ("config.providers", ["file"]),
         ("buffer.memory.allocation.strategy", "incremental"),
     ],

@@ -22,6 +22,7 @@ from penstock.config.names import (
 )
 from penstock.config.security_keys import REFUSED, SPELLINGS
 from penstock.errors import ConfigError
+from penstock.partitioners import Crc32Partitioner
 from penstock.spark.options import parse_options
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
@@ -147,10 +148,45 @@ def test_consumers_have_the_options_that_we_say_they_have():
 # ------------------------------------------------------------------------------------------------ values
 
 
-@pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "fnv1a"])
-def test_a_partitioner_of_librdkafka_is_answered(partitioner):
+@pytest.mark.parametrize(
+    ("partitioner", "way_out"),
+    [
+        (
+            "consistent_random",
+            "use 'crc32' here, which places records in the same way, or leave it out for murmur2",
+        ),
+        (
+            "consistent",
+            "use 'crc32' here, which places keys in the same way; an empty key counts as none, or",
+        ),
+        ("random", "use partitioner.ignore.keys=true here, or leave it out for murmur2"),
+        ("murmur2_random", "leave it out: records with a key go where murmur2 says without it"),
+        ("fnv1a", "write a partitioner that does the same, or leave it out for murmur2"),
+    ],
+)
+def test_a_partitioner_of_librdkafka_is_answered(partitioner, way_out):
     text = refusal(partitioner=partitioner)
-    assert text.startswith(f"partitioner.class={partitioner!r} is a partitioner of librdkafka; leave it out")
+    assert text.startswith(f"partitioner.class={partitioner!r} is a partitioner of librdkafka; {way_out}")
+
+
+@pytest.mark.parametrize("partitioner", ["crc32", Crc32Partitioner, Crc32Partitioner()])
+def test_librdkafkas_placement_of_keys_leaves_the_rest_as_it_is(partitioner, caplog):
+    config = ProducerConfig.from_user(
+        {"bootstrap.servers": "a:1", "partitioner.class": partitioner, "client.rack": "r"},
+        {"partitioner_rack_aware": True},
+    )
+    assert type(config.partitioner) is Crc32Partitioner
+    assert config.partitioner_adaptive_partitioning_enable
+    assert config.partitioner_rack_aware
+    assert caplog.text == ""
+
+
+def test_keys_cannot_be_both_hashed_and_ignored():
+    text = refusal(partitioner="crc32", partitioner_ignore_keys=True)
+    assert text == (
+        "partitioner.class=crc32 places records by their keys, which partitioner.ignore.keys=true ignores: "
+        "leave one of them out"
+    )
 
 
 def test_no_compression_is_a_word():

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from penstock._time import ExponentialBackoff
-from penstock.control.cluster import ControlMetadata
+from penstock.control.cluster import AskForTopics, ControlMetadata
+from penstock.protocol.codec import decode_request_body
+from penstock.protocol.messages import METADATA
 from penstock.types import Node
 
 
@@ -21,3 +25,17 @@ def test_brokers_that_were_named_are_remembered_when_all_starts_again() -> None:
     assert not metadata.answered
     assert list(metadata.nodes()) == [start]
     assert [node.host for node in metadata.named] == ["internal"]
+
+
+@pytest.mark.parametrize("version", range(METADATA.max_version + 1))
+def test_a_question_for_topics_can_be_asked_in_every_version(version: int) -> None:
+    asked = AskForTopics(["t"], create=True, operations=True)
+    body = decode_request_body(METADATA, version, b"".join(asked.encode(version)))
+    assert [row["name"] for row in body["topics"]] == ["t"]
+    assert body["allow_auto_topic_creation"] is True
+    assert body["include_topic_authorized_operations"] is (version >= 8)
+
+
+def test_a_question_that_must_not_make_topics_is_not_asked_of_brokers_that_would() -> None:
+    assert AskForTopics(["t"], create=False).min_version == 4
+    assert AskForTopics([], create=False).min_version == 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,8 +18,10 @@ from penstock.errors import (
     KafkaTimeoutError,
     NetworkError,
     TopicAuthorizationError,
+    UnsupportedVersionError,
     broker_error,
 )
+from penstock.protocol.releases import ranges_of
 from penstock.testing import FakeKafka
 from penstock.testing.settings import ClusterSettings
 from penstock.types import Node
@@ -176,3 +179,33 @@ def test_answers_are_told_from_troubles_on_the_way() -> None:
     assert is_answer(broker_error(5))
     assert not is_answer(NetworkError("the connection broke"))
     assert not is_answer(None)
+
+
+def play(kafka: FakeKafka, release: str) -> None:
+    """Let the brokers have the versions of an old release."""
+    with kafka.locked() as cluster:
+        cluster.release = replace(cluster.release, ranges=ranges_of(release))
+
+
+@pytest.mark.parametrize("release", ["0.10.0", "0.10.2", "0.11.0", "1.1", "2.2", "2.3"])
+def test_topics_of_old_brokers_are_found(release: str) -> None:
+    with FakeKafka(topics={"orders": 3}) as kafka:
+        play(kafka, release)
+        with ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+            look = TopicCheck(["orders"])
+            look.run(client, 10.0)
+            assert [node.id for node in client.brokers()] == [0]
+        assert look.partitions == {"orders": [0, 1, 2]}
+
+
+@pytest.mark.parametrize("release", ["0.10.0", "0.10.2"])
+def test_what_an_old_broker_cannot_be_asked_is_told(release: str) -> None:
+    """Before 0.11 brokers cannot be told to make no topic."""
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        play(kafka, release)
+        with (
+            ControlClient({"bootstrap.servers": kafka.bootstrap_servers}) as client,
+            pytest.raises(UnsupportedVersionError, match=r"Kafka 0\.11\.0 or later") as caught,
+        ):
+            client.leader("orders", 0, 10.0)
+        assert release in str(caught.value)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eight threads that send for ever, in a process of their own so that its memory can be measured.
 
-Run as a script, `flood.py SERVERS TOPIC MAX_BLOCK_MS`. Says "sending" once records are being acknowledged; the one who
-started it then kills the broker. Goes on until every thread has been refused twice for want of memory, says what it saw
-as one line of JSON, waits for a line (the broker is back), flushes, and says what became of the records.
+Run as a script, `flood.py OPTIONS TOPIC MAX_BLOCK_MS SIZE`; the options are JSON. Says "sending" once records are being
+acknowledged; then the test kills the broker. Goes on until every thread has been refused twice because the memory was
+used up, says what it saw as one line of JSON, waits for a line (the broker is back), flushes, and says what became of
+the records. Small records are sent without a callback: a million of them would take more memory than the producer.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from penstock.errors import BufferExhaustedError
 
 THREADS = 8
 REFUSALS = 2
+SMALL = 100
 WARM_AFTER = 4000
-PAYLOAD = b"." * 1000
 
 
 def memory(field: str) -> int:
@@ -41,7 +42,9 @@ def say(line: str) -> None:
 class Flood:
     """The threads, and what they count."""
 
-    def __init__(self, producer: Producer, topic: str) -> None:
+    def __init__(self, producer: Producer, topic: str, payload: bytes) -> None:
+        self.payload = payload
+        self.told = None if len(payload) < SMALL else self.on_delivery
         self.producer = producer
         self.topic = topic
         self.warm = threading.Event()
@@ -51,6 +54,34 @@ class Flood:
         # Written by the I/O thread.
         self.acknowledged = 0
         self.errors: Counter[str] = Counter()
+
+    def totals(self) -> dict[str, float]:
+        """What the producer has counted."""
+        return self.producer.metrics()["producer-metrics"]
+
+    def wait_until_warm(self, seconds: float) -> None:
+        """Wait until records are being acknowledged."""
+        until = time.monotonic() + seconds
+        while not self.warm.wait(0.05):
+            if self.told is None and self.totals()["record-send-total"] > WARM_AFTER:
+                return
+            if time.monotonic() > until:
+                raise TimeoutError("no acknowledgements")
+
+    def outcomes(self) -> dict[str, object]:
+        """What became of the records, after a flush."""
+        totals = self.totals()
+        if self.told is None:
+            refused = sum(len(waits) for waits in self.waits)  # which are counted, too
+            failed = int(totals["record-error-total"]) - refused
+            self.acknowledged = sum(self.accepted) - failed
+            self.errors["records"] = failed
+        return {
+            "accepted": self.accepted,
+            "acknowledged": self.acknowledged,
+            "errors": {name: count for name, count in self.errors.items() if count},
+            "converted": int(totals["record-conversion-total"]),
+        }
 
     def on_delivery(self, metadata: object, error: BaseException | None) -> None:
         if error is not None:
@@ -62,27 +93,26 @@ class Flood:
 
     def send_for_ever(self, thread: int) -> None:
         while len(self.waits[thread]) < REFUSALS:
-            value = b"%d:%d:" % (thread, self.accepted[thread]) + PAYLOAD
+            value = b"%d:%d:" % (thread, self.accepted[thread]) + self.payload
             started = time.monotonic()
             try:
-                self.producer.send(self.topic, value, on_delivery=self.on_delivery)
+                self.producer.send(self.topic, value, on_delivery=self.told)
             except BufferExhaustedError:
                 self.waits[thread].append(time.monotonic() - started)
             else:
                 self.accepted[thread] += 1
 
 
-def main(servers: str, topic: str, max_block_ms: str) -> None:
+def main(given: str, topic: str, max_block_ms: str, size: str) -> None:
     """Do what the text above says."""
     idle = memory("VmRSS")
-    options = {"request_timeout_ms": 5000, "max_block_ms": max_block_ms}
-    with Producer(bootstrap_servers=servers, **options) as producer:
-        flood = Flood(producer, topic)
+    options = {"request.timeout.ms": 5000, "max.block.ms": max_block_ms, **json.loads(given)}
+    with Producer(**options) as producer:
+        flood = Flood(producer, topic, b"." * int(size))
         threads = [threading.Thread(target=flood.send_for_ever, args=[number]) for number in range(THREADS)]
         for thread in threads:
             thread.start()
-        if not flood.warm.wait(20):
-            raise TimeoutError("no acknowledgements")
+        flood.wait_until_warm(20)
         say("sending")
         for thread in threads:
             thread.join()
@@ -94,8 +124,7 @@ def main(servers: str, topic: str, max_block_ms: str) -> None:
         say(json.dumps(refused))
         sys.stdin.readline()
         producer.flush(60)
-        settled = {"accepted": flood.accepted, "acknowledged": flood.acknowledged, "errors": flood.errors}
-        say(json.dumps({**settled, "idle": idle, "peak": memory("VmHWM")}))
+        say(json.dumps({**flood.outcomes(), "idle": idle, "peak": memory("VmHWM")}))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from penstock.devbroker import DevCluster
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-RECORDS = {"send_and_wait": 3, "callbacks": 10_000, "asyncio_gather": 1000}
+RECORDS = {"send_and_wait": 3, "callbacks": 10_000, "asyncio_send": 1000}
 
 
 def test_no_example_is_forgotten() -> None:
@@ -26,6 +26,15 @@ def test_no_example_is_forgotten() -> None:
         (folder / name).read_text(encoding="utf-8") for name in ("test_spark_examples.py", "deployment.py")
     )
     assert [name for name in sorted(spark) if f"{name}.py" not in their_tests] == []
+
+
+def test_no_service_is_forgotten() -> None:
+    """Services are run by `make test-examples`."""
+    folder = Path(__file__).parent.parent / "services"
+    their_tests = "".join(path.read_text(encoding="utf-8") for path in folder.glob("on_*.py"))
+    services = {path.stem for path in (EXAMPLES / "services").glob("*.py")}
+    assert services
+    assert [name for name in sorted(services) if name not in their_tests] == []
 
 
 @pytest.mark.parametrize("name", RECORDS)

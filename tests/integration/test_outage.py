@@ -3,29 +3,21 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from fix_broker import consume_from
+from fix_flood import check_outage, outage_under_load
+from integration.support import dump_topic
 
 from penstock import Producer
 from penstock.devbroker import DevCluster
 from penstock.errors import KafkaError, KafkaTimeoutError, ProducerClosedError
+from penstock.network.old_brokers import FIRST_PATIENCE
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-FLOOD = Path(__file__).with_name("flood.py")
-BUFFER_MEMORY = 33_554_432  # the default
-MAX_BLOCK_MS = 2000
 
 
 @pytest.fixture
@@ -35,52 +27,12 @@ def topic(breakable: DevCluster) -> str:
     return name
 
 
-@contextmanager
-def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_memory_is_bounded_and_accepted_records_arrive_when_the_broker_is_back(
     breakable: DevCluster, topic: str, note: Callable[[str], None]
 ) -> None:
-    command = [sys.executable, str(FLOOD), breakable.bootstrap_servers, topic, str(MAX_BLOCK_MS)]
-    with started(command) as flood:
-        assert flood.stdin is not None
-        assert flood.stdout is not None
-        assert flood.stdout.readline() == "sending\n"
-        breakable.kill(1)
-        refused = json.loads(flood.stdout.readline())
-        breakable.start_node(1)
-        flood.stdin.write("back\n")
-        flood.stdin.flush()
-        settled = json.loads(flood.stdout.readline())
-        assert flood.wait(20) == 0
-
-    # A thread may have waited a little while the broker was still there, and then not again from the start.
-    assert len(refused["waits"]) == 16
-    assert all(MAX_BLOCK_MS / 1000 - 0.01 <= wait < MAX_BLOCK_MS / 1000 + 1.5 for wait in refused["waits"])
-    limit = BUFFER_MEMORY + 40_000_000
-    assert refused["peak"] - refused["idle"] < limit
-    assert settled["peak"] - settled["idle"] < limit
-
-    assert settled["errors"] == {}
-    assert settled["acknowledged"] == sum(settled["accepted"])
-    accepted = {
-        (thread, number) for thread, count in enumerate(settled["accepted"]) for number in range(count)
-    }
-    found: Counter[tuple[int, int]] = Counter()
-    for record in consume_from(breakable, topic):
-        thread, number, _ = (record.value or b"").split(b":")
-        found[int(thread), int(number)] += 1
-    assert found.keys() == accepted
-    above = (settled["peak"] - settled["idle"]) / 1e6
-    note(
-        f"{len(accepted):,} records, {found.total() - len(found):,} twice, {above:.0f} MB above the idle interpreter"
-    )
+    outage = outage_under_load(breakable, {"bootstrap.servers": breakable.bootstrap_servers}, topic)
+    records, doubled = check_outage(outage, breakable, topic)
+    note(f"{records:,} records, {doubled:,} twice, {outage.megabytes:.0f} MB above the idle interpreter")
 
 
 def test_close_without_time_fails_everything_at_once(breakable: DevCluster, topic: str) -> None:
@@ -119,3 +71,22 @@ def test_close_without_time_fails_everything_at_once(breakable: DevCluster, topi
     assert {type(delivery.exception(0)) for delivery in deliveries} == {ProducerClosedError}
     assert [type(error) for error in refusals] == [ProducerClosedError] * 4
     assert [type(error) for error in told] == [ProducerClosedError] * 1000
+
+
+def test_a_broker_that_is_frozen_at_first_contact_is_not_taken_for_an_old_one(
+    breakable: DevCluster, topic: str
+) -> None:
+    """It is silent for longer than the client waits before it asks in another way."""
+    breakable.pause(1)
+    thaw = threading.Timer(FIRST_PATIENCE + 1, breakable.resume, [1])
+    thaw.start()
+    try:
+        with Producer(bootstrap_servers=breakable.bootstrap_servers) as producer:
+            deliveries = [producer.send(topic, b"%d" % number) for number in range(100)]
+            producer.flush(60)
+            assert all(delivery.result(0).offset >= 0 for delivery in deliveries)
+    finally:
+        thaw.join()
+    batches = [batch for partition in dump_topic(breakable, topic).values() for batch in partition]
+    assert batches
+    assert all(batch.producer_id >= 0 for batch in batches)

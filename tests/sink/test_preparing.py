@@ -555,3 +555,23 @@ def test_every_broker_is_asked_at_takeover_and_once_a_minute(world: World) -> No
     assert batch(1) == 0
     world.now = 61.0
     assert batch(2) == 3
+
+
+@pytest.mark.parametrize("release", ["0.10.2", "0.11.0", "2.8"])
+def test_brokers_that_cannot_tell_the_states_of_transactions_are_refused_before_anything_is_written(
+    release: str,
+) -> None:
+    with FakeKafka(brokers=2, topics={TOPIC: 2}, release=release) as kafka:
+        world = World(kafka)
+        with pytest.raises(SinkError) as caught:
+            world.driver().prepare()
+        for part in (
+            "exactly-once needs Kafka 3.0",
+            f"Kafka {release}",
+            "Nothing was written",
+            "at-least-once",
+        ):
+            assert part in str(caught.value)
+        with kafka.locked() as cluster:
+            assert [topic.name for topic in cluster.topics] == [TOPIC]
+            assert not [txn.transactional_id for txn in cluster.transactions]

@@ -52,6 +52,16 @@ def test_a_cluster_with_the_topic_is_in_order() -> None:
         check_cluster(options(kafka.bootstrap_servers, topic=None))
 
 
+def test_a_file_that_the_driver_lacks_is_named_with_the_place() -> None:
+    security = {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere/ca.pem"}
+    wrong = SinkOptions(streaming=False, producer={"bootstrap.servers": NOBODY_LISTENS, **security})
+    settings = SinkSettings(sink_id="a sink", config=wrong.producer)
+    for client in (None, driver_client(settings)):
+        with pytest.raises(ConfigError, match=r"wrong on the driver: .*'/nowhere/ca\.pem'") as caught:
+            check_cluster(wrong, client=client)
+        assert caught.value.option == "kafka.ssl.truststore.location"
+
+
 def test_whoever_plans_next_goes_on_with_the_same_connections() -> None:
     with FakeKafka(topics={"orders": 1}) as kafka:
         found = options(kafka.bootstrap_servers)
@@ -153,13 +163,17 @@ def test_what_was_found_in_order_is_not_asked_again_so_soon() -> None:
 
 def test_a_client_that_is_not_let_in_is_told_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AuthenticationError("node 1 refused the connection: wrong password")
+        raise AuthenticationError(
+            "no connection to broker 1: wrong password.", mechanism="PLAIN", user="alice", broker="broker 1"
+        )
 
     monkeypatch.setattr(ControlClient, "run", refuse)
     with pytest.raises(
         AuthenticationError, match=r"wrong password\. Check the options kafka\.sasl\.\* and kafka"
-    ):
+    ) as caught:
         check_cluster(options("127.0.0.1:1"))
+    error = caught.value
+    assert (error.mechanism, error.user, error.broker) == ("PLAIN", "alice", "broker 1")
 
 
 def test_a_right_that_is_missing_is_named() -> None:

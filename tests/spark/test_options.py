@@ -240,9 +240,30 @@ def test_a_reference_travels_as_it_was_written(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_reference_that_leads_nowhere_is_refused_on_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KAFKA_SECRET", raising=False)
-    with pytest.raises(ConfigError, match="environment variable KAFKA_SECRET is not set") as caught:
-        parse_options(SECURE | {"kafka.sasl.password": "${env:KAFKA_SECRET}"}, streaming=False)
-    assert caught.value.option == "kafka.sasl.password"
+    for name in ("kafka.sasl.password", "kafka.sasl_plain_password"):
+        with pytest.raises(ConfigError, match="environment variable KAFKA_SECRET is not set") as caught:
+            parse_options(SECURE | {name: "${env:KAFKA_SECRET}"}, streaming=False)
+        assert caught.value.option == "kafka.sasl.password"
+        assert "wrong on the driver: " in str(caught.value)
+
+
+def test_what_has_nothing_to_do_with_a_place_names_none() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options(SECURE | {"kafka.sasl.password": "x", "kafka.linger.ms": "soon"}, streaming=False)
+    assert "driver" not in str(caught.value)
+
+
+def test_references_are_left_to_a_driver_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_SECRET", raising=False)
+    secure = SECURE | {"kafka.sasl.password": "${env:KAFKA_SECRET}"}
+    options = parse_options(secure, streaming=False, on_driver=False)
+    assert options.producer["sasl.password"] == "${env:KAFKA_SECRET}"
+    with pytest.raises(ConfigError, match=r"did you mean 'kafka\.linger\.ms'"):
+        parse_options(secure | {"kafka.lingre.ms": "1"}, streaming=False, on_driver=False)
+    with pytest.raises(ConfigError, match=r"linger\.ms"):
+        parse_options(
+            SECURE | {"kafka.sasl.password": "x", "kafka.linger.ms": "soon"}, streaming=False, on_driver=False
+        )
 
 
 def test_a_secret_in_the_clear_is_told_once(

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import warnings
 from collections.abc import Iterator
 
 import pytest
 
+from penstock.errors import BootstrapError, ConfigError
 from penstock.spark import task as task_module
 from penstock.spark.task import forget_producer, shared_producer
 from penstock.testing import FakeKafka
@@ -27,6 +29,25 @@ def test_a_configuration_has_one_producer(config: dict[str, str]) -> None:
     producer = shared_producer(config)
     assert shared_producer(dict(reversed(config.items()))) is producer
     assert shared_producer(config | {"linger.ms": "9"}) is not producer
+
+
+def test_an_option_that_only_the_driver_could_use(
+    config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAFKA_SECRET", raising=False)
+    with pytest.raises(
+        ConfigError, match=r"client\.id: the environment variable KAFKA_SECRET is not"
+    ) as caught:
+        shared_producer(config | {"client.id": "${env:KAFKA_SECRET}"})
+    assert f"wrong in a task on {platform.node()}, and was right on the driver" in str(caught.value)
+    assert caught.value.option == "client.id"
+    monkeypatch.setenv("KAFKA_SECRET", "it is there now")
+    shared_producer(config | {"client.id": "${env:KAFKA_SECRET}"})
+
+
+def test_an_address_that_cannot_be_resolved_says_so_itself(config: dict[str, str]) -> None:
+    with pytest.raises(BootstrapError):
+        shared_producer(config | {"bootstrap.servers": "no-such-host.invalid:9092"})
 
 
 def test_after_an_error_there_is_a_new_one(config: dict[str, str]) -> None:

@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.devbroker import DevBrokerError
+from penstock.devbroker import RELEASES, DevBrokerError
 from penstock.devbroker.certificates import Certificates
-from penstock.devbroker.machine import broker_answers
 from penstock.devbroker.registry import (
     DEFAULT_HEAP_MB,
     USUAL_PORT,
@@ -20,6 +19,7 @@ from penstock.devbroker.registry import (
     Registry,
     StartRequest,
 )
+from penstock.devbroker.releases.probe import broker_answers
 from penstock.devbroker.security import CHOICES, USERS
 from penstock.devbroker.settings import KAFKA_VERSION
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 _DESCRIPTION = f"""\
-Start, stop and list real Apache Kafka {KAFKA_VERSION} brokers for development, on 127.0.0.1.
+Start, stop and list real Apache Kafka brokers for development, on 127.0.0.1: {KAFKA_VERSION}, or another release
+that is asked for.
 
-The first start fetches Kafka's jars (about 46 MB) into the cache folder: $PENSTOCK_HOME, else
+The first start of a release fetches its jars (12 to 60 MB) into the cache folder: $PENSTOCK_HOME, else
 $XDG_CACHE_HOME/penstock, else ~/.cache/penstock. It needs Java 17 or newer, and PySpark or Maven.
 """
 _START_DESCRIPTION = """\
@@ -55,6 +56,12 @@ def add_parser(subparsers: SubParsers) -> None:
         formatter_class=plain,
     )
     _add_name(start)
+    start.add_argument(
+        "--kafka",
+        choices=RELEASES,
+        metavar="RELEASE",
+        help=f"which Kafka: {', '.join(RELEASES)} (default: {KAFKA_VERSION}); those before 3.3 come with a ZooKeeper",
+    )
     start.add_argument("--nodes", type=_positive, metavar="N", help="number of brokers (default: 1)")
     start.add_argument(
         "--port",
@@ -119,9 +126,11 @@ def _start(registry: Registry, args: argparse.Namespace) -> int:
         heap_mb=args.heap_mb,
         properties=dict(args.property),
         security=args.security,
+        kafka=args.kafka,
     )
     record, started = registry.start(request)
     print(f"cluster {record.name!r} {'is up' if started else 'runs already'}")
+    print(f"  release            Apache Kafka {record.kafka}")
     print(f"  bootstrap servers  {record.bootstrap_servers}")
     print(f"  data               {record.data_dir}{' (deleted on stop)' if record.ephemeral else ''}")
     if record.nodes[0].port != USUAL_PORT:
@@ -172,7 +181,9 @@ def _stop(registry: Registry, args: argparse.Namespace) -> int:
         was_dead = known is not None and known.state == "dead"
         record = registry.stop(name, delete_data=args.delete_data)
         if record is None:
-            print(f"cluster {name!r} is not running")
+            others = ", ".join(repr(each.name) for each in registry.records())
+            hint = f"; running: {others} (choose with --name)" if others else ""
+            print(f"cluster {name!r} is not running{hint}")
         else:
             gone = record.ephemeral or args.delete_data
             done = "was dead already" if was_dead else "is stopped"
@@ -198,6 +209,7 @@ def status_text(record: ClusterRecord, wall_now: float) -> str:
     age = f", for {duration_text(wall_now - record.started_at)}" if record.state != "dead" else ""
     lines = [
         f"{record.name}: {record.state}, {count}{age}",
+        f"  release            Apache Kafka {record.kafka}",
         f"  bootstrap servers  {record.bootstrap_servers}",
         f"  data               {record.data_dir}{kept}",
         *_secured_text(record),

@@ -24,7 +24,6 @@ from penstock._escaping import escaped
 from penstock.cli.options import CommandError
 from penstock.control.reach import is_answer
 from penstock.errors import (
-    AuthenticationError,
     BootstrapError,
     ConfigError,
     KafkaError,
@@ -54,7 +53,6 @@ _WAYS_OUT: tuple[tuple[type[KafkaError], str], ...] = (
     (ConfigError, "see -X, --config and -b in the command's --help"),
     (NotKafkaError, _START_A_BROKER),
     (TopicAuthorizationError, "ask for the right to write to the topic, or name another one"),
-    (AuthenticationError, "check the credentials in --config"),
     (KafkaTimeoutError, _START_A_BROKER),
 )
 
@@ -81,9 +79,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     handler.setFormatter(
         _OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s" if debug else "penstock: %(message)s")
     )
-    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
-    with SigtermAsInterrupt() as sigterm:
-        exit_code = _run(args, debug=debug)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    ours = logging.getLogger("penstock")
+    level = ours.level
+    if debug:
+        ours.setLevel(
+            logging.DEBUG
+        )  # Spark's gateway, for one, logs every call with its arguments, and so secrets
+    try:
+        with SigtermAsInterrupt() as sigterm:
+            exit_code = _run(args, debug=debug)
+    finally:
+        ours.setLevel(level)
     return EXIT_TERMINATED if exit_code == EXIT_INTERRUPTED and sigterm.received else exit_code
 
 

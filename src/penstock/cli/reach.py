@@ -127,18 +127,20 @@ def quiet_network() -> Iterator[None]:
 
     Not for the time after that: when brokers go away then, the log is all that tells until records fail.
     """
-    with _quiet(_NETWORK_LOG):
+    with _quiet(
+        _NETWORK_LOG, logging.CRITICAL
+    ):  # a refused identity is an ERROR there, and it is raised as well
         yield
 
 
 @contextmanager
-def _quiet(name: str) -> Iterator[None]:
+def _quiet(name: str, but_for: int = logging.ERROR) -> Iterator[None]:
     logger = logging.getLogger(name)
     if logger.isEnabledFor(logging.DEBUG):
         yield
         return
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(but_for)
     try:
         yield
     finally:

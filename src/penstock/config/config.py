@@ -90,6 +90,7 @@ class ProducerConfig:
     reconnect_backoff_max_ms: int
     socket_connection_setup_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int
+    broker_version_fallback: str | None
     metrics_num_samples: int
     metrics_sample_window_ms: int
     metrics_recording_level: str
@@ -99,7 +100,7 @@ class ProducerConfig:
     transaction_timeout_ms: int
     transaction_two_phase_commit_enable: bool
     enable_metrics_push: bool
-    metric_reporters: tuple[str, ...]
+    metric_reporters: tuple[Any, ...]
     config_providers: tuple[str, ...]
     security_providers: str | None
 
@@ -140,7 +141,13 @@ class ProducerConfig:
 
     def close_plugins(self) -> None:
         """Close serializers, partitioner and interceptors; errors are logged."""
-        Plugins(self.key_serializer, self.value_serializer, self.partitioner, self.interceptors).close()
+        Plugins(
+            self.key_serializer,
+            self.value_serializer,
+            self.partitioner,
+            self.interceptors,
+            self.metric_reporters,
+        ).close()
 
     def __repr__(self) -> str:
         values = self.as_dict()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
+from penstock.config.frames import without_inner_frames
 from penstock.config.keys import KEYS
 from penstock.config.kinds import REQUIRED, ConfigKey, Kind, Password, parse_address
 from penstock.config.names import (
@@ -42,7 +43,11 @@ class _Given(NamedTuple):
     value: Any
     where: str  # for errors: the line of a file, else nothing
 
+    def __repr__(self) -> str:
+        return f"<_Given {self.name}{self.where}>"  # the value may be a secret
 
+
+@without_inner_frames
 def read_values(
     config: ConfigSource, options: Mapping[str, Any], may_lack: AbstractSet[str] = frozenset()
 ) -> tuple[dict[str, Any], frozenset[str]]:
@@ -65,6 +70,7 @@ def read_values(
     return _complete(_resolve(given), (name for name in KEYS if name not in may_lack))
 
 
+@without_inner_frames
 def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> tuple[dict[str, Any], frozenset[str]]:
     """Read a few options; None is the same as not given, and all others are passed over, known or not.
 
@@ -137,9 +143,10 @@ def _from_file(path: str) -> Iterator[_Given]:
     try:
         text = read_properties(path)
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one
-        raise ConfigError(
-            f"cannot read the properties file {path!r}: {error}{addresses_hint(path)}"
-        ) from error
+        # One about UTF-8 holds all that was read.
+        raise ConfigError(f"cannot read the properties file {path!r}: {error}{addresses_hint(path)}") from (
+            error if isinstance(error, OSError) else None
+        )
     for prop in parse_properties(text, repr(path)):
         where = f" (line {prop.line} of {path!r})"
         try:

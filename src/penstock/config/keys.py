@@ -22,6 +22,7 @@ from penstock.config.kinds import (
     Between,
     ConfigKey,
     Distinct,
+    KafkaRelease,
     Kind,
     OneOf,
     Partitioners,
@@ -130,8 +131,10 @@ _MEDIUM = (
     ),
     ConfigKey(
         "partitioner.class", _CLASS, None, "medium",
-        "Chooses partitions: a partitioner, or the name of one. Without it records with a key go where its hash says, "
-        "others to one partition after another, a batch at a time.",
+        "Chooses partitions: a partitioner, or the name of one. Without it records with a key go where its hash "
+        "(murmur2) says, as with Java's client, others to one partition after another, a batch at a time. The name "
+        "`crc32` places keys as librdkafka's `consistent_random` does, the default of confluent-kafka; a null or empty "
+        "key counts as none.",
         Partitioners(),
     ),
     ConfigKey(
@@ -263,6 +266,14 @@ _LOW_CLUSTER = (
         _NOT_NEGATIVE,
     ),
     ConfigKey(
+        "broker.version.fallback", _STRING, None, "low",
+        "The release of brokers that cannot be asked for their versions, which are those before 0.10. Without it they "
+        "are found out, which takes a few seconds. It changes nothing for brokers that can be asked. Set it while a "
+        "cluster is upgraded from a release before 0.10: otherwise, once a newer broker has answered, the old ones "
+        "are not used.",
+        KafkaRelease(),
+    ),
+    ConfigKey(
         "metrics.num.samples", _INT, 2, "low",
         "How many windows a rate or average looks back on.",
         Between(1),
@@ -302,10 +313,10 @@ _LOW_LATER = (
         not_yet="pushing metrics to brokers",
     ),
     ConfigKey(
-        "metric.reporters", _LIST, (), "low",
-        "Where metrics are reported to.",
+        "metric.reporters", _CLASSES, (), "low",
+        "What collects the metrics: objects with the methods start(source) and stop(source), or their names, for "
+        "example penstock.watching.prometheus:collector.",
         Distinct(),
-        not_yet="metric reporters (metrics() gives the numbers)",
     ),
     ConfigKey(
         "config.providers", _LIST, (), "low",
@@ -352,6 +363,16 @@ class InterceptorLike(Protocol):
         """Learn what became of it."""
 
 
+class MetricReporterLike(Protocol):
+    """Anything that collects metrics; see `penstock.watching.MetricReporter`."""
+
+    def start(self, source: Any, /) -> object:
+        """Take note of a producer that was made."""
+
+    def stop(self, source: Any, /) -> object:
+        """Forget a producer that is closed."""
+
+
 Flag = bool | str
 Number = SupportsIndex | str
 Real = float | str
@@ -360,6 +381,7 @@ Names = str | list[str] | tuple[str, ...]
 # An object, a class of them, a function of one argument, or a name of the form "module:attribute".
 SerializerOption = SerializerLike | type[SerializerLike] | Callable[[Any], bytes | None] | str | None
 PartitionerOption = PartitionerLike | type[PartitionerLike] | str | None
+ReportersOption = Sequence[MetricReporterLike | type[MetricReporterLike] | str] | str
 InterceptorsOption = Sequence[InterceptorLike | type[InterceptorLike] | str] | str
 
 
@@ -411,6 +433,7 @@ class ProducerOptions(TypedDict, total=False):
     reconnect_backoff_max_ms: Number
     socket_connection_setup_timeout_ms: Number
     socket_connection_setup_timeout_max_ms: Number
+    broker_version_fallback: str | None
     metrics_num_samples: Number
     metrics_sample_window_ms: Number
     metrics_recording_level: str
@@ -419,7 +442,7 @@ class ProducerOptions(TypedDict, total=False):
     transaction_timeout_ms: Number
     transaction_two_phase_commit_enable: Flag
     enable_metrics_push: Flag
-    metric_reporters: Names
+    metric_reporters: ReportersOption
     config_providers: Names
     security_providers: str | None
     ssl_truststore_location: str | None

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
 
 from penstock._arguments import why_not_sendable
 from penstock.errors import ConfigError
+from penstock.partitioners import Crc32Partitioner
 
 _logger = logging.getLogger(__name__)
 
@@ -69,7 +70,6 @@ class Password:
 
     @property
     def value(self) -> str:
-        """The secret."""
         if self._read is not None:
             try:
                 self._value = self._read()
@@ -118,7 +118,6 @@ class Anything:
 
     @property
     def allowed(self) -> str:
-        """Nothing to say."""
         return ""
 
     def accept(self, value: Any) -> Any:
@@ -134,7 +133,6 @@ class Sendable:
 
     @property
     def allowed(self) -> str:
-        """In words."""
         size = "at most 32767 bytes of UTF-8"
         return size if self._may_be_empty else f"not empty, {size}"
 
@@ -150,7 +148,6 @@ class NotEmpty:
 
     @property
     def allowed(self) -> str:
-        """In words."""
         return "a text that is not empty"
 
     def accept(self, value: str) -> str:
@@ -165,7 +162,6 @@ class HostNameCheck:
 
     @property
     def allowed(self) -> str:
-        """In words."""
         return "https, or none or the empty string for no check"
 
     def accept(self, value: str) -> str:
@@ -185,7 +181,6 @@ class Between(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """The range."""
         text = f"{self.low} or more" if self.high is None else f"{self.low} to {self.high}"
         return text if self.also is None else f"{text}, or {self.also}"
 
@@ -204,7 +199,6 @@ class OneOf(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """The words."""
         return ", ".join(self.choices) + (" (in any case)" if self.any_case else "")
 
     def accept(self, value: str) -> str:
@@ -215,12 +209,30 @@ class OneOf(NamedTuple):
         raise ValueError
 
 
+class KafkaRelease:
+    """Releases of Kafka whose versions are known."""
+
+    @property
+    def allowed(self) -> str:
+        from penstock.protocol.releases import (
+            releases,
+        )  # few set this option, and every process imports this module
+
+        known = releases()
+        return f"a release of Kafka from {known[0]} to {known[-1]}"
+
+    def accept(self, value: str) -> str:
+        """Give the release without its patch: 0.9.0.1 is 0.9.0."""
+        from penstock.protocol.releases import release_name
+
+        return release_name(value)
+
+
 class Distinct:
     """Lists without duplicates."""
 
     @property
     def allowed(self) -> str:
-        """Says so."""
         return "a list without duplicates"
 
     def accept(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -235,7 +247,6 @@ class Addresses:
 
     @property
     def allowed(self) -> str:
-        """The form of an address."""
         return "one or more different host:port, with IPv6 addresses as [address]:port"
 
     def accept(self, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -252,15 +263,16 @@ class Addresses:
 
 
 class Partitioners:
-    """Partitioners, where the name of Java's former default means the built-in way."""
+    """Partitioners: the name of Java's former default is the built-in way, "crc32" is librdkafka's."""
 
     @property
     def allowed(self) -> str:
-        """Nothing to say."""
         return ""
 
     def accept(self, value: Any) -> Any:
         """Take all; None for what is built in."""
+        if value == "crc32":
+            return Crc32Partitioner
         return None if value == "org.apache.kafka.clients.producer.internals.DefaultPartitioner" else value
 
 

@@ -109,7 +109,7 @@ _DROPPED: tuple[tuple[str, str, str], ...] = (
     (
         LIBRDKAFKA,
         _VERSIONS,
-        "api.version.request api.version.request.timeout.ms api.version.fallback.ms broker.version.fallback",
+        "api.version.request api.version.request.timeout.ms api.version.fallback.ms",
     ),
     (LIBRDKAFKA, _LOGGING, "debug log.level log.queue log.thread.name log.connection.close log.cb logger"),
     (LIBRDKAFKA, _METRICS, "statistics.interval.ms stats.cb throttle.cb"),
@@ -166,6 +166,12 @@ _AS_BUILT_IN: Final = ("murmur2_random", "murmur2")
 _LIBRDKAFKA_PARTITIONERS: Final = (
     *_AS_BUILT_IN, "random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
 )  # fmt: skip
+
+_WAYS_OUT: Final = {
+    "consistent_random": "use 'crc32' here, which places records in the same way",
+    "consistent": "use 'crc32' here, which places keys in the same way; an empty key counts as none",
+    "random": "use partitioner.ignore.keys=true here",
+}
 
 
 # ---- from what the user wrote to an option
@@ -301,11 +307,12 @@ def refuse_partitioner(name: str) -> None:
     """
     if name not in _LIBRDKAFKA_PARTITIONERS:
         return
-    way_out = (
-        "leave it out: records with a key go where murmur2 says without it"
-        if name in _AS_BUILT_IN
-        else "leave it out for murmur2, which is what Java's client uses, or write a partitioner that does the same"
-    )
+    if name in _AS_BUILT_IN:
+        way_out = "leave it out: records with a key go where murmur2 says without it"
+    else:
+        way_out = _WAYS_OUT.get(name, "write a partitioner that does the same") + (
+            ", or leave it out for murmur2, which is what Java's client uses"
+        )
     raise ConfigError(
         f"partitioner.class={name!r} is a partitioner of librdkafka; {way_out}", "partitioner.class"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects named in the configuration: serializers, the partitioner and interceptors.
+"""Objects named in the configuration: serializers, the partitioner, interceptors and metric reporters.
 
 Rules:
 1. An object is taken as it is. A class, or a name, is made into an object here.
@@ -49,9 +49,13 @@ class Plugins(NamedTuple):
     value_serializer: Serializer
     partitioner: Any | None
     interceptors: tuple[Any, ...]
+    metric_reporters: tuple[Any, ...]
 
     def close(self) -> None:
-        """Close all, the last made first, also when closing one fails."""
+        """Close all, the last made first, also when closing one fails.
+
+        Reporters are not closed: one of them serves all producers of a process, and each tells it to stop.
+        """
         for plugin in (
             *reversed(self.interceptors),
             self.partitioner,
@@ -84,6 +88,10 @@ def load_plugins(values: Mapping[str, Any]) -> Plugins:
             interceptors=tuple(
                 loader.load("interceptor.classes", interceptor, _as_interceptor)
                 for interceptor in values["interceptor.classes"]
+            ),
+            metric_reporters=tuple(
+                loader.load("metric.reporters", reporter, _as_reporter)
+                for reporter in values["metric.reporters"]
             ),
         )
         made.pop_all()  # nothing failed: they stay open
@@ -160,7 +168,15 @@ def _as_partitioner(plugin: Any, option: str) -> Any:
 
 
 def _as_interceptor(plugin: Any, option: str) -> Any:
-    for method in ("on_send", "on_acknowledgement"):
+    return _with_methods(plugin, option, ("on_send", "on_acknowledgement"))
+
+
+def _as_reporter(plugin: Any, option: str) -> Any:
+    return _with_methods(plugin, option, ("start", "stop"))
+
+
+def _with_methods(plugin: Any, option: str, methods: tuple[str, ...]) -> Any:
+    for method in methods:
         if not callable(getattr(plugin, method, None)):
             raise TypeError(
                 f"an entry of {option} must have a method {method}(); {type(plugin).__name__} has none"

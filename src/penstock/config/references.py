@@ -7,6 +7,7 @@
 | `${file:PATH}` | what is in a file, without the line end at its end |
 | `${file:PATH:KEY}` | a property of a properties file |
 | `${directory:PATH:NAME}` | the file NAME of a directory, as Kafka's DirectoryConfigProvider has it |
+| `${keystore:PATH:ALIAS}` | an entry of a PKCS#12 key store, as `keytool -importpass` makes it |
 | `$${` | a plain `${` |
 
 Rules:
@@ -36,7 +37,12 @@ MARK: Final = "${"
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<source>[A-Za-z]+):(?P<rest>[^}]*)\}|\$\{")
-_KNOWN: Final = "${env:NAME}, ${file:PATH}, ${file:PATH:KEY} and ${directory:PATH:NAME}"
+_KNOWN: Final = (
+    "${env:NAME}, ${file:PATH}, ${file:PATH:KEY}, ${directory:PATH:NAME} and ${keystore:PATH:ALIAS}"
+)
+# The password of key stores; the second names a file that has it.
+_OF_KEY_STORES: Final = "PENSTOCK_KEYSTORE_PASSWORD"
+_FILE_OF_IT: Final = "PENSTOCK_KEYSTORE_PASSWORD_FILE"
 
 
 def has_reference(value: object) -> bool:
@@ -106,6 +112,33 @@ def _directory(rest: str) -> str:
     return _text_of(str(Path(path) / name)).removesuffix("\n").removesuffix("\r")
 
 
+def _key_store(rest: str) -> str:
+    path, alias = _split(rest)
+    if not alias:
+        raise ConfigError("${keystore:PATH:ALIAS} needs the alias of an entry")
+    from penstock.security.key_store import read_secret
+    from penstock.security.tls.material import StoreError
+
+    content, password = _content_of(path), _key_store_password()
+    try:
+        return read_secret(content, alias, password)
+    except StoreError as error:
+        raise ConfigError(f"the key store {path!r}: {error}") from None
+
+
+def _key_store_password() -> str:
+    password = os.environ.get(_OF_KEY_STORES)
+    if password is not None:
+        return password
+    place = os.environ.get(_FILE_OF_IT)
+    if place is None:
+        raise ConfigError(
+            f"a key store needs its password, in the environment variable {_OF_KEY_STORES}, or in a file that "
+            f"{_FILE_OF_IT} names"
+        )
+    return _text_of(place).removesuffix("\n").removesuffix("\r")
+
+
 def _split(rest: str) -> tuple[str, str | None]:
     """Cut a path from what follows the last colon; the one after the letter of a drive is none of these."""
     path, colon, key = rest.rpartition(":")
@@ -114,13 +147,16 @@ def _split(rest: str) -> tuple[str, str | None]:
     return path, key
 
 
-def _text_of(path: str) -> str:
+def _content_of(path: str) -> bytes:
     try:
-        content = read_file(path, MAX_FILE_BYTES)
+        return read_file(path, MAX_FILE_BYTES)
     except UnreadableError as error:
         raise ConfigError(f"the file {path!r} {error}") from None
+
+
+def _text_of(path: str) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return _content_of(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"the file {path!r} is not text in UTF-8") from None
 
@@ -129,6 +165,7 @@ _SOURCES: Final[dict[str | None, Callable[[str], str]]] = {
     "env": _environment,
     "file": _file,
     "directory": _directory,
+    "keystore": _key_store,
 }
 
 _JAAS_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\r": "\\r"}

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.config.frames import without_inner_frames
 from penstock.config.kinds import INT_MAX
 from penstock.config.security_keys import SECURITY_NAMES
 from penstock.errors import ConfigError
+from penstock.partitioners import Crc32Partitioner
 
 if TYPE_CHECKING:
     from penstock.security.settings import SecuritySettings
@@ -177,7 +179,16 @@ _BUILT_IN_PARTITIONING = (
 
 
 def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
-    if values["partitioner.class"] is not None:
+    partitioner = values["partitioner.class"]
+    if partitioner is Crc32Partitioner or type(partitioner) is Crc32Partitioner:
+        # It concerns keys alone: the rest is still placed in the built-in way.
+        if values["partitioner.ignore.keys"]:
+            raise ConfigError(
+                "partitioner.class=crc32 places records by their keys, which partitioner.ignore.keys=true ignores: "
+                "leave one of them out",
+                options=("partitioner.class", "partitioner.ignore.keys"),
+            )
+    elif partitioner is not None:
         for name in _BUILT_IN_PARTITIONING:
             if values[name] and name in explicit:
                 _logger.warning("%s has no effect with a partitioner of your own", name)
@@ -189,6 +200,7 @@ def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> No
         )
 
 
+@without_inner_frames
 def security_of(values: Mapping[str, Any], explicit: AbstractSet[str]) -> SecuritySettings | None:
     """How a client with these options talks to brokers; None means plain TCP without a proxy.
 

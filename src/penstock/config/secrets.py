@@ -20,10 +20,15 @@ _PROXY: Final = "proxy.url"
 # A secret of a login module.
 _JAAS_SECRET: Final = re.compile(
     r"""
-    (?:password|secret|passphrase|token|keystore\.key)\s*=\s*
+    (?:password|secret|passphrase|token|keystore\.key)["']?\s*=\s*
     (?:"(?P<double>(?:\\.|[^"\\])*) | '(?P<single>(?:\\.|[^'\\])*) | (?P<bare>[^\s;"']+))
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+# A quoted text, or a comment; a single slash begins one, too.
+_JAAS_COMMENT: Final = re.compile(
+    r"""(?P<quoted>"(?:\\.|[^"\\\r\n])*"? | '(?:\\.|[^'\\\r\n])*'?) | /\*.*?(?:\*/|\Z) | /[^\r\n]*""",
+    re.VERBOSE | re.DOTALL,
 )
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{[^}]{0,4096}\}")
 # Stands for a reference: what is left is seen by all.
@@ -54,11 +59,20 @@ def _is_in_the_clear(name: str, value: object) -> bool:
     seen = _REFERENCE.sub(lambda found: "$" if found[0] == "$${" else _ELSEWHERE, value)
     meaning = try_meaning(name)
     if meaning == _JAAS:
-        return any(_has_more(found[found.lastgroup or 0]) for found in _JAAS_SECRET.finditer(seen))
+        # With its comments as well: they are seen by all.
+        return _shows_secret(seen) or _shows_secret(_JAAS_COMMENT.sub(_without_comment, seen))
     if meaning == _PROXY:
         identity, _, _ = (seen.partition("://")[2] or seen).rpartition("@")
         return _has_more(identity.partition(":")[2])
     return _has_more(seen)
+
+
+def _shows_secret(jaas: str) -> bool:
+    return any(_has_more(found[found.lastgroup or 0]) for found in _JAAS_SECRET.finditer(jaas))
+
+
+def _without_comment(found: re.Match[str]) -> str:
+    return found["quoted"] or " "
 
 
 def _has_more(text: str) -> bool:

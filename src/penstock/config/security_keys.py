@@ -21,7 +21,7 @@ _NOT_NEGATIVE = Between(0)
 _STORE_TYPES = OneOf(("JKS", "PKCS12", "PEM"), any_case=True)
 _JVM: Final = "it is for a JVM"
 _BROKER: Final = "brokers check tokens, clients do not"
-_TICKETS: Final = "tickets are renewed by the Kerberos library, or by whoever filled the cache"
+_TICKETS: Final = "tickets are renewed by the Kerberos library, or by the program that filled the cache"
 
 
 def _text(name: str, doc: str) -> ConfigKey:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import random
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -21,10 +23,10 @@ from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock._time import Clock, Deadline, ExponentialBackoff, SystemClock
 from penstock.config.input import read_some
-from penstock.config.kinds import parse_address
+from penstock.config.kinds import Password, parse_address
 from penstock.config.rules import apply_backoffs, security_of
 from penstock.config.security_keys import SECURITY_NAMES
-from penstock.control.cluster import ControlMetadata, Coordinators
+from penstock.control.cluster import AskForTopics, ControlMetadata, Coordinators
 from penstock.control.runner import Runner
 from penstock.control.steps import (
     ANY,
@@ -41,8 +43,9 @@ from penstock.errors import ConfigError, IllegalStateError, KafkaError, broker_e
 from penstock.network import NetworkBackend, NetworkClient, bootstrap_nodes
 from penstock.network.settings import CONNECTION_OPTIONS, NetworkSettings
 from penstock.network.transport import Endpoint
-from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN, METADATA
-from penstock.protocol.requests import CoordinatorKind, NodeApiVersions, Request, SchemaRequest
+from penstock.protocol.messages import ADD_PARTITIONS_TO_TXN, END_TXN
+from penstock.protocol.requests import CoordinatorKind, NodeApiVersions, Request
+from penstock.protocol.schema import ApiSchema
 from penstock.types import Node
 
 if TYPE_CHECKING:
@@ -149,8 +152,10 @@ class ControlClient:
         backend: NetworkBackend | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        self._closed = True  # until all is built
+        self._pid = os.getpid()
+        self._has_threads = False
         settings = ControlSettings.from_config(config, max_in_flight)
-        self._closed = False
         self._clock = clock = clock or SystemClock()
         rng = rng or random.Random()
         if backend is None:
@@ -158,6 +163,7 @@ class ControlClient:
             backend = (
                 NetworkBackend.tcp(settings.network) if secured is None else secured.backend(settings.network)
             )
+            self._has_threads = secured is not None
         try:
             nodes, _ = bootstrap_nodes(
                 settings.bootstrap, settings.network.client_dns_lookup, backend.resolve, rng
@@ -176,6 +182,7 @@ class ControlClient:
             rng,
             settings.network.request_timeout_ms / 1000,
         )
+        self._closed = False
 
     # ---- jobs
 
@@ -225,10 +232,7 @@ class ControlClient:
 
     def brokers(self, timeout: float | None = DEFAULT_TIMEOUT) -> Sequence[Node]:
         """All brokers that the cluster has at the moment."""
-        request = SchemaRequest.of(
-            METADATA, {"topics": [], "allow_auto_topic_creation": False}, min_version=4
-        )
-        body = self.run(ask_until_answered(ANY, request, _metadata_error), timeout)
+        body = self.run(ask_until_answered(ANY, AskForTopics((), create=False), _metadata_error), timeout)
         return [Node(row["node_id"], row["host"], row["port"], row.get("rack")) for row in body["brokers"]]
 
     def find_coordinator(
@@ -282,6 +286,16 @@ class ControlClient:
             found is not None and found[1] >= FIRST_ADD_PARTITIONS_OF_VERIFICATION for found in offered
         )
 
+    def release_without(
+        self, apis: Iterable[ApiSchema], timeout: float | None = DEFAULT_TIMEOUT
+    ) -> str | None:
+        """The release of a known broker that does not offer all of these APIs; None where each one does."""
+        wanted = [api.key for api in apis]
+        for versions in self._versions_of_brokers(timeout):
+            if any(versions.range(key) is None for key in wanted):
+                return versions.release
+        return None
+
     def _versions_of_brokers(self, timeout: float | None) -> list[NodeApiVersions]:
         known = self._known_versions()
         if not known:
@@ -322,6 +336,22 @@ class ControlClient:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        # Forgotten without close(): the threads of security would wait, and fetch tokens, for ever. A child made by a
+        # fork does not have them, nor connections of its own: to end TLS there would end it for the parent. When the
+        # program ends, such a thread may have stopped for good while it held a lock.
+        if getattr(self, "_closed", True) or not self._has_threads:
+            return
+        if self._pid == os.getpid() and not sys.is_finalizing():
+            name = repr(self)
+            self.close()
+            warnings.warn(
+                f"{name} was forgotten without close(). Call close(), or use the client in a with statement.",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
     def __repr__(self) -> str:
         return (
             f"<ControlClient: {'closed' if self._closed else f'{len(self._metadata.nodes())} nodes known'}>"
@@ -354,25 +384,28 @@ class IdleClients:
 
     Connecting costs more than all that a batch of the sink asks of the brokers. Between calls a client does nothing. A
     connection that brokers have closed meanwhile is noticed when it is next used.
+
+    A client is used again for the same options alone: whoever has other credentials gets a client of its own.
     """
 
     def __init__(self) -> None:
         self._lock: Any = new_lock()
+        self._salt = os.urandom(32)
         # Guarded by the lock. A child made by a fork forgets its parent's, whose connections are not its own.
         self._pid = os.getpid()
-        self._idle: dict[str, ControlClient] = {}
+        self._idle: dict[_Options, ControlClient] = {}
 
     @contextmanager
     def borrow(self, config: Mapping[str, Any]) -> Iterator[ControlClient]:
         """A client with these options: one that waited, or a new one. It waits again, unless there was an error."""
-        name = repr(sorted((str(key), str(value)) for key, value in config.items()))
-        client = self._take(name) or ControlClient(config)
+        options = _options_of(config, self._salt)
+        client = self._take(options) or ControlClient(config)
         try:
             yield client
         except BaseException:
             client.close()
             raise
-        self._give_back(name, client)
+        self._give_back(options, client)
 
     def close(self) -> None:
         """Close those that wait."""
@@ -382,17 +415,71 @@ class IdleClients:
         for client in idle.values() if ours else ():
             client.close()
 
-    def _take(self, name: str) -> ControlClient | None:
+    def _take(self, options: _Options) -> ControlClient | None:
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._idle = os.getpid(), {}
-            return self._idle.pop(name, None)
+            return self._idle.pop(options, None)
 
-    def _give_back(self, name: str, client: ControlClient) -> None:
+    def _give_back(self, options: _Options, client: ControlClient) -> None:
         with self._lock:
-            surplus = self._idle.pop(name, None)
+            surplus = self._idle.pop(options, None)
             if surplus is None and len(self._idle) >= MAX_IDLE:
                 surplus = self._idle.pop(next(iter(self._idle)))
-            self._idle[name] = client
+            self._idle[options] = client
         if surplus is not None:
             surplus.close()
+
+
+class _Same:
+    """An object as part of a key: equal to itself alone. It is kept, so that no other one can come in its place."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, kept: object) -> None:
+        self._kept = kept
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._kept is self._kept
+
+    def __hash__(self) -> int:
+        return id(self._kept)
+
+
+class _Options(NamedTuple):
+    """What tells one set of options from another, without their texts, some of which are secrets.
+
+    Attributes:
+        digest: of the names and the texts.
+        objects: those that have no text: a ready ssl_context, a token provider.
+    """
+
+    digest: bytes
+    objects: tuple[_Same, ...]
+
+
+def _options_of(config: Mapping[str, Any], salt: bytes) -> _Options:
+    from hashlib import blake2b  # a client of its own needs none of it
+
+    parts = [part for name in sorted(config, key=str) for part in (str(name), *_parts(config[name]))]
+    digest = blake2b(key=salt)
+    for text in (part.encode("utf-8", "surrogatepass") for part in parts if isinstance(part, str)):
+        digest.update(len(text).to_bytes(8, "big"))
+        digest.update(text)
+    return _Options(digest.digest(), tuple(part for part in parts if isinstance(part, _Same)))
+
+
+def _parts(value: Any) -> Iterator[str | _Same]:
+    """A value in pieces that can be compared. Its text stands for it only where nothing is left out of it."""
+    if isinstance(value, Password) and not value.is_read_anew:
+        value = value.value
+    if isinstance(value, list | tuple):
+        yield f"{len(value)} items"
+        for item in value:
+            yield from _parts(item)
+    elif value is None or isinstance(value, str | int | float):
+        yield type(value).__name__
+        yield str(value)
+    else:
+        yield "object"
+        yield _Same(value)

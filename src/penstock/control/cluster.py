@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock._quiet_cy import QuietTime
 from penstock._time import ExponentialBackoff
 from penstock.control.rights import answered
 from penstock.control.steps import ANY, Ask, CoordinatorOf, Reply, Steps
@@ -35,8 +36,10 @@ from penstock.errors import (
     broker_error,
     error_row,
 )
+from penstock.protocol.codec import decode_response_body, encode_request_body
 from penstock.protocol.messages import METADATA
-from penstock.protocol.requests import CoordinatorKind, FindCoordinator, Request, SchemaRequest
+from penstock.protocol.requests import CoordinatorKind, FindCoordinator, Request
+from penstock.protocol.schema import Buffer
 from penstock.types import Node
 
 MAX_AGE_SECONDS = 300.0
@@ -44,6 +47,47 @@ MAX_AGE_SECONDS = 300.0
 KEYS_PER_REQUEST = 500
 
 _LONG_AGO = -math.inf
+# Of Metadata.
+_FIRST_VERSION_THAT_CREATES_NOTHING = 4
+_FIRST_VERSION_WITH_OPERATIONS = 8
+
+
+class AskForTopics:
+    """A Metadata request that can be sent to any broker to which it makes a difference.
+
+    Args:
+        topics: the topics that are asked for. Brokers before 0.10 take an empty list for all topics.
+        create: brokers may make topics that do not exist, if they are set so.
+        operations: ask what this client may do with the topics; brokers before 2.3 do not tell.
+    """
+
+    api = METADATA
+    max_version = METADATA.max_version
+    expects_response = True
+
+    def __init__(self, topics: Iterable[str], *, create: bool, operations: bool = False) -> None:
+        self._topics = [{"name": topic} for topic in topics]
+        self._create = create
+        self._operations = operations
+        # Older brokers cannot be told to make no topic.
+        self.min_version = 0 if create or not self._topics else _FIRST_VERSION_THAT_CREATES_NOTHING
+
+    def encode(self, version: int) -> list[Buffer]:
+        """The body in that version."""
+        body: dict[str, Any] = {"topics": self._topics}
+        if version >= _FIRST_VERSION_THAT_CREATES_NOTHING:
+            body["allow_auto_topic_creation"] = self._create
+        if version >= _FIRST_VERSION_WITH_OPERATIONS:
+            body["include_topic_authorized_operations"] = self._operations
+        return encode_request_body(METADATA, version, body)
+
+    def decode_response(self, version: int, body: memoryview) -> dict[str, Any]:
+        """The answer as a dict.
+
+        Raises:
+            ProtocolError: the bytes are not an answer in that version.
+        """
+        return decode_response_body(METADATA, version, body)
 
 
 class ControlMetadata:
@@ -73,6 +117,7 @@ class ControlMetadata:
         self._rest_until = _LONG_AGO
         self._failures = 0
         self._rebootstrap_wanted = False
+        self.quiet = QuietTime()  # none: it is asked in every turn
 
     # ---- what jobs want to know
 
@@ -150,9 +195,7 @@ class ControlMetadata:
     def build_request(self, now: float) -> Request:
         """The question for all topics that jobs wanted to know of."""
         self._due_at = math.inf  # what is wanted from here on is not covered by the answer
-        topics = [{"name": name} for name in self._topics]
-        body = {"topics": topics, "allow_auto_topic_creation": False}
-        return SchemaRequest.of(METADATA, body, min_version=4)
+        return AskForTopics(self._topics, create=False)
 
     def on_response(self, request: Request, body: dict[str, Any], version: int, now: float) -> None:
         """Take over what the brokers said."""

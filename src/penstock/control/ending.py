@@ -231,7 +231,6 @@ class Ending:
         return classify(self.trouble) is Event.PASSING_TROUBLE
 
     def on_rested(self) -> None:
-        """The rest is over."""
         self.attempts += 1
         self._move(Event.RESTED)
 

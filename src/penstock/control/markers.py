@@ -205,7 +205,6 @@ class MarkerSearch:
 
 
 def _only_partition(body: Mapping[str, Any], list_name: str, asked: LeaderOf) -> Mapping[str, Any]:
-    """The one partition that was asked for."""
     for topic in body[list_name]:
         for part in topic["partitions"]:
             if part["partition_index"] == asked.partition:

@@ -180,7 +180,7 @@ def init_producer_id(
     expected: ProducerIdentity | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> TransactionalIdentity:
-    """Take over a transactional id: fence whoever has it, and abort what it has open.
+    """Take over a transactional id: fence its owner, and abort what is open.
 
     Asked again when an answer is lost, so that it may arrive more than once: then the epoch is higher than it need be.
 
@@ -189,7 +189,7 @@ def init_producer_id(
         transactional_id: which one.
         timeout_ms: the age at which the coordinator aborts a transaction of it.
         expected: the producer that must have the id; with another one the coordinator refuses. But it aborts a
-            transaction that is open, whoever has begun it: look before.
+            transaction that is open, also one of another producer: check before.
         timeout: seconds.
 
     Raises:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from penstock._arguments import is_topic_name
 from penstock.control.client import ControlClient
+from penstock.control.cluster import AskForTopics
 from penstock.control.steps import ANY, ErrorIn, Steps, also, ask_until_answered
 from penstock.errors import (
     BrokerError,
@@ -27,9 +28,7 @@ from penstock.errors import (
     broker_error,
 )
 from penstock.network.failures import describe
-from penstock.protocol.messages import METADATA
 from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
-from penstock.protocol.requests import SchemaRequest
 from penstock.types import Node
 
 PATIENCE_SECONDS: Final = 8.0
@@ -78,9 +77,7 @@ class TopicCheck:
             raise
 
     def _steps(self, error_in: ErrorIn) -> Steps[Any]:
-        rows = [{"name": topic} for topic in self._topics]
-        wanted = {"allow_auto_topic_creation": True, "include_topic_authorized_operations": True}
-        request = SchemaRequest.of(METADATA, {"topics": rows, **wanted}, min_version=4)
+        request = AskForTopics(self._topics, create=True, operations=True)
         return ask_until_answered(ANY, request, error_in)
 
     def _trouble_but_missing(self, body: Mapping[str, Any]) -> KafkaError | None:

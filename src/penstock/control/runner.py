@@ -156,7 +156,8 @@ class Runner:
             failure = self._metadata.connection_failure(node.id, job.since)
             if failure is not None:
                 return failure
-        return max(self._client.connection_delay(node, now), _GLANCE_SECONDS)
+        delay: float = self._client.connection_delay(node, now)
+        return max(delay, _GLANCE_SECONDS)
 
     def _find(self, ask: Ask, job: _Job, now: float) -> Node | KafkaError | float | None:
         """Who is to be asked; None while that is being found out."""

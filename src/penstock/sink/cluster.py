@@ -23,7 +23,7 @@ from penstock.control.steps import Backoff, CoordinatorOf, Steps, ask_until_answ
 from penstock.control.topics import topic_shape
 from penstock.control.transactions import TransactionDescription, describe_transactions, list_where_answered
 from penstock.errors import KafkaError, SinkLogLostError, TopicAuthorizationError
-from penstock.protocol.messages import INIT_PRODUCER_ID
+from penstock.protocol.messages import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID, LIST_TRANSACTIONS
 from penstock.protocol.requests import SchemaRequest
 from penstock.sink import effects
 from penstock.sink.effects import Effect, Effects
@@ -55,7 +55,6 @@ class LogReaders:
         self._readers: dict[tuple[str, str, int], LogReader] = {}
 
     def reader(self, cluster: str, partition: TopicPartition) -> LogReader:
-        """The reader of a partition."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._readers = {}
@@ -95,6 +94,7 @@ class Cluster:
         self._timeout = timeout
         self._partitions = 0  # of the log's topic; 0 while they are not known
         self._performers: dict[type, Callable[[Any], Any]] = {
+            effects.FindOldBroker: self._find_old_broker,
             effects.EnsureLogTopic: self._ensure_log_topic,
             effects.ReadLog: self._read_log,
             effects.ReadRuns: self._read_runs,
@@ -145,6 +145,10 @@ class Cluster:
             return self._performers[type(effect)](effect)
         except TopicAuthorizationError as error:
             raise explain_refusal(error, f"read or write the topic {self._log_topic!r}") from error
+
+    def _find_old_broker(self, effect: effects.FindOldBroker) -> str | None:
+        del effect
+        return self._client.release_without((DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS), self._timeout)
 
     # ---- the log
 

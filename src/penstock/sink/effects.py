@@ -8,6 +8,7 @@ request, or (FenceAll, EndAll) independent ones in any order.
 
 | effect | outcome |
 |---|---|
+| FindOldBroker | str or None |
 | EnsureLogTopic | None |
 | ReadLog | SinkView |
 | InitProducer | TransactionalIdentity |
@@ -36,6 +37,10 @@ from penstock.sink.log.records import Owner
 from penstock.transaction_handle import TransactionHandle
 
 T = TypeVar("T")
+
+
+class FindOldBroker(NamedTuple):
+    """Look for a broker that cannot tell the states of transactions, among those that are known; its release."""
 
 
 class EnsureLogTopic(NamedTuple):
@@ -154,7 +159,8 @@ class Note(NamedTuple):
 
 
 Effect = (
-    EnsureLogTopic
+    FindOldBroker
+    | EnsureLogTopic
     | ReadLog
     | ReadRuns
     | CheckDrivers

@@ -263,7 +263,7 @@ _AUTHORIZATION_CODES = (
 
 
 def explain_refusal(error: BrokerError, wanted: str) -> KafkaError:
-    """A refusal for want of a permission, in words; any other error as it is."""
+    """If a permission is missing: an error that says which one. Any other error as it is."""
     if error.code not in _AUTHORIZATION_CODES:
         return error
     return SinkAuthorizationError(

@@ -60,11 +60,9 @@ class Fields:
         return self._values[name]
 
     def text(self, name: str) -> str:
-        """A text."""
         return as_text(self.value(name), name)
 
     def optional_text(self, name: str) -> str | None:
-        """A text, or null."""
         found = self.value(name)
         return None if found is None else as_text(found, name)
 

@@ -137,7 +137,6 @@ class BatchPlan:
 
     @property
     def sink_key(self) -> str:
-        """The sink's key."""
         return self.stamp.sink_key
 
     @property

@@ -48,6 +48,7 @@ from penstock.sink.effects import (
     Effects,
     EndTransaction,
     EnsureLogTopic,
+    FindOldBroker,
     Note,
     Pause,
     Reached,
@@ -102,6 +103,7 @@ def prepare_steps(
     """
     key = settings.sink_key
     if not memory.log_checked:
+        yield from _check_release()
         yield EnsureLogTopic(settings.topic)
         memory.log_checked = True
     began_with = yield from _claim(settings, driver)
@@ -133,6 +135,21 @@ def prepare_steps(
         compared=frozenset() if view.decision is None else frozenset(view.decision.contents),
         forgotten=0 if view.decision is None else view.decision.forgotten,
     )
+
+
+def _check_release() -> Effects[None]:
+    """Refuse a cluster that cannot tell the states of transactions, before anything is written to it.
+
+    A decision is made only about transactions that are known to be open, and what failed tasks leave behind is looked
+    for: both need answers that brokers before Kafka 3.0 do not give.
+    """
+    release: str | None = yield FindOldBroker()
+    if release is not None:
+        raise SinkError(
+            "delivery=exactly-once needs Kafka 3.0 or later: older brokers do not tell the states of transactions "
+            f"(DescribeTransactions, ListTransactions), and a broker of this cluster is Kafka {release}. Nothing was "
+            "written: use newer brokers, or set delivery to at-least-once"
+        )
 
 
 def _finish_undone(settings: SinkSettings, view: SinkView) -> Effects[Repair | None]:

@@ -223,7 +223,6 @@ _slots = Slots()
 
 
 def process_slots() -> Slots:
-    """Those of this process."""
     return _slots
 
 

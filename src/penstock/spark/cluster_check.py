@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -22,12 +22,13 @@ from penstock.control.client import ControlClient
 from penstock.control.reach import TopicCheck, is_answer, why_unreachable, why_unreached
 from penstock.errors import (
     AuthenticationError,
+    BootstrapError,
     ConfigError,
     KafkaError,
     KafkaTimeoutError,
     TopicAuthorizationError,
 )
-from penstock.spark.options import SinkOptions
+from penstock.spark.options import KAFKA_PREFIX, SAME_EVERYWHERE, SinkOptions
 
 # A streaming query is planned for each micro-batch: not each of them needs a check.
 _GOOD_FOR_SECONDS: Final = 60.0
@@ -66,7 +67,7 @@ def check_cluster(
     Raises:
         KafkaError: no broker answers; names the address and the cause.
         AuthenticationError: a broker answers, and refuses this client's identity.
-        ConfigError: a topic does not exist.
+        ConfigError: a topic does not exist, or a file that an option names cannot be used here.
         TopicAuthorizationError: a topic may not be written to.
     """
     named = (options.topic, options.dead_letter_topic, dead_letter_topic)
@@ -129,14 +130,17 @@ def _check(
 ) -> None:
     check = TopicCheck(topics)
     try:
-        with client if client is not None else ControlClient(options.producer) as opened:
-            check.run(opened, seconds)
+        with ExitStack() as stack:
+            check.run(_opened(stack, options, client), seconds)
     except (TopicAuthorizationError, ConfigError):
         raise
     except AuthenticationError as error:
         raise AuthenticationError(
-            f"Kafka at {options.servers} does not let this client in: {error}. Check the options kafka.sasl.* and "
-            "kafka.ssl.*, and kafka.security.protocol"
+            f"Kafka at {options.servers} does not let this client in: {str(error).rstrip('.')}. Check the options "
+            "kafka.sasl.* and kafka.ssl.*, and kafka.security.protocol",
+            mechanism=error.mechanism,
+            user=error.user,
+            broker=error.broker,
         ) from None
     except KafkaTimeoutError as error:
         if check.missing is not None:
@@ -150,6 +154,23 @@ def _check(
         if is_answer(error):
             raise _told(f"Kafka at {options.servers} refuses what the driver asks: {error}", error) from None
         raise _NoAnswerError(_unreachable(options, error, seconds)) from None
+
+
+def _opened(
+    stack: ExitStack, options: SinkOptions, client: AbstractContextManager[ControlClient] | None
+) -> ControlClient:
+    """A client until the end of `stack`."""
+    try:
+        return stack.enter_context(client if client is not None else ControlClient(options.producer))
+    except BootstrapError:
+        raise
+    except ConfigError as error:
+        named = None if error.option is None else KAFKA_PREFIX + error.option
+        raise ConfigError(
+            f"an option kafka.* of this write is wrong on the driver: {error}. {SAME_EVERYWHERE}",
+            named,
+            options=[KAFKA_PREFIX + name for name in error.options],
+        ) from None
 
 
 def _no_topic(topic: str, options: SinkOptions) -> ConfigError:

@@ -33,6 +33,10 @@ OnBadRow = Literal["fail", "dead-letter"]
 DEFAULT_DELIVERY: Final = "exactly-once"
 KAFKA_PREFIX: Final = "kafka."
 
+SAME_EVERYWHERE: Final = (
+    "Environment variables and files that options name must be there on the driver and on every executor"
+)
+
 _TRANSACTIONAL_ID: Final = "transactional.id"
 # Options of the producer that the sink sets by itself, with what to use instead.
 _OWN_BUSINESS: Final = MappingProxyType(
@@ -215,12 +219,13 @@ _EXACTLY_ONCE_ONLY: Final = tuple(
 )
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+def parse_options(given: Mapping[str, str], *, streaming: bool, on_driver: bool = True) -> SinkOptions:
     """Read the options of a write.
 
     Args:
         given: the options as Spark hands them over; case does not matter in names.
         streaming: whether a streaming query writes.
+        on_driver: whether Spark's driver is on this machine. What references name need not be here if it is not.
 
     Raises:
         ConfigError: one is unknown, malformed, missing, or contradicts another.
@@ -247,7 +252,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
                 sink[option.setting] = value
     parsed = SinkOptions(streaming=streaming, sink=sink, producer=producer, **options)
     _check_together(parsed, text)
-    _check_producer(parsed)
+    _check_producer(parsed, on_driver=on_driver)
     return parsed
 
 
@@ -349,10 +354,11 @@ def _refuse_without_effect(options: SinkOptions, text: Mapping[str, str]) -> Non
             )
 
 
-def _check_producer(options: SinkOptions) -> None:
+def _check_producer(options: SinkOptions, *, on_driver: bool) -> None:
     """Let the producer's own parser look at its options, so that a wrong one fails here and not in a task."""
     from penstock.config.config import ProducerConfig
     from penstock.config.names import canonical_name, unknown_option
+    from penstock.config.references import has_reference
 
     for name in options.producer:
         try:
@@ -369,6 +375,8 @@ def _check_producer(options: SinkOptions) -> None:
             'the option kafka.bootstrap.servers is missing: .option("kafka.bootstrap.servers", "host:9092")',
             "kafka.bootstrap.servers",
         )
+    if not on_driver and any(map(has_reference, options.producer.values())):
+        return  # the driver will look
     try:
         ProducerConfig.from_user(producer_config(options)).close_plugins()
     except ConfigError as error:
@@ -381,9 +389,25 @@ def _check_producer(options: SinkOptions) -> None:
                 "to at-least-once",
                 options=about,
             ) from None
+        if _is_reference(error.option, options.producer):
+            raise ConfigError(
+                f"an option kafka.* of this write is wrong on the driver: {error}. {SAME_EVERYWHERE}",
+                named,
+                options=about,
+            ) from None
         raise ConfigError(
             f"an option kafka.* of this write is wrong: {error}", named, options=about
         ) from None
+
+
+def _is_reference(option: str | None, given: Mapping[str, str]) -> bool:
+    """Whether the value of an option, in whatever spelling, stands elsewhere."""
+    from penstock.config.names import try_meaning
+    from penstock.config.references import has_reference
+
+    if option is None:
+        return False
+    return any(try_meaning(name) == option for name, value in given.items() if has_reference(value))
 
 
 def warn_of_secrets(options: SinkOptions) -> None:

@@ -71,7 +71,6 @@ class TaskReport:
     partitions: dict[str, dict[int, PartitionSums]] = field(default_factory=dict)
 
     def add_delivered(self, report: BulkReport) -> None:
-        """Add what was acknowledged."""
         self.bytes += report.bytes
         for (topic, partition), part in report.partitions.items():
             self._count(topic, partition, part.records, part.last_offset + 1 if part.last_offset >= 0 else -1)

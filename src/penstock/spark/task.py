@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from penstock.errors import KafkaError, SinkError
+from penstock.errors import BootstrapError, ConfigError, KafkaError, SinkError
 from penstock.producer.producer import Producer
 from penstock.sink import (
     Admission,
@@ -43,7 +43,7 @@ from penstock.sink import (
 from penstock.sink.messages import SUMMED
 from penstock.sink.settings import BATCH_QUERY_ID
 from penstock.spark.checksum import Checksum, checksum_by
-from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, producer_config
+from penstock.spark.options import BATCH_BATCH_ID, SAME_EVERYWHERE, SinkOptions, producer_config
 from penstock.spark.partition_sender import PartitionSender, TaskMessage, TaskReport
 
 if TYPE_CHECKING:
@@ -312,11 +312,28 @@ def shared_producer(config: Mapping[str, str]) -> Producer:
     key = (os.getpid(), tuple(sorted(config.items())))
     producer = _producers.pop(key, None)
     if producer is None:
-        producer = Producer(config)
+        producer = _new_producer(config)
     _producers[key] = producer
     while len(_producers) > _KEPT:
         forget_producer(next(iter(_producers.values())))  # idle: every task waits for its acknowledgements
     return producer
+
+
+def _new_producer(config: Mapping[str, str]) -> Producer:
+    try:
+        return Producer(config)
+    except BootstrapError:
+        raise
+    except ConfigError as error:
+        # The driver has checked the same options: what they name is missing where this task runs.
+        import platform
+
+        raise ConfigError(
+            f"an option kafka.* of this write is wrong in a task on {platform.node()}, and was right on the driver: "
+            f"{error}. {SAME_EVERYWHERE}",
+            error.option,
+            error.options,
+        ) from None
 
 
 def forget_producer(producer: Producer) -> None:

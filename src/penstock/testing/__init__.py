@@ -14,20 +14,24 @@ from penstock.error_codes import ErrorCode as Code
 if TYPE_CHECKING:
     from penstock.testing.cluster import FakeCluster
     from penstock.testing.faults import Fault
+    from penstock.testing.mock.aio import MockAsyncProducer
     from penstock.testing.mock.producer import MockProducer
     from penstock.testing.refused import Refused
+    from penstock.testing.security.rights import Acl
     from penstock.testing.security.settings import FakeSecurity
     from penstock.testing.server import FakeKafka
     from penstock.testing.session import Session
     from penstock.testing.settings import ClusterSettings
 
 __all__ = [
+    "Acl",
     "ClusterSettings",
     "Code",
     "FakeCluster",
     "FakeKafka",
     "FakeSecurity",
     "Fault",
+    "MockAsyncProducer",
     "MockProducer",
     "Refused",
     "Session",
@@ -36,11 +40,13 @@ __all__ = [
 __getattr__, __dir__ = _lazy_names(
     globals(),
     {
+        "Acl": "penstock.testing.security.rights",
         "ClusterSettings": "penstock.testing.settings",
         "FakeCluster": "penstock.testing.cluster",
         "FakeKafka": "penstock.testing.server",
         "FakeSecurity": "penstock.testing.security.settings",
         "Fault": "penstock.testing.faults",
+        "MockAsyncProducer": "penstock.testing.mock.aio",
         "MockProducer": "penstock.testing.mock.producer",
         "Refused": "penstock.testing.refused",
         "Session": "penstock.testing.session",

@@ -178,6 +178,14 @@ def looks_transactional(data: Buffer | None) -> bool:
     return bool(attributes & layout.TRANSACTIONAL_BIT)
 
 
+def looks_numbered(data: Buffer | None) -> bool:
+    """Whether a batch that was not checked yet has a producer id."""
+    if data is None or len(data) < layout.HEADER_SIZE or data[layout.MAGIC_AT] != layout.MAGIC:
+        return False
+    (producer_id,) = _OFFSET.unpack_from(data, layout.PRODUCER_ID_AT)
+    return bool(producer_id >= 0)
+
+
 def stamp(data: Buffer, offset: int, leader_epoch: int, append_time_ms: int | None) -> bytes:
     """A batch as it is stored: with its place in the log, and with the broker's time where the topic says so."""
     stored = bytearray(data)

@@ -20,7 +20,7 @@ from penstock.testing.faults import Faults
 from penstock.testing.groups import Groups
 from penstock.testing.partition_log import Isolation
 from penstock.testing.refused import Refused
-from penstock.testing.releases import release_named
+from penstock.testing.releases import Release, release_named
 from penstock.testing.security.authentication import Authentication
 from penstock.testing.security.settings import FakeSecurity
 from penstock.testing.session import Session
@@ -39,13 +39,14 @@ class FakeCluster:
     Attributes:
         received: the last requests that were read, oldest first.
         faults: what is to go wrong.
-        denied_topics, denied_transactional_ids, denied_groups: what clients are not authorized for.
-        read_only_topics: what they may describe and read, but not write to.
+        denied_topics, denied_transactional_ids, denied_groups: what no client is authorized for, whatever its ACLs say.
+        read_only_topics: what they may describe and read, but not write to; likewise.
         security: what clients must do to be taken in; it may be changed.
 
     Args:
         brokers: how many; their ids count from 0.
-        release: which Kafka to be like; it sets the API versions, the features and a few rules.
+        release: which Kafka to be like, from 0.9 to 4.3; it sets the API versions, the features, the format of stored
+            records and a few rules.
         features: finalized features that differ from the release's, for example {"transaction.version": 1}.
         settings: what an operator would configure.
         clock: seconds since the epoch, for the timestamps that brokers make; not for time-outs.
@@ -89,15 +90,29 @@ class FakeCluster:
         self.read_only_topics: set[str] = set()
         self.denied_transactional_ids: set[str] = set()
         self.denied_groups: set[str] = set()
+        self._releases: dict[int, Release] = {}  # of brokers that differ from the others
         self._clock = clock
         self._next_producer_id = _FIRST_PRODUCER_ID
         # Markers that the followers do not have yet: the leader epoch in which they were written, and where they end.
         self._markers: dict[tuple[TopicPartition, str], tuple[int, int]] = {}
         self._sessions: list[Session] = []
 
-    def may_write(self, topic: str) -> bool:
-        """Whether clients are authorized to write to a topic."""
-        return topic not in self.denied_topics and topic not in self.read_only_topics
+    def release_of(self, broker_id: int) -> Release:
+        """Which Kafka a broker is like."""
+        return self._releases.get(broker_id, self.release)
+
+    def set_release(self, broker_id: int, release: str) -> None:
+        """Let a broker be like another Kafka, as an upgrade or downgrade does; its connections break.
+
+        Rules of the cluster as a whole, such as the options of topics, stay those of `release`.
+
+        Raises:
+            ValueError: there is no such broker or release.
+        """
+        if broker_id not in self.nodes:
+            raise ValueError(f"there is no broker {broker_id}")
+        self._releases[broker_id] = release_named(release)
+        self.drop_connections(broker_id)
 
     # ------------------------------------------------------------------------------------------ time, connections
 
@@ -129,7 +144,6 @@ class FakeCluster:
         )
 
     def allocate_producer_id(self) -> int:
-        """A producer id that nobody has."""
         self._next_producer_id += 1
         return self._next_producer_id - 1
 

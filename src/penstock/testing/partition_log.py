@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from penstock.records.format import Buffer
+from penstock.records.format import MAGIC, Buffer
 from penstock.records.reader import Record, RecordBatch, read_batches
 from penstock.testing.batches import control_batch, is_commit, stamp
 from penstock.testing.producer_state import ProducerStates
@@ -35,7 +35,12 @@ class Appended(NamedTuple):
 
 
 class PartitionLog:
-    """Appends, truncates, deletes and reads."""
+    """Appends, truncates, deletes and reads.
+
+    Attributes:
+        formats: the magic in which a broker would have stored each batch, by its base offset. Here all are kept in
+            magic 2, without what the other formats cannot say.
+    """
 
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
@@ -44,6 +49,7 @@ class PartitionLog:
         self.replicating = True
         self.producers = ProducerStates()
         self.finished: list[FinishedTransaction] = []
+        self.formats: dict[int, int] = {}  # the magic of each batch, by its base offset
         self._bytes: dict[int, bytes] = {}  # by base offset, as stored
         self._end = 0
 
@@ -54,14 +60,24 @@ class PartitionLog:
         """The offset that the next record gets."""
         return self._end
 
-    def append(self, data: Buffer, leader_epoch: int, append_time_ms: int | None = None) -> Appended:
+    def append(
+        self,
+        data: Buffer,
+        leader_epoch: int,
+        append_time_ms: int | None = None,
+        magic: int = MAGIC,
+    ) -> Appended:
         """Write a batch that has been checked.
 
         Args:
+            data: the batch.
+            leader_epoch: of the partition.
             append_time_ms: the broker's time, where the topic wants it in place of the producer's.
+            magic: the format in which a broker would store it.
         """
         stored = stamp(data, self._end, leader_epoch, append_time_ms)
         (batch,) = read_batches(stored)
+        self.formats[batch.base_offset] = magic
         self._keep(batch, stored)
         self._maybe_replicate()
         return Appended(batch.base_offset, self._end, -1 if append_time_ms is None else append_time_ms)
@@ -120,6 +136,7 @@ class PartitionLog:
         self._end = self.log_start_offset
         for batch, stored in kept:
             self._keep(batch, stored)
+        self.formats = {offset: magic for offset, magic in self.formats.items() if offset < self._end}
         self.high_watermark = self._end
 
     # ------------------------------------------------------------------------------------------ retention
@@ -133,7 +150,7 @@ class PartitionLog:
         self.log_start_offset = max(self.log_start_offset, min(offset, self.high_watermark))
         gone = [batch for batch in self.batches if batch.last_offset < self.log_start_offset]
         for batch in gone:
-            del self._bytes[batch.base_offset]
+            del self._bytes[batch.base_offset], self.formats[batch.base_offset]
         self.batches = self.batches[len(gone) :]
         if forget_producers:
             self.producers.forget_idle()

@@ -2,8 +2,8 @@
 """What a partition remembers of each producer, and what follows from it for the next batch.
 
 Rules:
-1. The last five batches of a producer's current epoch are remembered. A batch with exactly their sequences and epoch is
-   a duplicate: it is answered with the first one's offset and not written again.
+1. The last five batches of a producer's current epoch are remembered (before Kafka 1.0, the last one). A batch with
+   exactly their sequences and epoch is a duplicate: it is answered with the first one's offset and not written again.
 2. An older epoch than the remembered one is INVALID_PRODUCER_EPOCH. A newer one starts at sequence 0.
 3. In the same epoch sequences follow without a gap; after 2147483647 comes 0. Else OUT_OF_ORDER_SEQUENCE_NUMBER.
 4. A producer without state may start anywhere (its records may have been deleted), except under the second transaction
@@ -42,10 +42,12 @@ class SequenceRules(NamedTuple):
     Attributes:
         unknown_must_start_at_zero: the error for a producer without state that starts elsewhere; None accepts it.
         tells_old_duplicates: see ClusterSettings.
+        batches_kept: so many batches are remembered.
     """
 
     unknown_must_start_at_zero: ErrorCode | None = None
     tells_old_duplicates: bool = False
+    batches_kept: int = BATCHES_KEPT
 
 
 @dataclass(slots=True)
@@ -75,13 +77,13 @@ class ProducerStates:
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
 
-    def find_duplicate(self, batch: RecordBatch) -> KeptBatch | None:
+    def find_duplicate(self, batch: RecordBatch, rules: SequenceRules) -> KeptBatch | None:
         """The remembered batch that this one repeats (rule 1)."""
         entry = self.entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.producer_epoch:
             return None
         wanted = (batch.base_sequence, batch.last_sequence)
-        for kept in entry.batches:
+        for kept in list(entry.batches)[-rules.batches_kept :]:
             if (kept.first_sequence, kept.last_sequence) == wanted:
                 return kept
         return None

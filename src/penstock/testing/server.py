@@ -56,6 +56,7 @@ class _Connection:
             return
         plain = self.tls.feed(data)
         if plain:
+            self.session.authentication.note_certificate(self.tls.client_name)
             self.session.feed(plain, now)
         if self.tls.failure is not None:
             self.session.close(self.tls.failure)

@@ -182,10 +182,13 @@ class Session:
         try:
             key, version, correlation_id, name_size = _HEADER.unpack_from(frame)
             api = API_BY_KEY.get(key)
-            accepted = api is not None and self.cluster.release.accepts(api, version)
+            release = self.cluster.release_of(self.broker_id)
+            accepted = api is not None and release.accepts(api, version)
+            if not accepted and release.drops_unknown:
+                return None  # an exception in the broker's log is all that happens
             if key == API_VERSIONS.key and not accepted:
                 # A request in an unknown version is answered in version 0, which every client can read.
-                self._out.append(_frame(correlation_id, b"", unknown_version_answer(self.cluster)))
+                self._out.append(_frame(correlation_id, b"", unknown_version_answer(release)))
                 return None
             if api is None or not accepted or key not in HANDLERS:
                 self.close(f"API {key} version {version} is not supported")
@@ -219,9 +222,13 @@ class Session:
             return
         if fault.error is not None and fault.took_effect:
             body = HANDLERS[request.api.key].refuse(request, fault.error)
+        answer_at = now + fault.delay
         if fault.throttle_ms:
             body = body | {"throttle_time_ms": fault.throttle_ms}
-            self._muted_until = now + fault.delay + fault.throttle_ms / 1000
+            if request.api.client_throttles(request.version):
+                self._muted_until = answer_at + fault.throttle_ms / 1000
+            else:
+                answer_at += fault.throttle_ms / 1000  # a broker of that time waits itself
         raw = b"".join(encode_response_body(request.api, request.version, body))
         if fault.garbage:
             raw = self.cluster.rng.randbytes(max(len(raw), 16))
@@ -232,7 +239,7 @@ class Session:
         reason = "a fault cut the answer short" if fault.truncate is not None else ""
         if close_after:
             reason = "the client was refused"
-        self._held = _Held(now + fault.delay, frame, reason)
+        self._held = _Held(answer_at, frame, reason)
 
 
 def _is_refusal(request: ApiRequest, answer: Body) -> bool:

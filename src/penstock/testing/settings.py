@@ -40,7 +40,11 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's side."""
+    """A topic's side.
+
+    Attributes:
+        message_format: the highest magic in which records may be stored; a release may have a lower one.
+    """
 
     max_message_bytes: int = 1024 * 1024 + 12
     min_insync_replicas: int = 1
@@ -48,6 +52,7 @@ class TopicSettings:
     log_append_time: bool = False
     timestamp_before_max_ms: int = NO_LIMIT
     timestamp_after_max_ms: int = NO_LIMIT
+    message_format: int = 2
 
     def with_configs(self, configs: Mapping[str, str | None]) -> TopicSettings:
         """Apply topic options by their Kafka names; those which mean nothing here are forgotten.
@@ -63,6 +68,8 @@ class TopicSettings:
                 settings = replace(settings, compacted="compact" in _policies(value))
             elif name == "message.timestamp.type":
                 settings = replace(settings, log_append_time=_is_log_append_time(value))
+            elif name == "message.format.version":
+                settings = replace(settings, message_format=_message_format(value))
             elif name in _NUMBERS:
                 settings = replace(settings, **{_NUMBERS[name]: _number(name, value)})  # type: ignore[arg-type]
         return settings
@@ -74,6 +81,17 @@ _NUMBERS: Final = {
     "message.timestamp.before.max.ms": "timestamp_before_max_ms",
     "message.timestamp.after.max.ms": "timestamp_after_max_ms",
 }
+
+
+def _message_format(value: str) -> int:
+    """The magic of a release's message format."""
+    try:
+        number = tuple(int(part) for part in value.partition("-")[0].split("."))
+    except ValueError:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration message.format.version"
+        ) from None
+    return 0 if number < (0, 10) else 1 if number < (0, 11) else 2
 
 
 def _number(name: str, value: str) -> int:

@@ -145,7 +145,6 @@ class Topics:
         return self._by_id.get(bytes(topic_id))
 
     def partition(self, name: str, index: int) -> Partition | None:
-        """The partition, or None."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             return None

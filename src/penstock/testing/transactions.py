@@ -164,9 +164,7 @@ class IdentityAnswer(NamedTuple):
 class MarkerWriter(Protocol):
     """Writes one marker; False while the partition has no leader, or its followers do not have the marker."""
 
-    def __call__(self, partition: TopicPartition, transaction: Transaction, *, commit: bool) -> bool:
-        """Write it."""
-        ...
+    def __call__(self, partition: TopicPartition, transaction: Transaction, *, commit: bool) -> bool: ...
 
 
 class TransactionCoordinator:

@@ -162,6 +162,15 @@ def test_secrets_of_the_sink_stay_references(monkeypatch: pytest.MonkeyPatch, tm
     )
 
 
+def test_a_key_store_is_a_reference_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_KEYSTORE_PASSWORD", "x")
+    reference = "${keystore:/no/such.p12:kafka}"
+    kept = read_definition({"sink": {"options": {"kafka.sasl.password": reference}}})
+    assert kept.data["sink"]["options"]["kafka.sasl.password"] == reference
+    text = refusal({"source": {"options": {"password": reference}}})
+    assert "the file '/no/such.p12' cannot be read" in text
+
+
 def test_a_file_that_a_variable_names_must_be_there() -> None:
     text = refusal({"source": {"options": {"password": "${file:/no/such/file}"}}})
     assert text.startswith("[source] options.password: ")

@@ -18,6 +18,7 @@ from penstock.errors import PipelineError
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.session import (
     _settings,
+    _start_context,
     hidden_settings,
     pipeline_session,
     set_worker_python,
@@ -76,6 +77,42 @@ def test_sparks_own_log_is_off_unless_asked_for(
 ) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     assert _settings(asked, remote=False, verbose=verbose)["spark.log.level"] == level
+
+
+class StartedSpark:
+    """In the place of Spark: what its JVM is started with, and what its context is told."""
+
+    command_line: dict[str, str]
+    context: dict[str, str]
+
+    def __init__(self, conf: Any, gateway: object) -> None:
+        type(self).context = dict(conf.getAll())
+
+    @classmethod
+    def launch(cls, conf: Any, _: object) -> None:
+        cls.command_line = dict(conf.getAll())
+
+
+def test_no_secret_is_on_the_command_line_of_sparks_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr("pyspark.SparkContext", StartedSpark)
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", StartedSpark.launch)
+    monkeypatch.setenv("PENSTOCK_TEST_SECRET", "hunter-2222")
+    settings = {
+        "spark.hadoop.fs.s3a.secret.key": "hunter-3333",
+        "spark.hadoop.x": "a ${env:PENSTOCK_TEST_SECRET} b",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-Dpassword=it-cannot-be-told-later",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    named = {"pipeline": {"name": "of ${env:PENSTOCK_TEST_SECRET}"}, "spark": {"settings": settings}}
+    pipeline = load_pipeline(DEFINITION | named)
+    _start_context(pipeline, pipeline.spark.settings)
+    seen, told = StartedSpark.command_line, StartedSpark.context
+    assert "hunter" not in str(seen)
+    assert set(settings) - set(seen) == {"spark.hadoop.fs.s3a.secret.key", "spark.hadoop.x"}
+    assert settings | {"spark.hadoop.x": "a hunter-2222 b"} == {name: told[name] for name in settings}
+    assert told["spark.app.name"] == "of hunter-2222"
 
 
 @pytest.mark.spark

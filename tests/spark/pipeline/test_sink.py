@@ -159,6 +159,29 @@ def test_an_address_is_not_tried_from_here_where_the_driver_is_elsewhere(tmp_pat
         run_pipeline(path)
 
 
+SECURED = (
+    DEFINITION
+    + """\
+kafka.security.protocol = "SASL_PLAINTEXT"
+kafka.sasl.mechanism = "PLAIN"
+kafka.sasl.username = "alice"
+kafka.sasl.password = "${env:PENSTOCK_NOT_HERE}"
+"""
+)
+
+
+def test_a_secret_is_looked_up_where_the_driver_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        PipelineDefinitionError, match=r"p\.toml:9: .*the environment variable PENSTOCK_NOT_HERE"
+    ):
+        run_pipeline(written(tmp_path, SECURED))
+    with pytest.raises(AssertionError, match="Spark was started"):
+        run_pipeline(written(tmp_path, f'{SECURED}[spark]\nremote = "sc://somewhere:15002"\n'))
+    monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere:15002")
+    with pytest.raises(AssertionError, match="Spark was started"):
+        run_pipeline(written(tmp_path, SECURED))
+
+
 def test_spark_is_started_when_all_is_well(tmp_path: Path) -> None:
     with FakeKafka(topics={"orders": 1}) as kafka:
         path = written(tmp_path, DEFINITION.replace("127.0.0.1:1", kafka.bootstrap_servers))

@@ -130,7 +130,6 @@ class Outcome:
 
 
 def report_page(outcome: Outcome) -> str:
-    """The page."""
     answer = "yes" if exactly_once(outcome.topics) else "no"
     delivery = "exactly once" if outcome.exactly_once_wanted else "at least once"
     duplicates = sum(one.duplicates for one in outcome.topics)

@@ -52,7 +52,6 @@ class Key(NamedTuple):
     chunk: int = -1
 
     def encode(self) -> bytes:
-        """As it is in the log."""
         values: dict[str, Any] = {"format": FORMAT, "sink": self.sink_key, "kind": self.kind}
         if self.execution is not None:
             values["execution"] = list(self.execution)

@@ -28,7 +28,8 @@ from penstock.errors import ConfigError, PipelineDefinitionError, PipelineError
 _VARIABLE = re.compile(r"\$?\$\{([^}]*)\}")
 _VARIABLE_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*")
 # What stands for a value that is kept elsewhere; `penstock.config.references` looks it up.
-_ELSEWHERE = ("env:", "file:", "directory:")
+_IN_FILES = ("file:", "directory:", "keystore:")
+_ELSEWHERE = ("env:", *_IN_FILES)
 # A variable with the letters and digits that touch it. It begins with the first of them: to try each takes the square.
 _RUN = re.compile(r"(?<!\w)(?:\w|\$?\$\{[^}]*\})*\$\{[^}]*\}(?:\w|\$?\$\{[^}]*\})*")
 _KAFKA = "kafka."
@@ -271,7 +272,7 @@ class _Filler:
         if found[0].startswith("$$"):
             return found[0][1:]
         name = found[1]
-        if name.startswith(("file:", "directory:")):
+        if name.startswith(_IN_FILES):
             return self._file(path, found[0])
         if not _VARIABLE_NAME.fullmatch(name):
             self._raw.refuse(path, f"{found[0]} is no variable: write ${{name}}, or $${{ for a plain ${{")

@@ -323,7 +323,6 @@ class StopSignals:
 
     @property
     def wanted(self) -> bool:
-        """Whether to stop."""
         return self._event.is_set()
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -22,6 +22,9 @@ _HIDDEN_SETTINGS = (
     "(?i)secret|passw|passphrase|token|credential|jaas"
     "|(access|account|api|private|shared)[._-]?key|[._-]sas([._-]|$)|ssl[._].*key([._]pem)?$"
 )
+_REDACTION = "spark.redaction.regex"
+# What the start of Spark's JVM needs to be told.
+_AT_START = ("spark.driver.", "spark.jars", "spark.submit.")
 _INSTALL = "PySpark is not installed: pip install 'penstock-kafka[spark]'"
 
 
@@ -101,20 +104,27 @@ def _open_session(pipeline: Pipeline, *, verbose: bool) -> tuple[SparkSession, b
 
 
 def _start_context(pipeline: Pipeline, settings: Mapping[str, str]) -> None:
-    """Start Spark's JVM out of reach of the terminal's Ctrl-C.
+    """Start Spark's JVM out of reach of the terminal's Ctrl-C, and without secrets in the list of processes.
 
-    The JVM ignores it, but its Python workers do not: they would die in the middle of the batch that the pipeline
-    wants to finish before it stops.
+    The JVM ignores Ctrl-C, but its Python workers do not: they would die in the middle of the batch that the pipeline
+    wants to finish before it stops. PySpark starts the JVM with all settings on its command line; secret ones can wait.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if getattr(SparkContext, "_gateway", None) is not None:
         return  # there is a JVM already, from a session before
-    conf = SparkConf().setAppName(pipeline.name).setMaster(pipeline.spark.master or "local[*]")
-    conf.setAll(list(settings.items()))
+    master = pipeline.spark.master or "local[*]"
+    first = SparkConf().setAppName(pipeline.title).setMaster(master)
+    first.setAll([(name, value) for name, value in settings.items() if _may_be_seen(pipeline, name, value)])
+    whole = SparkConf().setAppName(pipeline.name).setMaster(master).setAll(list(settings.items()))
     start: Any = launch_gateway
-    SparkContext(conf=conf, gateway=start(conf, {"start_new_session": True}))
+    SparkContext(conf=whole, gateway=start(first, {"start_new_session": True}))
+
+
+def _may_be_seen(pipeline: Pipeline, name: str, value: str) -> bool:
+    """Whether a setting may stand on a command line, or has to."""
+    return name.startswith(_AT_START) or pipeline.definition.hide.option(name, value) == value
 
 
 def set_worker_python(environment: Any) -> None:
@@ -133,18 +143,22 @@ def _settings(wanted: Mapping[str, str], *, remote: bool, verbose: bool) -> dict
     settings = dict(wanted)
     if remote:
         return settings
+    # What Spark hides by itself, in its log and on its page, and more names of secrets.
+    settings.setdefault(_REDACTION, hidden_settings())
     if _submitted():
-        from pyspark import SparkConf
-
-        given = SparkConf()
-        return {name: value for name, value in settings.items() if not given.contains(name)}
+        return {name: value for name, value in settings.items() if not _was_submitted(name)}
     # What fails is told in one line, with its cause. Spark's loggers would tell it again, with Java's stack for every
     # attempt of every task; and that they were stopped when a dry run stops its query, as if something had failed.
     settings.setdefault("spark.log.level", "WARN" if verbose else "OFF")
     settings.setdefault("spark.ui.showConsoleProgress", "false")
-    # What Spark hides by itself, in its log and on its page, and more names of secrets.
-    settings.setdefault("spark.redaction.regex", hidden_settings())
     return settings
+
+
+def _was_submitted(setting: str) -> bool:
+    """Whether spark-submit was told it: only its JVM knows that before there is a context."""
+    from pyspark import SparkContext
+
+    return SparkContext.getSystemProperty(setting) is not None
 
 
 def hidden_settings() -> str:

@@ -11,6 +11,7 @@ from penstock.spark.cluster_check import check_cluster
 from penstock.spark.options import SinkOptions, parse_options
 from penstock.spark.pipeline.file import KeyPath
 from penstock.spark.pipeline.model import Pipeline
+from penstock.spark.pipeline.session import is_driver_here
 from penstock.spark.pipeline.table import Table
 
 _SERVERS = "kafka.bootstrap.servers"
@@ -40,8 +41,8 @@ def check_sink(pipeline: Pipeline, *, from_here: bool) -> None:
     """See that the options can be, and that the brokers answer and have the topic.
 
     Args:
-        from_here: whether Spark's driver is this process. One elsewhere may reach brokers that this one does not, and
-            finds out by itself.
+        from_here: whether brokers are asked. A driver elsewhere may reach some that this process does not, and finds
+            out by itself; likewise it has environment variables and files that are not here.
 
     Raises:
         PipelineDefinitionError: an option is wrong; names its line.
@@ -70,7 +71,8 @@ def _place_of_trouble(pipeline: Pipeline, error: KafkaError) -> KeyPath:
 def _parsed(pipeline: Pipeline) -> SinkOptions:
     given = sink_options(pipeline, pipeline.sink.record.topic.name, None)
     try:
-        options = parse_options(given, streaming=pipeline.source.streaming)
+        on_driver = is_driver_here(pipeline)
+        options = parse_options(given, streaming=pipeline.source.streaming, on_driver=on_driver)
         if options.exactly_once:
             options.sink_settings()
     except ConfigError as error:

@@ -273,7 +273,6 @@ def failed_text(stats: RunStats, expectation: Expectation) -> str:
 
 
 def batches_text(count: int) -> str:
-    """How many micro-batches."""
     return f"{count:,} micro-batch{'' if count == 1 else 'es'}"
 
 
