@@ -12,7 +12,7 @@ import anyio
 
 from penstock import AsyncProducer
 
-SOON = 10.0  # seconds that a healthy test never needs
+SOON = 60.0  # seconds that a healthy test never needs, also on a machine that has no time for it
 BATCH = 1024
 # anyio's name of the backend, and its options.
 LOOPS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -33,7 +33,7 @@ class Made:
         options = {
             "bootstrap_servers": self._address,
             "linger_ms": 0,
-            "max_block_ms": 5000,
+            "max_block_ms": 60_000,
             "enable_idempotence": False,
         } | options
         self._producers.append(AsyncProducer(**options))
@@ -55,6 +55,12 @@ FILLS = b"x" * 900
 
 def pool_of(producer: AsyncProducer) -> Any:
     return producer._parts.accumulator.pool
+
+
+async def cancel_here(scope: anyio.CancelScope) -> None:
+    """The running task is cancelled now, and not when some time is over, which may be before it came so far."""
+    scope.cancel()
+    await anyio.sleep(SOON)
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -17,7 +17,7 @@ from penstock.devbroker.settings import QUICK_JVM
 from penstock.errors import KafkaError, ProducerFencedError, TransactionAbortedError
 from penstock.types import TopicPartition
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _FEATURES = "org.apache.kafka.tools.FeatureCommand"
 _GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

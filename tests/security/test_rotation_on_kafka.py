@@ -178,7 +178,7 @@ def test_certificates_that_are_replaced_on_both_sides(secured: Secured, tmp_path
 
 
 @of_interest
-@pytest.mark.timeout(LONG_SECONDS + 120)
+@pytest.mark.timeout(LONG_SECONDS + 600)
 def test_sessions_that_end_every_two_seconds(secured: Secured, way: str, kind: str, seconds: float, told):
     topic = secured.make_topic()
     with Numbered(topic, eager=True, **secured.options(way), **KINDS[kind]) as stream:
