@@ -81,7 +81,7 @@ def test_a_command_shows_no_secret(kafka: FakeKafka, tmp_path: Path, command: st
             process.stdin.flush()
         seen = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         command_lines = [command_line(each) for each in seen]
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert SAID[command] in said
     assert len(kafka.records("orders")) == {"produce": 1, "perf": 20, "recover": 0}[command]
@@ -102,7 +102,7 @@ def test_the_log_of_debug_is_ours() -> None:
         "sys.exit(cli.main(['--debug', 'produce', 't']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, SECRET], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program, SECRET], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "DEBUG penstock.network: Connecting" in done.stderr
@@ -114,7 +114,7 @@ def test_the_log_of_debug_is_ours() -> None:
 def test_a_secret_on_the_command_line_is_refused_and_not_repeated(command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "penstock", *COMMANDS[command], "-X", f"sasl.password={SECRET}", "--debug"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode != 0
     assert "-X sasl.password=...: a secret on the command line" in done.stderr

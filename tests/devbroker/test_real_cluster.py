@@ -82,7 +82,7 @@ def test_a_restart_keeps_data_and_port(tmp_path: Path) -> None:
         data_dir=tmp_path / "data", security="scram"
     ) as cluster:  # the users are there all the same
         with Producer(cluster.client_options("sasl_plaintext-scram-sha-512")) as producer:
-            producer.send("kept", b"w").result(30)
+            producer.send("kept", b"w").result(60)
         assert [r.value for r in consume_from(cluster, "kept")] == [b"v", b"w"]
 
 

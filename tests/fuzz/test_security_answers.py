@@ -191,7 +191,7 @@ class Liar:
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):

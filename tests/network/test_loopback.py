@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from fix_patience import closed_port
 from network.fakes import FakeUpdater, Received, api_versions_body, parse_request, response_frame
 from network.harness import ANSWER, batch, network_settings, produce, question
 
@@ -200,9 +201,7 @@ def test_an_http_server_as_peer():
 
 
 def test_a_closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        node = Node(1, "127.0.0.1", listener.getsockname()[1])
-    with calling(node) as caller:
+    with closed_port() as port, calling(node := Node(1, "127.0.0.1", port)) as caller:
         caller.client.ready(node, caller.clock.now())
         caller.poll_until(lambda: caller.updater.connection_failures)
         error = caller.client.connection_error(node.id)

@@ -299,9 +299,9 @@ def test_a_wait_ends_when_another_thread_wants_that(way: str) -> None:
     for _ in range(200):
         wanted.set()
         selector.wakeup()
-        assert seen.wait(30), "a wake-up was lost"
+        assert seen.wait(60), "a wake-up was lost"
         seen.clear()
-    waiter.join(30)
+    waiter.join(60)
     assert len(rounds) == 200
     selector.close()
 

@@ -286,7 +286,7 @@ class Rig:
         # Not on this thread, which would count as an I/O thread from then on.
         thread = threading.Thread(target=run)
         thread.start()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         if raised:
             raise raised[0]
@@ -408,14 +408,14 @@ class LoopbackBroker:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._threads[0].join(10)  # it accepts no further connection
+        self._threads[0].join(60)  # it accepts no further connection
         with self._lock:
             connections = list(self._connections)
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
 
     def __enter__(self) -> Self:
         return self

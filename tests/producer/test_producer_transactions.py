@@ -128,7 +128,7 @@ def test_a_block_that_raises_is_aborted_and_raises_on(kafka: FakeKafka, make: Ma
 
     def fail() -> None:
         with producer.transaction():
-            producer.send("t", b"a", partition=0).result(10)
+            producer.send("t", b"a", partition=0).result(60)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -154,7 +154,7 @@ def test_a_block_with_a_record_that_has_failed_before_its_end_is_aborted_and_tel
     producer = make()
     refuse_next_record(kafka)
     with pytest.raises(TransactionAbortableError) as caught, producer.transaction():
-        producer.send("t", b"a", partition=0).exception(10)
+        producer.send("t", b"a", partition=0).exception(60)
     assert isinstance(caught.value.__cause__, InvalidRecordError)
     with producer.transaction():
         producer.send("t", b"b", partition=0)
@@ -166,7 +166,7 @@ def test_a_block_whose_commit_has_no_answer_is_not_aborted(kafka: FakeKafka, mak
     producer = make(max_block_ms=100)
     kafka.add_fault(Fault(api=END_TXN, delay=0.25))
     with pytest.raises(KafkaTimeoutError), producer.transaction():
-        producer.send("t", b"a", partition=0).result(10)
+        producer.send("t", b"a", partition=0).result(60)
     finish(producer.commit_transaction)
     assert values(kafka) == [b"a"]
 
@@ -207,11 +207,11 @@ def test_a_fence_is_named_wherever_it_shows_first(release: str, look: bool):
                 older.send("t", b"a", partition=0)
 
             def work() -> None:
-                older.send("t", b"b", partition=0).result(10)
+                older.send("t", b"b", partition=0).result(60)
                 newer.init_transactions()
                 delivery = older.send("t", b"c", partition=0)
                 if look:
-                    delivery.result(10)
+                    delivery.result(60)
 
             with pytest.raises(ProducerFencedError, match="'x'"), older.transaction():
                 work()
@@ -222,7 +222,7 @@ def test_an_error_of_the_users_own_is_not_replaced_by_a_fence(kafka: FakeKafka, 
     older = make()
 
     def work() -> None:
-        older.send("t", b"a", partition=0).result(10)
+        older.send("t", b"a", partition=0).result(60)
         make()
         raise ZeroDivisionError
 
@@ -261,7 +261,7 @@ def test_after_a_time_out_the_same_call_is_made_again(kafka: FakeKafka, make: Ma
     if api is not INIT_PRODUCER_ID:
         finish(producer.init_transactions)
         producer.begin_transaction()
-        producer.send("t", b"a", partition=0).result(10)
+        producer.send("t", b"a", partition=0).result(60)
     kafka.add_fault(Fault(api=api, delay=0.25))
     with pytest.raises(KafkaTimeoutError, match=rf"calling {call}\(\) again"):
         CALLS[call](producer)
@@ -282,7 +282,7 @@ def test_two_threads_may_commit_the_same_transaction(kafka: FakeKafka, make: Mak
     outcomes: list[BaseException | None] = []
 
     def commit() -> None:
-        start.wait(10)
+        start.wait(60)
         try:
             producer.commit_transaction()
             outcomes.append(None)
@@ -293,7 +293,7 @@ def test_two_threads_may_commit_the_same_transaction(kafka: FakeKafka, make: Mak
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert outcomes == [None, None]
     assert asked(kafka, END_TXN) == 1
     assert values(kafka) == [b"a"]
@@ -311,7 +311,7 @@ def test_a_callback_must_not_wait_and_begins_nothing(kafka: FakeKafka, make: Mak
             caught.append(refusal)
 
     producer.begin_transaction()
-    producer.send("t", b"a", partition=0, on_delivery=on_delivery).result(10)
+    producer.send("t", b"a", partition=0, on_delivery=on_delivery).result(60)
     (refusal,) = caught
     assert isinstance(refusal, KafkaError)
     assert "callback" in str(refusal)
@@ -369,9 +369,9 @@ def test_records_are_refused_outside_a_transaction(kafka: FakeKafka, make: Make)
 def test_the_fast_path_is_closed_after_an_error(kafka: FakeKafka, make: Make):
     producer = make()
     producer.begin_transaction()
-    producer.send("t", b"a", partition=0).result(10)
+    producer.send("t", b"a", partition=0).result(60)
     refuse_next_record(kafka)
-    assert isinstance(producer.send("t", b"b", partition=0).exception(10), InvalidRecordError)
+    assert isinstance(producer.send("t", b"b", partition=0).exception(60), InvalidRecordError)
     with pytest.raises(KafkaError, match="abort_transaction"):
         producer.send("t", b"c", partition=0)
     producer.abort_transaction()
@@ -381,7 +381,7 @@ def test_a_flush_inside_a_transaction_ends_nothing(kafka: FakeKafka, make: Make)
     producer = make(linger_ms=60_000)
     producer.begin_transaction()
     delivery = producer.send("t", b"a", partition=0)
-    producer.flush(10)
+    producer.flush(60)
     assert delivery.done()
     assert values(kafka) == []
     producer.commit_transaction()
@@ -466,7 +466,7 @@ def test_a_forced_close_ends_a_wait_for_the_coordinator(kafka: FakeKafka, make: 
     while not asked(kafka, api):
         assert thread.is_alive()
     producer.close(0)
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert [type(error) for error in refused] == [ProducerClosedError]
 

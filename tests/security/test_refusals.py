@@ -86,7 +86,7 @@ RELEASE = threading.Event()
 
 
 def hangs() -> str:
-    RELEASE.wait(30)
+    RELEASE.wait(60)
     return jwt()
 
 

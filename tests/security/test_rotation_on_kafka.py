@@ -104,7 +104,7 @@ def set_password(cluster: DevCluster, password: str) -> None:
     info = confluent_admin.ScramCredentialInfo(confluent_admin.ScramMechanism.SCRAM_SHA_256, 4096)
     change = confluent_admin.UserScramCredentialUpsertion("alice", info, password.encode())
     for done in admin.alter_user_scram_credentials([change]).values():
-        done.result(30)
+        done.result(60)
 
 
 @every_kind

@@ -224,7 +224,7 @@ def test_no_object_of_a_producer_shows_a_secret(way: str, refused: bool, tmp_pat
         with Producer(options) as producer:
             errors: list[BaseException] = []
             try:
-                producer.send("t", b"x").result(5)
+                producer.send("t", b"x").result(60)
             except KafkaError as error:
                 errors.append(error)
             assert bool(errors) is (refused or way in ("token", "proxy"))

@@ -52,7 +52,7 @@ def test_names_labels_and_values_are_those_of_a_jmx_exporter(
         bootstrap_servers=kafka.bootstrap_servers, client_id="shop", metric_reporters=[collector]
     ) as producer:
         for _ in range(3):
-            producer.send("orders", b"x").result(10)
+            producer.send("orders", b"x").result(60)
         values = scraped(registry)
     assert values[(PRODUCER + "record_send_total", "client_id=shop")] == 3
     assert (
@@ -78,7 +78,7 @@ def test_buckets_are_cumulative_and_in_seconds(
     kafka.create_topic("t", 1)
     with Producer(bootstrap_servers=kafka.bootstrap_servers, metric_reporters=[collector]) as producer:
         for _ in range(2):
-            producer.send("t", b"x").result(10)  # the latency is counted after the record's outcome is told
+            producer.send("t", b"x").result(60)  # the latency is counted after the record's outcome is told
         values = scraped(registry)
     name = PRODUCER + "request_latency_seconds_bucket"
     buckets = {float(key[2].removeprefix("le=")): value for key, value in values.items() if key[0] == name}
@@ -121,7 +121,7 @@ def test_a_reporter_that_raises_does_no_harm(kafka: FakeCluster, caplog: pytest.
     with Producer(
         bootstrap_servers=kafka.bootstrap_servers, client_id="brave", metric_reporters=[Broken()]
     ) as producer:
-        producer.send("t", b"x").result(10)
+        producer.send("t", b"x").result(60)
     assert [record.getMessage().split()[-1] for record in caplog.records] == ["started", "stopped"]
     assert "start brave" in caplog.text
 
@@ -177,7 +177,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 def test_a_forked_worker_shows_its_own_producers_alone(kafka: FakeCluster) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORK, kafka.bootstrap_servers],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -189,7 +189,7 @@ def test_without_the_package_the_error_names_it() -> None:
         "Producer(bootstrap_servers='x:1', metric_reporters='penstock.watching.prometheus:collector')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
     )
     assert "ConfigError" in done.stderr
     assert "pip install 'penstock-kafka[prometheus]'" in done.stderr
@@ -200,7 +200,7 @@ def test_every_metric_of_the_dashboard_is_shown(
 ) -> None:
     kafka.create_topic("t", 1)
     with Producer(bootstrap_servers=kafka.bootstrap_servers, metric_reporters=[collector]) as producer:
-        producer.send("t", b"x").result(10)
+        producer.send("t", b"x").result(60)
         names = {key[0] for key in scraped(registry)}
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     asked = {
