@@ -48,9 +48,9 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         yield server.getsockname()[1]
-    for connection in accepted:
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
+        for connection in (server, *accepted):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
     thread.join(60)
 
 
@@ -95,9 +95,10 @@ def test_a_proxy_that_answers_slowly(monkeypatch: pytest.MonkeyPatch):
         connection.recv(65536)
         slowly(connection, b"HTTP/1.1 200 OK\r\nX: " + b"a" * 2000)
 
+    context = client_context(the_ca())  # reading the system's roots takes as long as the limit
     with serving(serve) as port:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
-        times_out("https://idp.example/token")
+        times_out("https://idp.example/token", context=context)
 
 
 def test_a_server_that_is_slow_with_tls(monkeypatch: pytest.MonkeyPatch):
@@ -110,9 +111,10 @@ def test_a_server_that_is_slow_with_tls(monkeypatch: pytest.MonkeyPatch):
         connection.recv(65536)
         slowly(connection, b"\x16\x03\x03\x40\x00" + b"\x02" * 2000)
 
+    context = client_context(the_ca())  # reading the system's roots takes as long as the limit
     with serving(serve) as port:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
-        times_out("https://idp.example/token")
+        times_out("https://idp.example/token", context=context)
 
 
 def test_an_answer_through_a_proxy(monkeypatch: pytest.MonkeyPatch):
