@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ import pytest
 
 from penstock import Producer
 from penstock.errors import KafkaTimeoutError
+from penstock.testing import FakeKafka
 
 SOON = 60.0  # seconds that a healthy test never needs
 
@@ -30,6 +33,34 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield int(bound.getsockname()[1])
+
+
+def is_waiting(thread: threading.Thread) -> bool:
+    """Whether a thread waits in a call of a producer."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and not frame.f_code.co_filename.endswith("_locks.py"):
+        frame = frame.f_back
+    return frame is not None
+
+
+@contextmanager
+def silent(kafka: FakeKafka) -> Iterator[Callable[[], None]]:
+    """The cluster answers nothing until the block ends, or the function is called that this gives."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with kafka.locked():
+            held.set()
+            over.wait(10 * SOON)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(SOON)
+    try:
+        yield over.set
+    finally:
+        over.set()
+        holder.join()
 
 
 def why_it_waited(producer: Producer, call: Callable[[], object]) -> KafkaTimeoutError:

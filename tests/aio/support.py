@@ -74,14 +74,22 @@ async def until(condition: Callable[[], object]) -> None:
 class CancelAt:
     """Awaits a coroutine and cancels it where it is suspended for the so-manieth time.
 
+    Args:
+        coroutine: what is awaited.
+        number: where it is cancelled.
+        on_suspended: called each time it is suspended.
+
     Attributes:
         suspensions: how often it was suspended.
         was_cancelled: whether it came so far.
     """
 
-    def __init__(self, coroutine: Awaitable[Any], number: int) -> None:
+    def __init__(
+        self, coroutine: Awaitable[Any], number: int, on_suspended: Callable[[], object] = lambda: None
+    ) -> None:
         self._steps = coroutine.__await__()
         self._number = number
+        self._on_suspended = on_suspended
         self.suspensions = 0
         self.was_cancelled = False
 
@@ -90,6 +98,7 @@ class CancelAt:
             waits_for = next(self._steps)
             while True:
                 self.suspensions += 1
+                self._on_suspended()
                 if self.suspensions == self._number:
                     self.was_cancelled = True
                     # As a task does it: the future is cancelled, and the coroutine told.
