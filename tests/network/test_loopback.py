@@ -33,14 +33,14 @@ def server(serve: Serve, receive_buffer: int | None = None) -> Iterator[Node]:
     listener = socket.create_server(("127.0.0.1", 0))
     if receive_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    listener.settimeout(20)
+    listener.settimeout(60)
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
             connection, _ = listener.accept()
             with connection:
-                connection.settimeout(20)
+                connection.settimeout(60)
                 serve(connection)
         except BaseException as error:
             failures.append(error)
@@ -88,7 +88,7 @@ class Caller:
         self.ended: list[InFlightRequest] = []
 
     def poll_until(self, condition: Callable[[], object]) -> None:
-        deadline = self.clock.now() + 20
+        deadline = self.clock.now() + 60
         while not condition():
             assert self.clock.now() < deadline
             self.client.poll(1.0, self.clock.now())
@@ -98,7 +98,7 @@ class Caller:
         self.poll_until(lambda: self.client.is_ready(self.node, self.clock.now()))
 
     def send(self, request=None) -> None:
-        asked = ClientRequest(self.node, request or question(), 20.0, self.ended.append)
+        asked = ClientRequest(self.node, request or question(), 60.0, self.ended.append)
         self.client.send(asked, self.clock.now())
 
 

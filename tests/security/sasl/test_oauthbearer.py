@@ -145,7 +145,7 @@ def test_a_provider_that_hangs(credentials):
     error = failure(credentials, lambda: release.wait(60), token_timeout_ms=50)
     release.set()
     assert "the token provider has not given a token within" in str(error)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("rubbish", [None, 7, "", "two words", ("a", "b"), object()])
