@@ -17,7 +17,7 @@ settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
 # Fixtures live in files by topic.
-pytest_plugins = ["fix_broker", "fix_devbroker", "fix_secrets", "fix_security", "fix_spark"]
+pytest_plugins = ["quick_java", "fix_broker", "fix_devbroker", "fix_secrets", "fix_security", "fix_spark"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
