@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -30,6 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"this run expects the {expected} implementation, but {running} is what is there"
         )
+
+
+def pytest_collection_finish() -> None:
+    # Some ten thousand tests are held until the end: the garbage collector need not look at them again and again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> list[str]:
