@@ -8,6 +8,8 @@ PYTEST_ARGS ?=
 # What takes longest is where the next minute is to be had.
 SLOWEST := --durations 12 --durations-min 3
 DEMO_TESTS := tests/integration/test_demo.py
+# To collect all tests takes 20 seconds. Those with a marker are in files that name it; tests/conftest.py watches over that.
+JAVA_TESTS = $(if $(PYTEST_ARGS),,$(shell grep -rlE 'mark\.(broker|spark)\b' tests --include='test_*.py'))
 
 SETUP_STAMP := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-done
@@ -63,12 +65,13 @@ test-compiled: build need-java ## the whole suite on the compiled modules
 .PHONY: test-broker
 test-broker: build need-java ## of it, what needs a real Kafka, but no Spark
 	@echo '==> tests with a real Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(SLOWEST) $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(SLOWEST) $(JAVA_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-spark
 test-spark: build need-java ## of it, what needs a real Spark, but for the demo
 	@echo '==> tests with a real Spark, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark --ignore $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(SLOWEST) $(filter-out $(DEMO_TESTS),$(JAVA_TESTS)) \
+	  --ignore $(DEMO_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-demo
 test-demo: build need-java ## of it, small runs of the demo
