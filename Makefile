@@ -8,6 +8,8 @@ PYTEST_ARGS ?=
 # What takes longest is where the next minute is to be had.
 SLOWEST := --durations 12 --durations-min 3
 DEMO_TESTS := tests/integration/test_demo.py
+# To collect all tests takes 20 seconds. Those with a marker are in files that name it; tests/conftest.py watches over that.
+JAVA_TESTS = $(if $(PYTEST_ARGS),,$(shell grep -rlE 'mark\.(broker|spark)\b' tests --include='test_*.py'))
 
 SETUP_STAMP := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-done
@@ -63,12 +65,13 @@ test-compiled: build need-java ## the whole suite on the compiled modules
 .PHONY: test-broker
 test-broker: build need-java ## of it, what needs a real Kafka, but no Spark
 	@echo '==> tests with a real Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(SLOWEST) $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'broker and not spark' $(SLOWEST) $(JAVA_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-spark
 test-spark: build need-java ## of it, what needs a real Spark, but for the demo
 	@echo '==> tests with a real Spark, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark --ignore $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(SLOWEST) $(filter-out $(DEMO_TESTS),$(JAVA_TESTS)) \
+	  --ignore $(DEMO_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-demo
 test-demo: build need-java ## of it, small runs of the demo
@@ -150,8 +153,8 @@ fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers and lying Arrow tables, 
 
 # A seed decides everything that happens in a run; a failing one is replayed exactly by its number.
 .PHONY: simulate
-simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink; GUARDED=1: brokers that authenticate clients; OLD=1: brokers of old releases
-	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(GUARDED),--guarded) $(if $(OLD),--old) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
+simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink; GUARDED=1: brokers that authenticate clients; OLD=1: brokers of old releases; AWAITED=1: tasks in event loops
+	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(GUARDED),--guarded) $(if $(OLD),--old) $(if $(AWAITED),--awaited) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
 
 .PHONY: test-long
 test-long: build need-java ## all tests that are too long for `make test`, about two hours, and one table; LONG='fuzz chaos' for some

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,8 +19,10 @@ from penstock.devbroker.settings import KAFKA_VERSION
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
+JAVA_MARKERS = ("broker", "spark")
+
 # Fixtures live in files by topic.
-pytest_plugins = ["fix_broker", "fix_devbroker", "fix_secrets", "fix_security", "fix_spark"]
+pytest_plugins = ["quick_java", "fix_broker", "fix_devbroker", "fix_secrets", "fix_security", "fix_spark"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,6 +35,28 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"this run expects the {expected} implementation, but {running} is what is there"
         )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # The Makefile finds the files of these tests by the text; what it does not find would never run.
+    for name in JAVA_MARKERS:
+        if item.get_closest_marker(name) is not None and f"mark.{name}" not in _text(item.path):
+            raise pytest.UsageError(f"{item.nodeid} has the marker {name!r}, but its file does not name it")
+
+
+@functools.cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def pytest_collection_finish() -> None:
+    # Some ten thousand tests are held until the end: the garbage collector need not look at them again and again.
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def pytest_report_header() -> list[str]:

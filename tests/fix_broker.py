@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import IO, Protocol
 
 import pytest
-import quick_java
 
 from penstock.control import ControlClient
 from penstock.control.steps import CoordinatorOf
@@ -102,17 +101,6 @@ class DumpLog(Protocol):
     def __call__(
         self, topic: str, partition: int = 0, *, node_id: int | None = None
     ) -> list[LoggedBatch]: ...
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_kafka(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where tests with a broker run, all brokers that are started here start quicker."""
-    if not any(item.get_closest_marker("broker") for item in request.session.items):
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(quick_java.KAFKA_VARIABLE, quick_java.kafka_options())
-        yield
 
 
 @pytest.fixture(scope="session")

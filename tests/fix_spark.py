@@ -28,17 +28,6 @@ SOURCES = Path(__file__).resolve().parent.parent / "src"
 _READ_SECONDS = 60.0
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_spark(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where tests with a Spark run, all that is started here starts quicker."""
-    if not any(item.get_closest_marker("spark") for item in request.session.items):
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(quick_java.SPARK_VARIABLE, quick_java.spark_options())
-        yield
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark in this process, with two cores; a task may fail three times, as on a cluster."""

@@ -57,6 +57,23 @@ sys.exit(gateway.proc.wait())  # the archive is written when Java ends
 """
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where tests with a broker or with Spark were chosen, all that they start here starts quicker.
+
+    Before the first test, and not in a fixture of it: fetching Kafka and making an archive may take longer than a test.
+    """
+    if session.config.option.collectonly:
+        return
+    patch = pytest.MonkeyPatch()
+    session.config.add_cleanup(patch.undo)
+    for marker, variable, options in (
+        ("broker", KAFKA_VARIABLE, kafka_options),
+        ("spark", SPARK_VARIABLE, spark_options),
+    ):
+        if any(item.get_closest_marker(marker) for item in session.items):
+            patch.setenv(variable, options())
+
+
 def spark_options() -> str:
     """The options for Spark, with an archive that is made now if there is none."""
     archive = _with_archive(f"spark-{version('pyspark')}", _make_of_spark)

@@ -385,7 +385,7 @@ class IdleClients:
     Connecting costs more than all that a batch of the sink asks of the brokers. Between calls a client does nothing. A
     connection that brokers have closed meanwhile is noticed when it is next used.
 
-    A client is used again for the same options alone: whoever has other credentials gets a client of its own.
+    A client is used again for the same options alone: other credentials get a client of their own.
     """
 
     def __init__(self) -> None:

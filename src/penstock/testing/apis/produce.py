@@ -139,7 +139,7 @@ def _may_write_transactions(request: ApiRequest) -> bool:
 
 
 def _may_write_numbered(request: ApiRequest) -> bool:
-    """Whether numbered batches are taken; since 2.8 whoever may write to the topic may number them."""
+    """Whether numbered batches are taken; since 2.8 the right to write to the topic is enough."""
     if not request.cluster.release.wants_idempotent_write or request.rights.number_batches():
         return True
     return not any(

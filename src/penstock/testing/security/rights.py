@@ -137,7 +137,7 @@ NOTHING: Final = Acl()
 
 
 class Rights:
-    """What whoever sent a request may do: by its ACLs, and by what is denied to all.
+    """What the sender of a request may do: by its ACLs, and by what is denied to all.
 
     Args:
         cluster: has what is denied to all.

@@ -101,7 +101,7 @@ class Operation:
             self._completions.append(lambda: ticket.fail(own))
 
     def tell(self, error: KafkaError) -> None:
-        """Whoever waits is told of a trouble, and the call goes on: made again, it waits for its outcome."""
+        """Raise an error in the call that waits. The operation goes on: the same call waits for it again."""
         call = self._call
         if call is not None and not call.ended:
             ticket, call.ticket = call.ticket, call.new_ticket()
