@@ -842,9 +842,9 @@ def jks_of(entries: int, chain: int, certificate: bytes = b"\0\0\0\0") -> bytes:
 )
 def test_a_store_of_java_without_end(tmp_path: Path, content: bytes, words: str):
     assert len(content) < material.MOST_BYTES
-    began = time.process_time()
+    began = time.thread_time()
     wrong(options(trust_location=file_with(tmp_path, content)), "ssl.truststore.location", words)
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_a_store_of_sixteen_megabytes_is_none(tmp_path: Path):
@@ -856,9 +856,9 @@ def test_a_store_of_sixteen_megabytes_is_none(tmp_path: Path):
 def test_a_key_with_headers_without_end(between: str):
     headers = "".join(f"{between}a: b" for _ in range(300_000))
     text = f"-----BEGIN RSA PRIVATE KEY-----{headers}{between}-----END RSA PRIVATE KEY-----"
-    began = time.process_time()
+    began = time.thread_time()
     wrong(options(key_pem=text), "ssl.keystore.key", "block 1 (line 1), a RSA PRIVATE KEY, has more than 10")
-    assert time.process_time() - began < 2
+    assert time.thread_time() - began < 2
 
 
 def test_a_chain_without_end_in_pkcs12():
