@@ -767,7 +767,7 @@ def _told(tried: TlsSettings) -> str | None:
 
 
 @pytest.mark.parametrize("name", ["pem", "jks_key", "p12_key", "jks_trust", "p12_trust"])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_stores_that_are_damaged(stores: Stores, tmp_path: Path, name: str, data: st.DataObject):
     content = bytearray(sample(stores, name))
@@ -785,7 +785,7 @@ def test_stores_that_are_damaged(stores: Stores, tmp_path: Path, name: str, data
     anything_but_a_crash(tmp_path / "store", bytes(content))
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.binary(max_size=300),
     st.sampled_from([b"", b"\xfe\xed\xfe\xed\0\0\0\x02\0\0\0\x01", b"\x30\x82", b"-----BEGIN "]),
