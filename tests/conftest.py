@@ -16,8 +16,8 @@ from penstock import _compiled
 from penstock.devbroker.settings import KAFKA_VERSION
 from penstock.producer import lifecycle
 
-# How long it takes to make an example, or to try it, says nothing on a busy machine; what hangs is ended by the time-out
-# of its test.
+# How long it takes to make or to try an example says nothing on a busy machine; what hangs is ended by the time-out of
+# its test.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 

@@ -308,7 +308,7 @@ def common_options(times: Times) -> Options:
     return {
         "max.block.ms": block_ms,
         "request.timeout.ms": setup_ms,
-        "delivery.timeout.ms": max(2_000, setup_ms),
+        "delivery.timeout.ms": max(2_000, 2 * setup_ms),
         "socket.connection.setup.timeout.ms": setup_ms,
         "socket.connection.setup.timeout.max.ms": setup_ms,
         "reconnect.backoff.ms": 20,
