@@ -70,7 +70,7 @@ def outage_under_load(
         flood.stdin.write("back\n")
         flood.stdin.flush()
         settled = json.loads(flood.stdout.readline())
-        assert flood.wait(20) == 0
+        assert flood.wait(60) == 0
     return Outage(refused, settled)
 
 

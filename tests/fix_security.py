@@ -79,13 +79,13 @@ class SecuredKafka:
         ]  # fmt: skip
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
         for future in admin.create_acls(rules).values():
-            future.result(30)
+            future.result(60)
         # The answer comes from the controller: the broker knows it a moment later.
         wanted = AclBindingFilter(
             ResourceType[kind], name, pattern, f"User:{user}", "*", AclOperation.ANY, AclPermissionType.ANY
         )
         deadline = time.monotonic() + READ_SECONDS
-        while len(admin.describe_acls(wanted).result(30)) < len(operations):
+        while len(admin.describe_acls(wanted).result(60)) < len(operations):
             assert time.monotonic() < deadline, "the broker does not learn the rights"
 
     def read(self, topic: str, count: int, way: str = "ssl", partitions: int = 2) -> list[bytes]:

@@ -49,7 +49,7 @@ from penstock import Producer
 from penstock.testing import FakeKafka
 {make}
 with FakeKafka(topics={{"orders": 1}}) as kafka, Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
-    print(producer.send_arrow("orders", table).result(timeout=30).records)
+    print(producer.send_arrow("orders", table).result(timeout=60).records)
 """
 
 

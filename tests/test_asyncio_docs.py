@@ -97,7 +97,7 @@ def test_a_child_has_a_producer_of_its_own() -> None:
     with FakeKafka(topics=TOPICS) as kafka:
         source = EXAMPLES[FORKS].replace(ADDRESS, kafka.bootstrap_servers)
         done = subprocess.run(
-            [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", source], capture_output=True, text=True, timeout=300, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
         values = sorted(record.value or b"" for record in kafka.records("orders"))

@@ -119,10 +119,10 @@ def test_an_error_of_send_aborts_the_transaction(
 def test_a_commit_that_had_no_answer_in_time_is_asked_for_again(
     fake: FakeKafka, write_together: WriteTogether
 ) -> None:
-    with Producer(
-        bootstrap_servers=fake.bootstrap_servers, transactional_id="shop", max_block_ms=300
-    ) as producer:
+    with Producer(bootstrap_servers=fake.bootstrap_servers, transactional_id="shop") as producer:
         producer.init_transactions()
+        producer.partitions_for("orders")
+        producer._core.max_block = 0.3
         fake.add_fault(Fault(api=END_TXN, delay=0.6))
         assert write_together(producer, [("orders", b"1")])
     assert values(fake) == [b"1"]

@@ -93,7 +93,7 @@ def test_round_robin_is_even_with_many_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert Counter(chosen) == dict.fromkeys(range(4), 500)
 
 

@@ -224,7 +224,7 @@ def test_windows_is_refused_at_import_with_one_sentence() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (

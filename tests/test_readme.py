@@ -114,7 +114,7 @@ def test_the_test_that_is_shown_runs_as_in_a_users_project(tmp_path: Path, inste
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert ending in done.stdout, done.stdout + done.stderr

@@ -271,7 +271,7 @@ def test_a_record_passes_few_modules() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     passed = {line.split()[0] for line in done.stdout.splitlines()}
     assert {"penstock.producer.send._send_cy", "penstock.producer.io._outcomes_cy"} < passed

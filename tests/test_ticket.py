@@ -84,7 +84,7 @@ def test_wait_ends_when_another_thread_grants() -> None:
     ticket: Ticket[int] = Ticket("memory")
     thread = threading.Thread(target=ticket.complete, args=(3,))
     thread.start()
-    assert ticket.wait(timeout=10)
+    assert ticket.wait(timeout=60)
     assert ticket.result == 3
     thread.join()
     assert ticket.wait(timeout=0)
@@ -119,5 +119,5 @@ def test_a_countdown_calls_back_once_from_many_threads() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert seen == [1]

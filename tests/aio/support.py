@@ -12,7 +12,7 @@ import anyio
 
 from penstock import AsyncProducer
 
-SOON = 10.0  # seconds that a healthy test never needs
+SOON = 60.0  # seconds that a healthy test never needs, also on a machine that has no time for it
 BATCH = 1024
 # anyio's name of the backend, and its options.
 LOOPS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -33,7 +33,7 @@ class Made:
         options = {
             "bootstrap_servers": self._address,
             "linger_ms": 0,
-            "max_block_ms": 5000,
+            "max_block_ms": 60_000,
             "enable_idempotence": False,
         } | options
         self._producers.append(AsyncProducer(**options))
@@ -57,6 +57,12 @@ def pool_of(producer: AsyncProducer) -> Any:
     return producer._parts.accumulator.pool
 
 
+async def cancel_here(scope: anyio.CancelScope) -> None:
+    """The running task is cancelled now, and not when some time is over, which may be before it came so far."""
+    scope.cancel()
+    await anyio.sleep(SOON)
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Wait, in any loop, until something holds."""
     deadline = time.monotonic() + SOON
@@ -68,14 +74,22 @@ async def until(condition: Callable[[], object]) -> None:
 class CancelAt:
     """Awaits a coroutine and cancels it where it is suspended for the so-manieth time.
 
+    Args:
+        coroutine: what is awaited.
+        number: where it is cancelled.
+        on_suspended: called each time it is suspended.
+
     Attributes:
         suspensions: how often it was suspended.
         was_cancelled: whether it came so far.
     """
 
-    def __init__(self, coroutine: Awaitable[Any], number: int) -> None:
+    def __init__(
+        self, coroutine: Awaitable[Any], number: int, on_suspended: Callable[[], object] = lambda: None
+    ) -> None:
         self._steps = coroutine.__await__()
         self._number = number
+        self._on_suspended = on_suspended
         self.suspensions = 0
         self.was_cancelled = False
 
@@ -84,6 +98,7 @@ class CancelAt:
             waits_for = next(self._steps)
             while True:
                 self.suspensions += 1
+                self._on_suspended()
                 if self.suspensions == self._number:
                     self.was_cancelled = True
                     # As a task does it: the future is cancelled, and the coroutine told.

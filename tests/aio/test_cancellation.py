@@ -18,7 +18,8 @@ from typing import Any
 import anyio
 import pyarrow as pa
 import pytest
-from aio.support import BATCH, FILLS, SOON, CancelAt, pool_of, until
+from aio.support import BATCH, FILLS, SOON, CancelAt, cancel_here, pool_of, until
+from fix_patience import silent
 from producer.fakes_sender import LoopbackBroker
 
 from penstock import AsyncProducer
@@ -59,9 +60,12 @@ def test_a_call_can_be_cancelled_wherever_it_is_suspended(made, broker, name) ->
         pool = pool_of(producer)
         if full:
             await _full(producer, broker)
+        else:
+            broker.telling.clear()  # the answer must not come before it waits
         begun = CancelAt(call(producer), number)
         waiting = asyncio.ensure_future(_await(begun))
         await until(lambda: begun.suspensions or waiting.done())
+        broker.telling.set()
         broker.release()  # where it was suspended once, it goes on, to the next place
         error: BaseException | None = None
         try:
@@ -118,14 +122,17 @@ def test_memory_that_was_granted_to_a_cancelled_task_goes_to_the_next(made, brok
 
 
 def test_tasks_and_threads_get_memory_in_the_order_of_their_coming(made, broker) -> None:
-    producer = made.tight(max_block_ms=60_000)
+    # Memory for one batch: the next is granted it when the one before was answered, so the log has the order of grants.
+    producer = made(buffer_memory=BATCH, batch_size=BATCH, max_request_size=BATCH)
     pool = pool_of(producer)
 
     async def one(number: int) -> None:
         await producer.send("t", b"%04d" % number + FILLS)
 
     async def main() -> None:
-        await _full(producer, broker)
+        await producer.partitions_for("t")
+        broker.hold = True
+        await producer.send("t", FILLS)
         waiting: list[Any] = []
         for number in range(20):
             if number % 5 == 4:
@@ -139,14 +146,11 @@ def test_tasks_and_threads_get_memory_in_the_order_of_their_coming(made, broker)
         await producer.flush(SOON)
 
     asyncio.run(main(), debug=True)
-    # Memory for two: neighbours may change places between the grant and the append, others may not.
-    numbers = [int(value[:4]) for value in broker.values()[2:] if value is not None]
-    assert sorted(numbers) == list(range(20))
-    assert all(abs(number - place) <= 2 for place, number in enumerate(numbers))
+    assert [int(value[:4]) for value in broker.values()[1:] if value is not None] == list(range(20))
 
 
 def test_a_thousand_tasks_against_a_full_buffer(made, broker) -> None:
-    producer = made.tight(max_block_ms=60_000)
+    producer = made.tight(max_block_ms=600_000)
     pool = pool_of(producer)
     order: list[int] = []
     low: list[int] = []
@@ -172,10 +176,11 @@ def test_a_thousand_tasks_against_a_full_buffer(made, broker) -> None:
 
 
 def test_time_outs(run, made, broker) -> None:
-    producer = made.tight(max_block_ms=50)
+    producer = made.tight()
 
     async def main() -> None:
         await _full(producer, broker)
+        producer._core.max_block = 0.05
         with pytest.raises(BufferExhaustedError):
             await producer.send("t", FILLS)
         with pytest.raises(KafkaTimeoutError, match="flush"):
@@ -295,6 +300,7 @@ def test_ctrl_c_ends_a_program_in_the_middle(broker) -> None:
         from penstock import AsyncProducer
 
         async def main():
+            asyncio.get_running_loop().slow_callback_duration = 3600  # how busy the machine is, is not told
             async with AsyncProducer(bootstrap_servers=sys.argv[1], linger_ms=0, enable_idempotence=False) as producer:
                 await producer.send_and_wait("t", b"first")
                 deliveries = [await producer.send("t", b"v") for _ in range(100)]
@@ -370,10 +376,10 @@ def test_transactions_commit_and_abort(run, kafka) -> None:
 def test_a_block_that_is_cancelled_is_aborted_first(run, kafka) -> None:
     async def main() -> None:
         async with await _transactional(kafka) as producer:
-            with anyio.move_on_after(0.05) as scope:
+            with anyio.CancelScope() as scope:
                 async with producer.transaction():
                     await producer.send("t", b"aborted")
-                    await anyio.sleep(SOON)
+                    await cancel_here(scope)
             assert scope.cancelled_caught
             async with producer.transaction():  # it goes on at once
                 await producer.send("t", b"committed")
@@ -393,9 +399,10 @@ def test_the_end_of_a_transaction_is_shielded(kafka, call) -> None:
             await producer.send_and_wait("t", b"v")
             number = 1
             while True:
-                begun = CancelAt(getattr(producer, call)(), number)
                 try:
-                    await begun
+                    with silent(kafka) as answer:  # the answer must not come before it waits
+                        begun = CancelAt(getattr(producer, call)(), number, answer)
+                        await begun
                 except asyncio.CancelledError:
                     manager = producer._parts.transactions
                     assert manager is not None
@@ -434,6 +441,8 @@ _MEMORY = """
 import asyncio, gc, sys
 from penstock import AsyncProducer
 
+LONG = {"linger_ms": 600_000, "request_timeout_ms": 600_000}
+
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
@@ -442,7 +451,7 @@ async def plain(future):
     await future
 
 async def main(address, kind, count):
-    producer = AsyncProducer(bootstrap_servers=address, linger_ms=60_000, enable_idempotence=False)
+    producer = AsyncProducer(bootstrap_servers=address, enable_idempotence=False, **LONG)
     await producer.partitions_for("t")
     loop = asyncio.get_running_loop()
     gc.collect()
@@ -468,7 +477,7 @@ def test_a_hundred_thousand_tasks_that_wait_take_little_more_than_asyncio_itself
 
     def taken(kind: str) -> int:
         command = [sys.executable, "-c", _MEMORY, broker.address, kind, str(_COUNT)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         return int(done.stdout)
 
     assert taken("ours") - taken("plain") < (32 + 40) * 1024 * 1024

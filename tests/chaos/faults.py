@@ -144,7 +144,7 @@ class Faults:
         in_flight = done.wait(ARM_SECONDS)
         proxy.disarm(struck)
         partitions = [TopicPartition(self._topic, number) for number, _ in strayed]
-        self._admin.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+        self._admin.elect_leaders(ElectionType.PREFERRED, partitions).result(60)
         moved = self._await_leaders({number for number, _ in strayed})
         counted = in_flight and moved
         self._note("election", f"{len(strayed)} partitions, away from broker {loser}", counted)

@@ -147,7 +147,7 @@ class ProxyLoop:
                 called.set_exception(error)
 
         self.loop.call_soon_threadsafe(work)
-        return called.result(10)
+        return called.result(60)
 
     def close(self) -> None:
         """End every task and the thread."""
@@ -163,7 +163,7 @@ class ProxyLoop:
 
         self.run(cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.close()
 
 

@@ -89,18 +89,18 @@ def test_records_fail_and_the_next_ones_are_delivered(
 ) -> None:
     with Producer(bootstrap_servers=started.bootstrap_servers, **OPTIONS) as producer:
         for delivery in send(producer, topic, "before"):
-            delivery.result(20)
+            delivery.result(60)
         lose(started)
         lost = send(producer, topic, "lost")
-        errors = [delivery.exception(30) for delivery in lost]
+        errors = [delivery.exception(60) for delivery in lost]
         find(started)
         # Not all at once: the first attempt may still meet a broker that has just come back.
         found = [producer.send(topic, value) for value in values("after")]
-        outcomes = [delivery.exception(30) for delivery in found]
+        outcomes = [delivery.exception(60) for delivery in found]
         if any(outcomes):
             assert {type(error) for error in outcomes if error} <= {DeliveryTimeoutError}
             found = send(producer, topic, "after that")
-            assert [delivery.exception(30) for delivery in found] == [None] * len(found)
+            assert [delivery.exception(60) for delivery in found] == [None] * len(found)
     assert {type(error) for error in errors} == {DeliveryTimeoutError}
     log = read(started, topic)
     assert len(log) == len(set(log)), "nothing is there twice"
@@ -122,10 +122,10 @@ def test_a_transaction_fails_and_the_next_one_is_committed(
             send(producer, topic, "before")
         producer.begin_transaction()
         for delivery in send(producer, topic, "aborted"):
-            delivery.result(20)
+            delivery.result(60)
         lose(started)
         lost = send(producer, topic, "lost")
-        errors = [delivery.exception(30) for delivery in lost]
+        errors = [delivery.exception(60) for delivery in lost]
         find(started)
         assert all(isinstance(error, KafkaError) for error in errors), errors
         with pytest.raises(KafkaError):

@@ -17,7 +17,7 @@ SECONDS = 22.0
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_promises_are_kept_while_things_break() -> None:
     pytest.importorskip("confluent_kafka", reason="what was written is read back with confluent-kafka")
     seed = random.SystemRandom().randrange(1_000_000)

@@ -50,7 +50,7 @@ class WorkerProcess:
 
     def replace(self) -> None:
         """After `signal_kill`: see it off, and start another with the same plan."""
-        self._process.wait(10)
+        self._process.wait(60)
         self._close_pipe()
         self.kills += 1
         self._process = self._start()

@@ -56,7 +56,7 @@ def test_version_says_what_runs() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     what_runs = f"{_compiled.describe()}; development broker: Apache Kafka {KAFKA_VERSION}"
     assert done.stdout.strip() == f"penstock {penstock.__version__} ({what_runs})"

@@ -283,9 +283,12 @@ def test_the_advice_is_a_command_for_the_same_cluster(
 
 
 def test_an_address_where_nobody_listens_is_said_soon_and_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recover", "-b", "127.0.0.1:1", "-X", "max.block.ms=200"]) == 1
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("penstock: no broker can be reached at 127.0.0.1:1 within 0.2 s: ")
+    for seconds in (0.2, 2, 20):  # the first, unless the machine is busy with other things
+        assert main(["recover", "-b", "127.0.0.1:1", "-X", f"max.block.ms={seconds * 1000:.0f}"]) == 1
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.startswith(f"penstock: no broker can be reached at 127.0.0.1:1 within {seconds:g} s: ")
+        if "connection refused" in said:
+            break
     assert "connection refused" in said
     assert "--bootstrap-servers" in said
 

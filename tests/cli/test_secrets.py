@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fix_patience import silent
 
 from penstock.testing import FakeKafka, FakeSecurity
 
@@ -56,7 +57,7 @@ def secret_arguments(kafka: FakeKafka, folder: Path, place: str) -> list[str]:
 
 def command_line(process: psutil.Process) -> str:
     """As others see it; while a process is being replaced by its program, there is none for a moment."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (words := process.cmdline()) and time.monotonic() < deadline:
         os.sched_yield()
     return " ".join(words)
@@ -66,14 +67,18 @@ def command_line(process: psutil.Process) -> str:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_shows_no_secret(kafka: FakeKafka, tmp_path: Path, command: str, place: str) -> None:
     arguments = [*COMMANDS[command], *secret_arguments(kafka, tmp_path, place), "--debug"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "penstock", *arguments],
-        env={**os.environ, VARIABLE: SECRET},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    # No answer before its command line was read: it must not end before.
+    with (
+        silent(kafka) as answer,
+        subprocess.Popen(
+            [sys.executable, "-m", "penstock", *arguments],
+            env={**os.environ, VARIABLE: SECRET},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         if command == "produce":  # it waits for its input, connected or not
@@ -81,7 +86,8 @@ def test_a_command_shows_no_secret(kafka: FakeKafka, tmp_path: Path, command: st
             process.stdin.flush()
         seen = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         command_lines = [command_line(each) for each in seen]
-        said, _ = process.communicate(timeout=60)
+        answer()
+        said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert SAID[command] in said
     assert len(kafka.records("orders")) == {"produce": 1, "perf": 20, "recover": 0}[command]
@@ -102,7 +108,7 @@ def test_the_log_of_debug_is_ours() -> None:
         "sys.exit(cli.main(['--debug', 'produce', 't']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, SECRET], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program, SECRET], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "DEBUG penstock.network: Connecting" in done.stderr
@@ -114,7 +120,7 @@ def test_the_log_of_debug_is_ours() -> None:
 def test_a_secret_on_the_command_line_is_refused_and_not_repeated(command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "penstock", *COMMANDS[command], "-X", f"sasl.password={SECRET}", "--debug"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode != 0
     assert "-X sasl.password=...: a secret on the command line" in done.stderr

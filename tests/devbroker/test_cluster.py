@@ -128,11 +128,11 @@ def test_a_paused_node_is_silent_until_it_is_resumed(fake_java: Path) -> None:
         assert "paused" in repr(started.nodes[0])
         assert not broker_answers(port, timeout=0.1)
         started.resume(1)
-        assert broker_answers(port, timeout=5)
+        assert broker_answers(port, timeout=60)
         started.pause(1)
         # A paused process does not see the request to stop, unless it is woken for it.
         started.nodes[0].terminate()
-        assert started.nodes[0].wait_stopped(timeout=10)
+        assert started.nodes[0].wait_stopped(timeout=60)
         with pytest.raises(DevBrokerError, match="does not run"):
             started.pause(1)
 

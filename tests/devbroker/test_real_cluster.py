@@ -82,11 +82,11 @@ def test_a_restart_keeps_data_and_port(tmp_path: Path) -> None:
         data_dir=tmp_path / "data", security="scram"
     ) as cluster:  # the users are there all the same
         with Producer(cluster.client_options("sasl_plaintext-scram-sha-512")) as producer:
-            producer.send("kept", b"w").result(30)
+            producer.send("kept", b"w").result(60)
         assert [r.value for r in consume_from(cluster, "kept")] == [b"v", b"w"]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_three_nodes_survive_the_loss_of_one() -> None:
     with DevCluster(3) as cluster:
         cluster.create_topic("safe", replication=3, config={"min.insync.replicas": 2})

@@ -33,7 +33,7 @@ def test_a_sanitizer_that_is_missing_is_an_error_that_names_the_package(compiler
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1
     assert f"Install the package {package}" in done.stderr

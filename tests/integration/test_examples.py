@@ -48,7 +48,7 @@ def test_example(name: str, dev_cluster: DevCluster, topic: MakeTopic, consume: 
         dev_cluster.bootstrap_servers,
         there,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout

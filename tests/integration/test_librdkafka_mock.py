@@ -52,7 +52,7 @@ def test_records_are_written_with_idempotence(servers: str, codec: str) -> None:
     sent = [(b"k%d" % number, b"v%d" % number) for number in range(RECORDS)]
     with Producer(bootstrap_servers=servers, compression_type=codec, enable_idempotence=True) as producer:
         deliveries = [producer.send(topic, value, key=key) for key, value in sent]
-        producer.flush(20)
+        producer.flush(60)
         assert all(delivery.result(0).offset >= 0 for delivery in deliveries)
     assert sorted(read_back(servers, topic, RECORDS)) == sorted(sent)
 

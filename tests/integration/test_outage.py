@@ -39,7 +39,7 @@ def test_close_without_time_fails_everything_at_once(breakable: DevCluster, topi
     producer = Producer(
         bootstrap_servers=breakable.bootstrap_servers, buffer_memory=2_000_000, max_block_ms=60_000
     )
-    producer.send(topic, b"there").result(10)
+    producer.send(topic, b"there").result(60)
     breakable.kill(1)
     told: list[KafkaError | None] = []
     deliveries = [

@@ -32,7 +32,7 @@ def test_keys_choose_the_partition_that_java_chooses(
     keys = golden_keys()
     with Producer(bootstrap_servers=dev_cluster.bootstrap_servers) as producer:
         deliveries = [producer.send(name, b"", bytes.fromhex(case["key"])) for case in keys]
-        producer.flush(30)
+        producer.flush(60)
         found = {
             case["name"]: delivery.result(0).partition
             for case, delivery in zip(keys, deliveries, strict=True)
@@ -67,6 +67,6 @@ def test_records_without_key_go_to_all_partitions(dev_cluster: DevCluster, topic
     name = topic(partitions=3)
     with Producer(bootstrap_servers=dev_cluster.bootstrap_servers, batch_size=1000) as producer:
         deliveries = [producer.send(name, b"x" * 100) for _ in range(2000)]
-        producer.flush(30)
+        producer.flush(60)
         partitions = {delivery.result(0).partition for delivery in deliveries}
     assert partitions == {0, 1, 2}

@@ -28,7 +28,7 @@ def servers(dev_cluster: DevCluster) -> str:
 def test_a_topic_is_created_by_the_first_record(servers: str, consume: Consume) -> None:
     name = f"fresh-{uuid.uuid4().hex[:12]}"
     with Producer(bootstrap_servers=servers) as producer:
-        assert producer.send(name, b"first").result(10).offset == 0
+        assert producer.send(name, b"first").result(60).offset == 0
     assert [record.value for record in consume(name, count=1)] == [b"first"]
 
 
@@ -53,7 +53,7 @@ def test_new_partitions_are_used_while_records_are_sent(
             values = [b"%d" % (len(sent) + number) for number in range(40)]
             deliveries = [producer.send(name, value, value) for value in values]
             for value, delivery in zip(values, deliveries, strict=True):
-                found = delivery.result(20)
+                found = delivery.result(60)
                 sent[value] = (found.partition, found.offset)
             return {sent[value][0] for value in values}
 
@@ -77,7 +77,7 @@ def test_a_batch_too_large_for_the_topic_is_split(
     options = {"batch_size": 200_000, "linger_ms": 1000, "compression_type": codec}
     with Producer(bootstrap_servers=servers, **options) as producer:
         deliveries = [producer.send(name, value) for value in values]
-        producer.flush(30)
+        producer.flush(60)
         offsets = [delivery.result(0).offset for delivery in deliveries]
         splits = producer.metrics()["producer-metrics"]["batch-split-total"]
     assert splits >= 2
@@ -95,7 +95,7 @@ def test_a_record_too_large_for_the_topic_fails_alone(
         before = producer.send(name, b"before")
         large = producer.send(name, b"x" * 30_000)
         after = producer.send(name, b"after")
-        producer.flush(30)
+        producer.flush(60)
         error = large.exception(0)
         assert isinstance(error, MessageTooLargeError)
         assert name in str(error)
@@ -112,7 +112,7 @@ def test_the_brokers_time_is_told_where_the_topic_uses_it(
     before_ms = int(time.time() * 1000)
     with Producer(bootstrap_servers=servers) as producer:
         deliveries = [producer.send(name, b"%d" % number, timestamp_ms=1000 + number) for number in range(5)]
-        told = [delivery.result(10).timestamp for delivery in deliveries]
+        told = [delivery.result(60).timestamp for delivery in deliveries]
     read = consume(name)
     assert [record.timestamp_type for record in read] == ["LogAppendTime"] * 5
     assert [record.timestamp_ms for record in read] == told
@@ -126,7 +126,7 @@ def test_records_arrive_with_each_kind_of_acknowledgement(
     name = topic()
     with Producer(bootstrap_servers=servers, acks=acks) as producer:
         deliveries = [producer.send(name, b"%d" % number) for number in range(500)]
-        producer.flush(10)
+        producer.flush(60)
         told = [delivery.result(0).offset for delivery in deliveries]
     assert told == ([-1] * 500 if acks == "0" else list(range(500)))
     assert [record.value for record in consume(name, count=500)] == [b"%d" % number for number in range(500)]

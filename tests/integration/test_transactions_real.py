@@ -17,7 +17,7 @@ from penstock.devbroker.settings import QUICK_JVM
 from penstock.errors import KafkaError, ProducerFencedError, TransactionAbortedError
 from penstock.types import TopicPartition
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _FEATURES = "org.apache.kafka.tools.FeatureCommand"
 _GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -110,7 +110,7 @@ def test_a_record_that_fails_spoils_one_transaction_only(kafka: ProtocolCluster)
                 with producer.transaction():
                     producer.send(topic, b"before %d" % number)
                     if number == 1:
-                        producer.send(topic, bytes(5000)).exception(30)
+                        producer.send(topic, bytes(5000)).exception(60)
                     producer.send(topic, b"after %d" % number)
             except KafkaError:
                 assert number == 1
@@ -125,11 +125,11 @@ def test_a_newer_producer_shuts_out_the_older_one(kafka: ProtocolCluster) -> Non
     with kafka.producer(name) as older, kafka.producer(name) as newer:
         older.init_transactions()
         older.begin_transaction()
-        older.send(topic, b"older").result(30)
+        older.send(topic, b"older").result(60)
         newer.init_transactions()
         with newer.transaction():
             newer.send(topic, b"newer")
-        older.send(topic, b"too late").exception(30)
+        older.send(topic, b"too late").exception(60)
         with pytest.raises(KafkaError):
             older.commit_transaction()
         with pytest.raises(ProducerFencedError):

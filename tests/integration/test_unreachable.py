@@ -25,7 +25,7 @@ def test_an_advertised_listener_that_cannot_be_reached_is_named(caplog: pytest.L
         Producer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer,
     ):
         # The broker that was asked first can be reached, so the topic is known and the record is accepted.
-        error = producer.send("letters", b"dear").exception(20)
+        error = producer.send("letters", b"dear").exception(60)
     assert isinstance(error, DeliveryTimeoutError)
     assert address in str(error)
     assert "refused" in str(error)

@@ -56,10 +56,10 @@ def test_a_connection_that_cannot_be_closed_ends_all_the_same(
     with FakeKafka(topics={"t": 1}) as kafka:
         producer = Producer(bootstrap_servers=kafka.bootstrap_servers, request_timeout_ms=5000)
         try:
-            producer.send("t", b"first").result(10)
+            producer.send("t", b"first").result(60)
             monkeypatch.setattr(Stubborn, "broken", True)
             kafka.add_fault(Fault(api=PRODUCE, cut="before"))
-            assert producer.send("t", b"second").result(10).offset == 1
+            assert producer.send("t", b"second").result(60).offset == 1
         finally:
             monkeypatch.setattr(Stubborn, "broken", False)
             producer.close(1)

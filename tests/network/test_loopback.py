@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from fix_patience import closed_port
 from network.fakes import FakeUpdater, Received, api_versions_body, parse_request, response_frame
 from network.harness import ANSWER, batch, network_settings, produce, question
 
@@ -32,14 +33,14 @@ def server(serve: Serve, receive_buffer: int | None = None) -> Iterator[Node]:
     listener = socket.create_server(("127.0.0.1", 0))
     if receive_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    listener.settimeout(20)
+    listener.settimeout(60)
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
             connection, _ = listener.accept()
             with connection:
-                connection.settimeout(20)
+                connection.settimeout(60)
                 serve(connection)
         except BaseException as error:
             failures.append(error)
@@ -87,7 +88,7 @@ class Caller:
         self.ended: list[InFlightRequest] = []
 
     def poll_until(self, condition: Callable[[], object]) -> None:
-        deadline = self.clock.now() + 20
+        deadline = self.clock.now() + 60
         while not condition():
             assert self.clock.now() < deadline
             self.client.poll(1.0, self.clock.now())
@@ -97,7 +98,7 @@ class Caller:
         self.poll_until(lambda: self.client.is_ready(self.node, self.clock.now()))
 
     def send(self, request=None) -> None:
-        asked = ClientRequest(self.node, request or question(), 20.0, self.ended.append)
+        asked = ClientRequest(self.node, request or question(), 60.0, self.ended.append)
         self.client.send(asked, self.clock.now())
 
 
@@ -200,9 +201,7 @@ def test_an_http_server_as_peer():
 
 
 def test_a_closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        node = Node(1, "127.0.0.1", listener.getsockname()[1])
-    with calling(node) as caller:
+    with closed_port() as port, calling(node := Node(1, "127.0.0.1", port)) as caller:
         caller.client.ready(node, caller.clock.now())
         caller.poll_until(lambda: caller.updater.connection_failures)
         error = caller.client.connection_error(node.id)

@@ -253,7 +253,7 @@ def test_the_helper_is_a_daemon_thread():
         ran.set()
 
     run_on_daemon_thread(work)
-    assert ran.wait(10)
+    assert ran.wait(60)
     assert found[0].daemon
     assert found[0] is not threading.current_thread()
 

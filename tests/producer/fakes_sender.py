@@ -286,7 +286,7 @@ class Rig:
         # Not on this thread, which would count as an I/O thread from then on.
         thread = threading.Thread(target=run)
         thread.start()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         if raised:
             raise raised[0]
@@ -364,6 +364,7 @@ class LoopbackBroker:
 
     Attributes:
         hold: produce requests wait until `release` is called.
+        telling: metadata requests wait while this is not set.
         error_code: what produce requests are answered with.
         log: every batch that came, in order.
     """
@@ -379,6 +380,8 @@ class LoopbackBroker:
         self.error_code = 0
         self.log: list[Produced] = []
         self.arrived = threading.Event()  # a produce request came
+        self.telling = threading.Event()
+        self.telling.set()
         self._offsets: dict[TopicPartition, int] = {}
         self._held: list[tuple[socket.socket, Received]] = []
         self._lock = threading.Lock()
@@ -401,16 +404,18 @@ class LoopbackBroker:
             self._answer_produce(connection, request)
 
     def close(self) -> None:
+        self.telling.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._threads[0].join(60)  # it accepts no further connection
         with self._lock:
             connections = list(self._connections)
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
 
     def __enter__(self) -> Self:
         return self
@@ -439,6 +444,7 @@ class LoopbackBroker:
                 if request.api is API_VERSIONS:
                     body: dict[str, Any] | None = api_versions_body()
                 elif request.api is METADATA:
+                    self.telling.wait()
                     body = self.cluster.metadata_body(request)
                 else:
                     self._on_produce(connection, request)

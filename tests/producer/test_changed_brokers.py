@@ -36,7 +36,7 @@ def test_a_producer_outlives_upgrades_and_downgrades(codec: str) -> None:
                     deliveries.append(producer.send("t", value))
                     sent.append(value)
                     if number % 10 == 9:
-                        producer.flush(20)
-            assert all(delivery.result(20).offset >= 0 for delivery in deliveries)
+                        producer.flush(60)
+            assert all(delivery.result(60).offset >= 0 for delivery in deliveries)
         found = Counter(record.value for record in kafka.records("t"))
     assert found == Counter(sent)

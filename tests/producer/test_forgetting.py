@@ -293,14 +293,14 @@ def test_threads_that_send_while_topics_are_forgotten_lose_and_double_nothing(mo
             for number in range(500):
                 delivery = producer.send("tu"[number % 2], b"%d %d" % (thread, number), partition=thread)
                 if number % 20 == 0:
-                    delivery.result(10)
+                    delivery.result(60)
 
         threads = [threading.Thread(target=send, args=(number,)) for number in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
-        producer.flush(30)
+        producer.flush(60)
         assert forgotten > 10
         for topic, first in (("t", 0), ("u", 1)):
             for partition in range(2):

@@ -89,7 +89,7 @@ def test_every_way_of_sending_agrees_with_confluent_kafka(kafka: FakeKafka, way:
     for count in COUNTS:
         for key in KEYS:
             theirs.produce(f"t{count}", b"theirs", key)
-    assert theirs.flush(30) == 0
+    assert theirs.flush(60) == 0
     expected = places(kafka)
     assert len({partition for found in expected.values() for partition in found}) > 20
     with Producer({"partitioner": "crc32", **options}, bootstrap_servers=kafka.bootstrap_servers) as producer:
@@ -109,7 +109,7 @@ def test_null_and_empty_keys_are_spread_by_both(kafka: FakeKafka, key: bytes | N
     for _ in range(100):
         theirs.produce("t3", large, key)
         theirs.poll(0.002)
-    assert theirs.flush(30) == 0
+    assert theirs.flush(60) == 0
     assert len(places(kafka)["t3", key]) > 1
     options = {"partitioner": "crc32", "bootstrap.servers": kafka.bootstrap_servers}
     with Producer(options) as producer:
@@ -136,10 +136,10 @@ def test_without_the_option_keys_move(kafka: FakeKafka) -> None:
 
 def test_records_take_the_fast_path(kafka: FakeKafka) -> None:
     with Producer(bootstrap_servers=kafka.bootstrap_servers, partitioner="crc32") as producer:
-        producer.send("t3", b"v").result(timeout=10)  # the first one finds the partition to stay with
+        producer.send("t3", b"v").result(timeout=60)  # the first one finds the partition to stay with
         producer.send_record = None  # type: ignore[method-assign,assignment]  # the general path
-        producer.send("t3", b"v", b"k").result(timeout=10)
-        producer.send("t3", b"v", b"").result(timeout=10)
+        producer.send("t3", b"v", b"k").result(timeout=60)
+        producer.send("t3", b"v", b"").result(timeout=60)
 
 
 def test_the_mock_places_as_the_producer_does() -> None:
@@ -150,6 +150,6 @@ def test_the_mock_places_as_the_producer_does() -> None:
         FakeKafka(topics={"orders": 12}) as kafka,
         Producer(options, bootstrap_servers=kafka.bootstrap_servers) as real,
     ):
-        assert {key: real.send("orders", b"v", key).result(10).partition for key in KEYS} == cluster
+        assert {key: real.send("orders", b"v", key).result(60).partition for key in KEYS} == cluster
     turns = [producer.send("orders", b"v", key).result().partition for key in (None, b"", None)]
     assert turns == [0, 1, 2]

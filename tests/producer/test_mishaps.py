@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import math
 import random
-import socket
+import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fix_patience import SOON, closed_port, why_it_waited
 from producer.fakes_sender import LoopbackBroker, Rig
 from producer.fakes_txn import GateRig
 
 from penstock import Producer
 from penstock._ticket import Ticket
-from penstock.errors import KafkaError, KafkaTimeoutError, RequestTimedOutError
+from penstock.errors import KafkaError, RequestTimedOutError
 from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._partitioner_cy import (
     BuiltInPartitioner,
@@ -27,8 +28,6 @@ from penstock.producer.batch._partitioner_cy import (
     TopicState,
 )
 from penstock.producer.metadata.cluster import ClusterSnapshot
-
-SOON = 10.0  # seconds that a healthy test never needs
 
 
 @pytest.fixture
@@ -337,28 +336,22 @@ def test_a_record_that_waited_for_memory_is_refused_when_it_is_not_admitted_any_
     assert rig.available_memory == 400
 
 
-def test_close_does_not_wait_without_end_for_a_coordinator_that_is_not_there(closed_port, caplog):
-    producer = Producer(
-        bootstrap_servers=f"127.0.0.1:{closed_port}",
-        transactional_id="x",
-        max_block_ms=100,
-        request_timeout_ms=300,
-    )
-    with pytest.raises(KafkaTimeoutError, match=r"init_transactions.*connection refused") as caught:
-        producer.init_transactions()
-    assert caught.value.__cause__ is not None
-    waiter = threading.Thread(target=producer.close, daemon=True)
-    waiter.start()
-    waiter.join(SOON)
+def test_close_does_not_wait_without_end_for_a_coordinator_that_is_not_there(caplog):
+    with closed_port() as port:
+        producer = Producer(
+            bootstrap_servers=f"127.0.0.1:{port}",
+            transactional_id="x",
+            max_block_ms=100,
+            request_timeout_ms=300,
+        )
+        error = why_it_waited(producer, producer.init_transactions)
+        assert re.search(r"init_transactions.*connection refused", str(error))
+        assert error.__cause__ is not None
+        waiter = threading.Thread(target=producer.close, daemon=True)
+        waiter.start()
+        waiter.join(SOON)
     assert not waiter.is_alive()
     assert "no answer of the transaction coordinator" in caplog.text
-
-
-@pytest.fixture
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _record(size: int) -> Any:

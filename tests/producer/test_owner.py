@@ -27,7 +27,7 @@ def in_thread(work: Callable[[], Any]) -> Any:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     return outcome[0]
 
 

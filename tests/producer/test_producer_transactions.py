@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from fix_patience import SOON, is_waiting, silent, wait_until
 
 from penstock import Producer, complete_transaction
 from penstock.config.config import ProducerConfig
@@ -128,7 +131,7 @@ def test_a_block_that_raises_is_aborted_and_raises_on(kafka: FakeKafka, make: Ma
 
     def fail() -> None:
         with producer.transaction():
-            producer.send("t", b"a", partition=0).result(10)
+            producer.send("t", b"a", partition=0).result(60)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -154,7 +157,7 @@ def test_a_block_with_a_record_that_has_failed_before_its_end_is_aborted_and_tel
     producer = make()
     refuse_next_record(kafka)
     with pytest.raises(TransactionAbortableError) as caught, producer.transaction():
-        producer.send("t", b"a", partition=0).exception(10)
+        producer.send("t", b"a", partition=0).exception(60)
     assert isinstance(caught.value.__cause__, InvalidRecordError)
     with producer.transaction():
         producer.send("t", b"b", partition=0)
@@ -163,10 +166,16 @@ def test_a_block_with_a_record_that_has_failed_before_its_end_is_aborted_and_tel
 
 @pytest.mark.slow
 def test_a_block_whose_commit_has_no_answer_is_not_aborted(kafka: FakeKafka, make: Make):
-    producer = make(max_block_ms=100)
-    kafka.add_fault(Fault(api=END_TXN, delay=0.25))
-    with pytest.raises(KafkaTimeoutError), producer.transaction():
-        producer.send("t", b"a", partition=0).result(10)
+    producer = make()
+
+    def block() -> None:
+        with producer.transaction():
+            producer.send("t", b"a", partition=0).result(60)
+            silence.enter_context(silent(kafka))
+            producer._core.max_block = 0.1
+
+    with contextlib.ExitStack() as silence, pytest.raises(KafkaTimeoutError):
+        block()
     finish(producer.commit_transaction)
     assert values(kafka) == [b"a"]
 
@@ -207,11 +216,11 @@ def test_a_fence_is_named_wherever_it_shows_first(release: str, look: bool):
                 older.send("t", b"a", partition=0)
 
             def work() -> None:
-                older.send("t", b"b", partition=0).result(10)
+                older.send("t", b"b", partition=0).result(60)
                 newer.init_transactions()
                 delivery = older.send("t", b"c", partition=0)
                 if look:
-                    delivery.result(10)
+                    delivery.result(60)
 
             with pytest.raises(ProducerFencedError, match="'x'"), older.transaction():
                 work()
@@ -222,7 +231,7 @@ def test_an_error_of_the_users_own_is_not_replaced_by_a_fence(kafka: FakeKafka, 
     older = make()
 
     def work() -> None:
-        older.send("t", b"a", partition=0).result(10)
+        older.send("t", b"a", partition=0).result(60)
         make()
         raise ZeroDivisionError
 
@@ -234,9 +243,10 @@ def test_an_error_of_the_users_own_is_not_replaced_by_a_fence(kafka: FakeKafka, 
 # ------------------------------------------------------------------------------------------ time, threads
 
 
-def finish(call: Callable[[], object], attempts: int = 50) -> None:
+def finish(call: Callable[[], object]) -> None:
     """Make a call until it has its answer, as a caller does whose time was too short."""
-    for _ in range(attempts):
+    deadline = time.monotonic() + SOON
+    while time.monotonic() < deadline:
         try:
             call()
         except KafkaTimeoutError:
@@ -257,16 +267,17 @@ def finish(call: Callable[[], object], attempts: int = 50) -> None:
 )
 def test_after_a_time_out_the_same_call_is_made_again(kafka: FakeKafka, make: Make, api, call, other):
     """Requirement 71."""
-    producer = make(initialized=False, max_block_ms=100)
+    producer = make(initialized=False)
     if api is not INIT_PRODUCER_ID:
-        finish(producer.init_transactions)
+        producer.init_transactions()
         producer.begin_transaction()
-        producer.send("t", b"a", partition=0).result(10)
-    kafka.add_fault(Fault(api=api, delay=0.25))
-    with pytest.raises(KafkaTimeoutError, match=rf"calling {call}\(\) again"):
-        CALLS[call](producer)
-    with pytest.raises(IllegalStateError, match=rf"{call}\(\) is not known"):
-        CALLS[other](producer)
+        producer.send("t", b"a", partition=0).result(60)
+    producer._core.max_block = 0.1
+    with silent(kafka):
+        with pytest.raises(KafkaTimeoutError, match=rf"calling {call}\(\) again"):
+            CALLS[call](producer)
+        with pytest.raises(IllegalStateError, match=rf"{call}\(\) is not known"):
+            CALLS[other](producer)
     finish(lambda: CALLS[call](producer))
     assert asked(kafka, api) == 1
 
@@ -277,12 +288,9 @@ def test_two_threads_may_commit_the_same_transaction(kafka: FakeKafka, make: Mak
     producer = make()
     producer.begin_transaction()
     producer.send("t", b"a", partition=0)
-    kafka.add_fault(Fault(api=END_TXN, delay=0.3))
-    start = threading.Barrier(2)
     outcomes: list[BaseException | None] = []
 
     def commit() -> None:
-        start.wait(10)
         try:
             producer.commit_transaction()
             outcomes.append(None)
@@ -290,10 +298,12 @@ def test_two_threads_may_commit_the_same_transaction(kafka: FakeKafka, make: Mak
             outcomes.append(error)
 
     threads = [threading.Thread(target=commit) for _ in range(2)]
+    with silent(kafka):
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: all(is_waiting(thread) for thread in threads))
     for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert outcomes == [None, None]
     assert asked(kafka, END_TXN) == 1
     assert values(kafka) == [b"a"]
@@ -311,7 +321,7 @@ def test_a_callback_must_not_wait_and_begins_nothing(kafka: FakeKafka, make: Mak
             caught.append(refusal)
 
     producer.begin_transaction()
-    producer.send("t", b"a", partition=0, on_delivery=on_delivery).result(10)
+    producer.send("t", b"a", partition=0, on_delivery=on_delivery).result(60)
     (refusal,) = caught
     assert isinstance(refusal, KafkaError)
     assert "callback" in str(refusal)
@@ -369,9 +379,9 @@ def test_records_are_refused_outside_a_transaction(kafka: FakeKafka, make: Make)
 def test_the_fast_path_is_closed_after_an_error(kafka: FakeKafka, make: Make):
     producer = make()
     producer.begin_transaction()
-    producer.send("t", b"a", partition=0).result(10)
+    producer.send("t", b"a", partition=0).result(60)
     refuse_next_record(kafka)
-    assert isinstance(producer.send("t", b"b", partition=0).exception(10), InvalidRecordError)
+    assert isinstance(producer.send("t", b"b", partition=0).exception(60), InvalidRecordError)
     with pytest.raises(KafkaError, match="abort_transaction"):
         producer.send("t", b"c", partition=0)
     producer.abort_transaction()
@@ -381,7 +391,7 @@ def test_a_flush_inside_a_transaction_ends_nothing(kafka: FakeKafka, make: Make)
     producer = make(linger_ms=60_000)
     producer.begin_transaction()
     delivery = producer.send("t", b"a", partition=0)
-    producer.flush(10)
+    producer.flush(60)
     assert delivery.done()
     assert values(kafka) == []
     producer.commit_transaction()
@@ -466,7 +476,7 @@ def test_a_forced_close_ends_a_wait_for_the_coordinator(kafka: FakeKafka, make: 
     while not asked(kafka, api):
         assert thread.is_alive()
     producer.close(0)
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert [type(error) for error in refused] == [ProducerClosedError]
 

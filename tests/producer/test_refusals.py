@@ -216,4 +216,4 @@ def test_without_transactions_a_refusal_changes_nothing(kafka):
     with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         with contextlib.suppress(Exception):
             producer.send("t", 17)
-        assert producer.send("t", b"v").result(10).offset >= 0
+        assert producer.send("t", b"v").result(60).offset >= 0

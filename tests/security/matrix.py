@@ -28,7 +28,7 @@ from penstock import Producer
 from penstock.devbroker.settings import QUICK_JVM, properties_text
 from penstock.errors import AuthenticationError, TopicAuthorizationError
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PASSWORD = "store-S3cret"
 VERSIONS = ("TLSv1.2", "TLSv1.3")

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from fix_patience import closed_port
 from security.oauth.provider import running_provider
 from security.proxies import http, listening, socks5
 from security.tls.certificates import Made, server_context, the_ca
@@ -163,12 +164,11 @@ def nobody(**options: Any) -> Peer:
     @contextmanager
     def serve(folder: Path) -> Iterator[Options]:
         del folder
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
         dotted = {name.replace("_", "."): value for name, value in options.items()}
-        yield {
-            name: value.format(port=port) if isinstance(value, str) else value
-            for name, value in {"bootstrap.servers": "localhost:{port}", **dotted}.items()
-        }
+        with closed_port() as port:
+            yield {
+                name: value.format(port=port) if isinstance(value, str) else value
+                for name, value in {"bootstrap.servers": "localhost:{port}", **dotted}.items()
+            }
 
     return serve

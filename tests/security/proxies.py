@@ -33,7 +33,7 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(10)
+        thread.join(60)
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:
@@ -74,7 +74,7 @@ def forward(one: socket.socket, other: socket.socket) -> None:
     there = threading.Thread(target=move, args=(one, other), daemon=True)
     there.start()
     move(other, one)
-    there.join(10)
+    there.join(60)
 
 
 def socks5(

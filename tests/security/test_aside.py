@@ -22,7 +22,7 @@ from penstock.security.aside import (
 )
 
 
-def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -52,7 +52,7 @@ class Desk:
 
     def _hang(self) -> None:
         self.hanging += 1
-        self.release.wait(10)
+        self.release.wait(60)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_the_thread_is_there_before_there_is_work_and_stays(desk):
     desk.do("a")
     until(lambda: desk.done)
     time.sleep(0.02)
-    assert desk.threads() == 1
+    until(lambda: desk.threads() == 1)
 
 
 def test_without_new_threads_the_one_that_is_there_does_all(desk, monkeypatch):
@@ -148,9 +148,8 @@ def test_there_are_few_threads_and_the_rest_waits(desk):
 def test_threads_that_are_stuck_are_replaced_up_to_a_limit_and_then_rarely(desk):
     for _ in range(200):  # minutes, with one that hangs in each
         desk.hang()
+        until(lambda: desk.threads() == desk.hanging)
         desk.time += STUCK_SECONDS + 1
-        time.sleep(0.001)
-    until(lambda: desk.threads() == desk.hanging)
     assert MOST_STUCK < desk.threads() <= MOST_STUCK + MOST_AT_WORK + 8
     before = desk.threads()
     desk.helpers._queue.clear()
@@ -193,7 +192,7 @@ def test_close_ends_the_threads_and_waits_for_nobody(desk):
     began = time.monotonic()
     desk.helpers.close()
     desk.helpers.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30
     until(lambda: desk.threads() == 1)  # the one that hangs
     desk.do("too late")
     desk.release.set()

@@ -177,10 +177,10 @@ def test_a_thread_for_authentication_is_there_with_the_client_and_ends_with_it()
     where: list[threading.Thread] = []
     done = threading.Event()
     backend.run_aside(lambda: (where.append(threading.current_thread()), done.set()))
-    assert done.wait(5)
+    assert done.wait(60)
     assert where == [helper]
     backend.close()
-    helper.join(5)
+    helper.join(60)
     assert not helper.is_alive()
 
 
@@ -247,7 +247,7 @@ def test_a_control_client_that_is_forgotten_leaves_no_thread():
             forget_one(options)
         assert any("was forgotten without close" in str(each.message) for each in told)
         for thread in helping() - before:
-            thread.join(5)
+            thread.join(60)
         assert not helping() - before
 
 

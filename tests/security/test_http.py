@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from penstock.security.http import Answer, exchange
 
 LIMIT = 0.2
 # Far more than the limit, far less than what each of these servers would take.
-SOON = 1.5
+SOON = 30.0
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
@@ -32,12 +32,14 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server for one connection; its port."""
+    """A server for one connection, which ends with the block; its port."""
+    accepted: list[socket.socket] = []
 
     def run() -> None:
         try:
             connection, _ = server.accept()
             with connection:
+                accepted.append(connection)
                 serve(connection)
         except OSError:
             pass  # the client has gone
@@ -46,7 +48,10 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         yield server.getsockname()[1]
-    thread.join(10)
+        for connection in (server, *accepted):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+    thread.join(60)
 
 
 def slowly(connection: socket.socket, data: bytes) -> None:
@@ -79,7 +84,7 @@ def times_out(url: str, **more: Any) -> None:
 def test_a_server_that_answers_slowly():
     def serve(connection: socket.socket) -> None:
         connection.recv(65536)
-        slowly(connection, b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100)
+        slowly(connection, b"HTTP/1.1 200 OK\r\nX: " + b"a" * 2000)
 
     with serving(serve) as port:
         times_out(f"http://127.0.0.1:{port}/")
@@ -88,11 +93,12 @@ def test_a_server_that_answers_slowly():
 def test_a_proxy_that_answers_slowly(monkeypatch: pytest.MonkeyPatch):
     def serve(connection: socket.socket) -> None:
         connection.recv(65536)
-        slowly(connection, b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100)
+        slowly(connection, b"HTTP/1.1 200 OK\r\nX: " + b"a" * 2000)
 
+    context = client_context(the_ca())  # reading the system's roots takes as long as the limit
     with serving(serve) as port:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
-        times_out("https://idp.example/token")
+        times_out("https://idp.example/token", context=context)
 
 
 def test_a_server_that_is_slow_with_tls(monkeypatch: pytest.MonkeyPatch):
@@ -103,11 +109,12 @@ def test_a_server_that_is_slow_with_tls(monkeypatch: pytest.MonkeyPatch):
         time.sleep(LIMIT / 2)
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         connection.recv(65536)
-        slowly(connection, b"\x16\x03\x03\x40\x00" + b"\x02" * 100)
+        slowly(connection, b"\x16\x03\x03\x40\x00" + b"\x02" * 2000)
 
+    context = client_context(the_ca())  # reading the system's roots takes as long as the limit
     with serving(serve) as port:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
-        times_out("https://idp.example/token")
+        times_out("https://idp.example/token", context=context)
 
 
 def test_an_answer_through_a_proxy(monkeypatch: pytest.MonkeyPatch):
@@ -122,7 +129,7 @@ def test_an_answer_through_a_proxy(monkeypatch: pytest.MonkeyPatch):
 
     with serving(serve) as port:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
-        answer = ask("https://broker.example/token", 10, context=client_context(the_ca()))
+        answer = ask("https://broker.example/token", 60, context=client_context(the_ca()))
     assert answer == Answer(200, b"hello")
     assert asked[0].startswith(b"CONNECT broker.example:443 HTTP/1.")
     assert b"secret" not in asked[0]
@@ -139,7 +146,7 @@ def test_the_certificate_behind_a_proxy_is_checked(monkeypatch: pytest.MonkeyPat
     with serving(serve) as port:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
         with pytest.raises(OSError, match="certificate") as caught:
-            ask("https://idp.example/token", 10, context=client_context(the_ca()))
+            ask("https://idp.example/token", 60, context=client_context(the_ca()))
     assert isinstance(caught.value.__cause__ or caught.value.__context__, ssl.SSLError)
 
 
@@ -164,7 +171,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
 
 def test_many_addresses_that_do_not_answer_share_the_time(monkeypatch: pytest.MonkeyPatch):
     with full() as silent:
-        addresses(monkeypatch, *[silent] * 20)
+        addresses(monkeypatch, *[silent] * 300)  # if each had the limit for itself, that were a minute
         times_out("http://idp.example/")
 
 
@@ -173,6 +180,13 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next(monkeypatch: p
         whole_request(connection)
         connection.sendall(ANSWER)
 
-    with full() as silent, serving(serve) as port:
-        addresses(monkeypatch, silent, port)
-        assert ask("http://idp.example/", 1.0) == Answer(200, b"hello")
+    def answer(seconds: float) -> Answer | None:
+        with full() as silent, serving(serve) as port:
+            addresses(monkeypatch, silent, port)
+            try:
+                return ask("http://idp.example/", seconds)
+            except OSError:
+                return None
+
+    # A second is enough, unless the machine is busy with other things.
+    assert any(answer(seconds) == Answer(200, b"hello") for seconds in (1.0, 10.0, 60.0))

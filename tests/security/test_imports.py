@@ -16,7 +16,7 @@ def loaded_by(program: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     return set(shown.stdout.split())
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -41,10 +42,10 @@ def test_a_record_is_sent_when_no_thread_can_be_started_any_more(mechanism, firs
     with FakeKafka(brokers=2, topics={"t": 2}, security=SASL) as kafka:
         with Producer({**kafka.client_options(mechanism), "linger.ms": "0"}) as producer:
             if not first:
-                producer.send("t", b"x", partition=0).result(10)
+                producer.send("t", b"x", partition=0).result(60)
             refuse_threads(monkeypatch)
             for partition in (0, 1):
-                producer.send("t", b"y", partition=partition).result(10)
+                producer.send("t", b"y", partition=partition).result(60)
         monkeypatch.undo()
     assert not caplog.records
 
@@ -64,7 +65,7 @@ class Hanging:
 
     def first(self) -> bytes:
         self.asked += 1
-        if not self.release.wait(20):
+        if not self.release.wait(60):
             raise AssertionError("nobody released it")
         return b"\0alice\0alice-secret"
 
@@ -99,33 +100,33 @@ def test_a_mechanism_that_hangs_is_told_and_its_threads_do_not_pile_up(hanging, 
     with FakeKafka(brokers=brokers, topics={"t": 3}, security=SASL) as kafka:
         options = {
             **kafka.client_options("PLAIN"),
-            "socket.connection.setup.timeout.ms": "100",
-            "socket.connection.setup.timeout.max.ms": "100",
+            "socket.connection.setup.timeout.ms": "500",
+            "socket.connection.setup.timeout.max.ms": "500",
             "reconnect.backoff.max.ms": "50",
-            "max.block.ms": "20000",
+            "max.block.ms": "60000",
             "linger.ms": "0",
         }
         with Producer(options) as producer:
             began = time.monotonic()
             with pytest.raises(AuthenticationError) as caught:
                 producer.send("t", b"x")
-            assert time.monotonic() - began < 5, "long before max.block.ms"
-            assert "the mechanism has not come back after 0." in str(caught.value)
+            assert time.monotonic() - began < 30, "long before max.block.ms"
+            assert re.search(r"the mechanism has not come back after \d+\.\d", str(caught.value))
             assert (caught.value.mechanism, caught.value.user) == ("PLAIN", "alice")
             assert "refused" not in str(caught.value)
-            time.sleep(1.5)  # ten attempts and more
+            time.sleep(2.5)  # ten attempts and more
             assert 1 <= len(aside()) <= brokers
             assert hanging[0].asked <= brokers
             hanging[0].release.set()
             delivery = None
-            while delivery is None and time.monotonic() - began < 20:
+            while delivery is None and time.monotonic() - began < 100:
                 with suppress(AuthenticationError):  # of the last attempt, told to the next who asks
                     delivery = producer.send("t", b"y")
             assert delivery is not None
-            delivery.result(10)
+            delivery.result(60)
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) <= brokers, "each once"
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while aside() and time.monotonic() < end:
         time.sleep(0.005)
     assert not aside()
@@ -138,7 +139,7 @@ def test_a_session_of_less_than_a_second_goes_on_without_bad_advice(caplog):
         with caplog.at_level("DEBUG", "penstock"), Producer(options) as producer:
             end = time.monotonic() + 1.5
             while time.monotonic() < end:
-                producer.send("t", b"x").result(10)
+                producer.send("t", b"x").result(60)
                 time.sleep(0.02)
     assert "PLAINTEXT" not in caplog.text
     assert "renew" not in caplog.text
@@ -155,7 +156,7 @@ def test_a_server_that_refuses_does_not_matter_while_another_one_accepts():
         both = f"{one.bootstrap_servers},{other.bootstrap_servers}"
         for _ in range(10):  # they are tried in random order
             with Producer({**other.client_options("PLAIN"), "bootstrap.servers": both}) as producer:
-                producer.send("t", b"x").result(10)
+                producer.send("t", b"x").result(60)
 
 
 def test_servers_that_all_refuse_are_told_at_once():
@@ -166,7 +167,7 @@ def test_servers_that_all_refuse_are_told_at_once():
             began = time.monotonic()
             with pytest.raises(AuthenticationError, match="no connection to"):
                 producer.send("t", b"x")
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
 
 
 def test_the_file_that_a_jvm_is_given_for_its_logins(tmp_path):
@@ -181,4 +182,4 @@ def test_the_file_that_a_jvm_is_given_for_its_logins(tmp_path):
             "sasl.jaas.config": f"${{file:{tmp_path}/jaas.conf}}",
         }
         with Producer(options) as producer:
-            assert producer.send("t", b"x").result(10).offset == 0
+            assert producer.send("t", b"x").result(60).offset == 0

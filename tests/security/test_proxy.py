@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
+from fix_patience import closed_port
 from hypothesis import given
 from hypothesis import strategies as st
 from network.harness import network_settings
@@ -298,7 +299,7 @@ def test_any_answer_ends_in_a_connection_an_error_or_in_waiting(
 
 
 def drive(transport: Transport, wanted: Callable[[], bool], interest: Callable[[], int]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not wanted():
         assert time.monotonic() < deadline, "it takes too long"
         waits_for = interest()
@@ -372,13 +373,12 @@ def test_refusals_of_a_proxy_over_tcp(kind: str):
 
 
 def test_a_proxy_that_is_not_there():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    settings = ProxySettings.parse(f"socks5://127.0.0.1:{port}")
-    transport = ProxyTransport(tcp(port), settings, "broker", 9092)
-    with pytest.raises(ConnectionRefusedError, match=r"the SOCKS5 proxy .* cannot be reached"):
-        connect(transport)
-    transport.close()
+    with closed_port() as port:
+        settings = ProxySettings.parse(f"socks5://127.0.0.1:{port}")
+        transport = ProxyTransport(tcp(port), settings, "broker", 9092)
+        with pytest.raises(ConnectionRefusedError, match=r"the SOCKS5 proxy .* cannot be reached"):
+            connect(transport)
+        transport.close()
 
 
 def test_tls_over_tcp_in_large_and_small_pieces():

@@ -73,7 +73,7 @@ def secured() -> Iterator[DevCluster]:
 
 def openssl(*arguments: str) -> str:
     return subprocess.run(
-        ["openssl", *arguments], check=True, capture_output=True, text=True, timeout=60
+        ["openssl", *arguments], check=True, capture_output=True, text=True, timeout=300
     ).stdout
 
 

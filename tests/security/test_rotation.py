@@ -102,7 +102,7 @@ def locked_out(tmp_path: Path, **more: str) -> Iterator[tuple[FakeKafka, Produce
             if "transactional.id" in more:
                 producer.init_transactions()
                 producer.begin_transaction()
-            producer.send("t", b"1").result(10)
+            producer.send("t", b"1").result(60)
             security.users["alice"] = "new-alice-secret"
             cut(kafka)
             yield kafka, producer, lambda: secret.write_text("new-alice-secret") and None
@@ -113,7 +113,7 @@ def told_soon(call: Callable[[], object], *words: str) -> None:
     began = time.monotonic()
     with pytest.raises(AuthenticationError) as caught:
         call()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert (caught.value.mechanism, caught.value.user) == ("PLAIN", "alice")
     assert "broker" in (caught.value.broker or "") or "bootstrap" in (caught.value.broker or "")
     assert [each for each in ("Invalid username or password", *words) if each not in str(caught.value)] == []
@@ -132,7 +132,7 @@ def again(call: Callable[[], object]) -> None:
         return True
 
     wait_until(is_done, "the end of the call")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50
 
 
 def test_a_commit_that_waits_is_told_and_made_again(tmp_path: Path):
@@ -154,7 +154,7 @@ def test_a_block_that_commits_is_told_and_its_commit_is_made_again(tmp_path: Pat
 
         def block() -> None:
             with producer.transaction():
-                producer.send("t", b"2").result(10)
+                producer.send("t", b"2").result(60)
                 kafka.cluster.security.users["alice"] = "third-alice-secret"
                 cut(kafka)
 
@@ -179,7 +179,7 @@ def test_a_flush_that_waits_is_told_and_its_records_stay(tmp_path: Path):
         delivery = producer.send("t", b"2")
         told_soon(producer.flush, "1 records have no outcome yet: they are sent when that is put right")
         put_right()
-        assert delivery.result(10).offset == 1
+        assert delivery.result(60).offset == 1
         again(producer.flush)
         assert values(kafka) == [b"1", b"2"]
 
@@ -204,7 +204,7 @@ def test_a_send_that_waits_for_memory_is_told_and_made_again(tmp_path: Path, man
         told_soon(fill, "buffer.memory is full")
         put_right()
         again(producer.flush)
-        producer.send("t", b"last").result(10)
+        producer.send("t", b"last").result(60)
         assert values(kafka) == [b"1", *sent, b"last"]
 
 
@@ -213,11 +213,13 @@ def test_a_send_that_waits_for_memory_is_told_and_made_again(tmp_path: Path, man
 
 @every_kind
 def test_a_token_that_expires_while_the_provider_is_down(kind: str, told):
-    provider = Provider(1.2)
+    # When the next token cannot be had, the old one is good for a second and a half: long enough to tell so.
+    provider = Provider(3.0)
     with FakeKafka(topics={"t": 1}, security=FakeSecurity(protocol="SASL_PLAINTEXT")) as kafka:
         options: dict[str, Any] = kafka.client_options("OAUTHBEARER")
         del options["sasl.jaas.config"]
         options["sasl.oauth.token.provider"] = provider
+        options |= {"sasl.login.refresh.window.factor": "0.5", "sasl.login.refresh.window.jitter": "0"}
         with Numbered("t", **options, **KINDS[kind]) as stream:
             stream.wait_for_more()
             provider.is_down = True
@@ -232,7 +234,7 @@ def test_a_token_that_expires_while_the_provider_is_down(kind: str, told):
         assert values(kafka) == expected
     assert lines(told, logging.WARNING, "No new token for OAUTHBEARER; the old one is good for")
     assert "there is no token: the token provider failed" in once_for_each_peer(told)[0]
-    assert lines(told, logging.INFO, "There is a token for OAUTHBEARER again")
+    wait_until(lambda: lines(told, logging.INFO, "There is a token for OAUTHBEARER again"), "the good news")
 
 
 # ---- certificates

@@ -104,7 +104,7 @@ def set_password(cluster: DevCluster, password: str) -> None:
     info = confluent_admin.ScramCredentialInfo(confluent_admin.ScramMechanism.SCRAM_SHA_256, 4096)
     change = confluent_admin.UserScramCredentialUpsertion("alice", info, password.encode())
     for done in admin.alter_user_scram_credentials([change]).values():
-        done.result(30)
+        done.result(60)
 
 
 @every_kind
@@ -178,7 +178,7 @@ def test_certificates_that_are_replaced_on_both_sides(secured: Secured, tmp_path
 
 
 @of_interest
-@pytest.mark.timeout(LONG_SECONDS + 120)
+@pytest.mark.timeout(LONG_SECONDS + 600)
 def test_sessions_that_end_every_two_seconds(secured: Secured, way: str, kind: str, seconds: float, told):
     topic = secured.make_topic()
     with Numbered(topic, eager=True, **secured.options(way), **KINDS[kind]) as stream:

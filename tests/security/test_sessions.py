@@ -40,7 +40,7 @@ def sessions(protocol: str, seconds: float) -> FakeKafka:
 def test_they_are_renewed_with_requests_in_flight(protocol: str, mechanism: str, kind: str, told):
     with sessions(protocol, SESSION_SECONDS) as kafka:
         with Numbered("t", eager=True, **kafka.client_options(mechanism), **KINDS[kind]) as stream:
-            in_flight = stream.watch(SESSION_SECONDS)
+            in_flight = stream.watch(SESSION_SECONDS, until=5)
             wait_until(lambda: stream.metric("successful-reauthentication-total") >= 2, "two renewals")
             expected = stream.finish()
         assert values(kafka) == expected

@@ -38,7 +38,7 @@ def test_every_task_sends_its_record_once(
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")

@@ -130,7 +130,7 @@ def test_without_a_broker_the_end_comes_in_time_and_every_event_is_accounted_for
     assert output.count("an accepted event was not delivered") == 20
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_minute_under_load_with_a_broker_restart(
     cluster: DevCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

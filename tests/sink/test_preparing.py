@@ -150,7 +150,7 @@ def test_what_a_task_writes_after_it_was_cleaned_up_behind_never_stays_open(olde
     driver.batch(1, {1: ["b"]})
     refused = zombie.send(TOPIC, b"late", partition=0)
     with pytest.raises(KafkaError):
-        refused.result(20)
+        refused.result(60)
     zombie.close(0)
     driver.batch(2, {0: ["c"]})
     assert older.visible() == ["a", "b", "c"]

@@ -151,7 +151,7 @@ def test_a_forged_decision_ends_nobodys_transaction(world: World) -> None:
     victim = Producer(world.config, transactional_id="payments-service-1")
     victim.init_transactions()
     victim.begin_transaction()
-    victim.send(TOPIC, b"not to be seen", partition=1).result(10)
+    victim.send(TOPIC, b"not to be seen", partition=1).result(60)
     stolen = replace(
         victim.detach_transaction(), end_txn_version=driver.prepare().stamp.coordinator.end_txn_version
     )

@@ -50,7 +50,7 @@ def deny(cluster: DevCluster, kind: str, prefix: str, operation: str = "ALL") ->
     )
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for future in admin.create_acls([acl]).values():
-        future.result(30)
+        future.result(60)
 
 
 def test_without_the_right_to_transactions_the_driver_says_so(

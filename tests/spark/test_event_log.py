@@ -17,7 +17,7 @@ from fix_spark import shell_environment
 
 from penstock.testing import FakeKafka, FakeSecurity
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 VALUE = "not-for-the-log"
 SECRET = "of-alice-by-reference"

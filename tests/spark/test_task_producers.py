@@ -56,7 +56,7 @@ def test_after_an_error_there_is_a_new_one(config: dict[str, str]) -> None:
     forget_producer(producer)
     again = shared_producer(config)
     assert again is not producer
-    again.send("orders", b"x").result(10)
+    again.send("orders", b"x").result(60)
 
 
 def test_configurations_that_are_not_used_any_more_are_let_go(config: dict[str, str]) -> None:
@@ -76,7 +76,7 @@ def test_a_child_of_a_fork_makes_its_own(config: dict[str, str]) -> None:
     if child == 0:  # in the child: nothing of pytest must run here
         try:
             own = shared_producer(config)
-            sent = own is not producer and own.send("orders", b"x").result(20).offset >= 0
+            sent = own is not producer and own.send("orders", b"x").result(60).offset >= 0
             os.write(writing, b"yes" if sent else b"no")
         finally:
             os._exit(0)

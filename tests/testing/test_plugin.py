@@ -64,7 +64,7 @@ def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
 def test_loading_the_plugin_imports_nothing_of_the_package() -> None:
     code = "import sys, pytest_penstock; print(*(name for name in sys.modules if name.split('.')[0] == 'penstock'))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.split() == []
 
@@ -210,7 +210,7 @@ def test_the_fake_cluster_takes_records(run: Any) -> None:
         @pytest.mark.kafka(brokers=2, topics={"orders": 3})
         def test_send(kafka):
             with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
-                assert producer.send("orders", b"v", partition=2).result(30).offset == 0
+                assert producer.send("orders", b"v", partition=2).result(60).offset == 0
                 assert len(producer.partitions_for("orders")) == 3
         """
     )

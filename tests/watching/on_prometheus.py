@@ -51,7 +51,7 @@ def running(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 @pytest.fixture

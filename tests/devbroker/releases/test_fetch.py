@@ -94,7 +94,7 @@ def test_two_at_once_fetch_once(machine: Path, tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert (tmp_path / "log").read_text() == "run\n"
 
 

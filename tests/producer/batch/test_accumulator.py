@@ -677,7 +677,7 @@ def test_many_threads_and_a_sender_lose_nothing(compression):
             log.extend(value or b"" for value in values(batch))
             core.acknowledge(batch, base)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert problems == []
     assert core.pool.available() == core.pool.total
     for number in range(threads_count):
@@ -719,7 +719,7 @@ def test_a_close_in_the_midst_of_appends_leaves_no_record_behind():
         core.accumulator.close()
         core.accumulator.abort_all(KafkaError("closed by force"))
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert all(delivery.done() for delivery in accepted)
         assert not core.accumulator.has_incomplete()
         assert core.pool.available() == core.pool.total

@@ -453,7 +453,7 @@ def test_only_the_thread_that_settles_a_batch_may_not_wait_for_it():
     for owner in (batch.queue.owner, Owner()):
         thread = threading.Thread(target=on_a_thread_of, args=(owner,))
         thread.start()
-        thread.join(10)
+        thread.join(60)
     assert outcomes[0] is IllegalStateError
     assert outcomes[1] is not IllegalStateError
 

@@ -442,7 +442,7 @@ def test_many_threads_lose_nothing():
                 if rng.random() < 0.2:
                     pool.withdraw(ticket)
                     continue
-                if not ticket.wait(10):
+                if not ticket.wait(60):
                     raise TimeoutError(f"{ticket!r}")
                 buffer = ticket.result
                 if len(buffer) != size:
@@ -459,7 +459,7 @@ def test_many_threads_lose_nothing():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert problems == []
     assert pool.available() == pool.total
     assert pool.waiting() == 0

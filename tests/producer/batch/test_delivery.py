@@ -71,7 +71,7 @@ def in_thread(work: Callable[[], Any], as_io: bool = False) -> tuple[threading.T
 def waiting_in_thread(delivery: Delivery, at: BatchResult) -> tuple[threading.Thread, list[Any]]:
     """A thread that waits for a Delivery, and has come as far as to wait at that result."""
     before = len(at.waiters)
-    thread, outcome = in_thread(lambda: delivery.result(10))
+    thread, outcome = in_thread(lambda: delivery.result(60))
     while len(at.waiters) == before and thread.is_alive():
         thread.join(0.001)
     return thread, outcome
@@ -339,7 +339,7 @@ def test_a_waiter_is_released():
     [delivery] = new_deliveries(result, 1)
     thread, outcome = waiting_in_thread(delivery, result)
     result.settle(7)
-    thread.join(10)
+    thread.join(60)
     assert outcome == [RecordMetadata("orders", 3, 7, TIME, 2, 5)]
 
 
@@ -366,7 +366,7 @@ def test_a_callback_may_ask_for_a_settled_delivery_but_not_wait():
 
     settled.callbacks.append((delivery, callback))
     thread, _ = in_thread(lambda: settled.settle(4), as_io=True)
-    thread.join(10)
+    thread.join(60)
     assert seen[0] == 4
     assert "Delivery.result() was called from a delivery callback" in seen[1]
 
@@ -428,8 +428,8 @@ def test_waiters_go_on_at_their_pieces():
     first.settle(50)
     assert (early_outcome, late_outcome) == ([], [])
     second.settle(52)
-    early.join(10)
-    late.join(10)
+    early.join(60)
+    late.join(60)
     assert (early_outcome[0].offset, late_outcome[0].offset) == (53, 52)
 
 
@@ -482,7 +482,7 @@ def test_who_comes_between_two_splits_is_answered_too():
     three.settle(30)
     assert seen == [6]
     two.settle(20)
-    thread.join(10)
+    thread.join(60)
     assert outcome[0].offset == 20
     one.settle(10)
     assert sorted(seen) == [4, 5, 6]
@@ -622,7 +622,7 @@ def test_whoever_comes_while_the_outcome_does_is_told_once():
             start.wait()
             for delivery in deliveries:
                 delivery.add_done_callback(lambda done: told.append(done._index))
-            return [delivery.result(10).offset for delivery in deliveries]
+            return [delivery.result(60).offset for delivery in deliveries]
 
         def settle(result: BatchResult = result, start: threading.Barrier = start) -> None:
             start.wait()
@@ -634,8 +634,8 @@ def test_whoever_comes_while_the_outcome_does_is_told_once():
 
         followers = [in_thread(follow) for _ in range(4)]
         settler, _ = in_thread(settle, as_io=True)
-        settler.join(10)
+        settler.join(60)
         for thread, outcome in followers:
-            thread.join(10)
+            thread.join(60)
             assert outcome == [[0, 1, 2, 3, 4, 5]], f"round {round_number}"
         assert sorted(told) == sorted([*range(6)] * 4), f"round {round_number}"

@@ -151,7 +151,7 @@ def test_a_commit_that_comes_while_the_producer_closes_waits_for_the_abort(monke
 
     monkeypatch.setattr(rig.manager._operation, "drop_if_done", between_look_and_abort)
     rig.manager.begin_close()
-    other.join(10)
+    other.join(60)
     assert rig.state is TxnState.ABORTING
     assert len(refused) == 1
 

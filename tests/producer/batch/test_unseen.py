@@ -256,7 +256,7 @@ def test_finalizers_take_no_lock(told):
     with accumulator._lock, accumulator.pool._lock, rig.parts.metadata._lock:
         done = threading.Thread(target=kept.clear)
         done.start()
-        done.join(10)
+        done.join(60)
         assert not done.is_alive()
     rig.settle(1)
     assert len(told()) == 1
@@ -338,7 +338,7 @@ def test_records_that_are_given_up_at_the_close_are_counted(caplog):
         one_at_a_time = {"linger_ms": 0, "batch_size": 200, "max_in_flight_requests_per_connection": 1}
         producer = Producer(bootstrap_servers=broker.address, enable_idempotence=False, **one_at_a_time)
         deliveries = [producer.send("t", b"v" * 100, partition=0)]
-        assert broker.arrived.wait(10)
+        assert broker.arrived.wait(60)
         deliveries.append(producer.send("t", b"v" * 100, partition=0))
         producer.close(0)
     assert [type(delivery.exception(0)) for delivery in deliveries] == [ProducerClosedError] * 2
@@ -367,7 +367,7 @@ def test_a_forgotten_producer_says_so_with_a_count():
         with pytest.warns(ResourceWarning, match="forgotten without close.*: 3 records have no outcome"):
             held.clear()
         broker.release()
-        assert ended.wait(10)
+        assert ended.wait(60)
         assert broker.values() == [b"v"] * 3
 
 

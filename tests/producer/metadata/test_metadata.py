@@ -226,7 +226,7 @@ def test_tickets_end_outside_the_lock(driver: Driver) -> None:
     def use_metadata(_: Ticket[ClusterSnapshot]) -> None:
         worker = threading.Thread(target=lambda: reached.append(driver.metadata.age(driver.now)))
         worker.start()
-        worker.join(timeout=5)
+        worker.join(timeout=60)
 
     driver.wait_for("orders").on_done(use_metadata)
     driver.answer(topic("orders"))
@@ -415,7 +415,7 @@ def test_close_unblocks_a_waiting_thread(started: Driver) -> None:
 
     def wait() -> None:
         waiting.set()
-        assert ticket.wait(timeout=10)
+        assert ticket.wait(timeout=60)
         try:
             _ = ticket.result
         except ProducerClosedError as error:
@@ -423,9 +423,9 @@ def test_close_unblocks_a_waiting_thread(started: Driver) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    waiting.wait(10)
+    waiting.wait(60)
     started.metadata.close()
-    thread.join(10)
+    thread.join(60)
     assert [type(error) for error in outcome] == [ProducerClosedError]
 
 

@@ -59,4 +59,4 @@ def running_provider(method: str = "POST", tls: ssl.SSLContext | None = None) ->
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(60)

@@ -24,7 +24,7 @@ def good(value: str = "t", seconds: float = 3600.0) -> Token:
     return Token(value, time.time() + seconds)
 
 
-def until(condition, seconds: float = 5.0) -> None:
+def until(condition, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -35,7 +35,7 @@ def until(condition, seconds: float = 5.0) -> None:
 def keepers():
     made = []
 
-    def make(give, patience=5.0, settings=DEFAULTS, **more):
+    def make(give, patience=60.0, settings=DEFAULTS, **more):
         source = give if isinstance(give, Scripted) else Scripted(give)
         keeper = TokenKeeper(source, settings, patience, **more)
         made.append((keeper, source))
@@ -99,7 +99,7 @@ def test_all_who_wait_share_one_fetch(keepers):
     release = threading.Event()
 
     def give():
-        release.wait(5)
+        release.wait(60)
         return good()
 
     keeper, source = keepers(give)
@@ -111,7 +111,7 @@ def test_all_who_wait_share_one_fetch(keepers):
     time.sleep(0.02)
     release.set()
     for thread in waiting:
-        thread.join(5)
+        thread.join(60)
     assert got == ["t"] * 5
     assert source.calls == 1
 
@@ -150,7 +150,7 @@ def test_a_token_that_was_refused_is_fetched_anew(keepers):
 
 
 def test_a_token_that_was_refused_while_it_is_new_is_kept(keepers):
-    keeper, source = keepers(good)
+    keeper, source = keepers(good, quite_new_seconds=3600.0)
     keeper.refused(keeper.token())
     keeper.token()
     assert source.calls == 1
@@ -235,19 +235,19 @@ def test_the_old_token_serves_while_the_provider_is_down(keepers):
 
     keeper, source = keepers(give, plan=lambda *_: 0.01)
     assert keeper.token().value == "old"
-    until(lambda: source.calls == 2)
+    until(lambda: source.calls >= 2)
     assert keeper.token().value == "old"
 
 
 def test_a_provider_that_hangs(keepers):
     release = threading.Event()
-    keeper, source = keepers(lambda: (release.wait(10), good())[1], patience=0.05)
+    keeper, source = keepers(lambda: (release.wait(60), good())[1], patience=0.05)
     began = time.monotonic()
     for _ in range(2):
-        with pytest.raises(AuthenticationError, match=r"has not given a token within 0\.\d s"):
+        with pytest.raises(AuthenticationError, match=r"has not given a token within \d+\.\d s"):
             keeper.token()
-    assert time.monotonic() - began < 2
-    assert source.calls == 1
+    assert time.monotonic() - began < 30
+    until(lambda: source.calls == 1)
     release.set()
     until(lambda: keeper._token is not None)
     assert keeper.token().value == "t"
@@ -255,7 +255,7 @@ def test_a_provider_that_hangs(keepers):
 
 def test_what_stands_in_the_way_is_told_while_it_lasts(keepers):
     release = threading.Event()
-    source = Scripted(lambda: (release.wait(10), good())[1])
+    source = Scripted(lambda: (release.wait(60), good())[1])
     source.trouble = "it answered 503"
     keeper, _ = keepers(source, patience=0.05)
     with pytest.raises(AuthenticationError, match="it answered 503"):
@@ -270,7 +270,7 @@ def test_a_provider_that_is_stuck_is_asked_again_on_another_thread(keepers):
     def give():
         if not first.is_set():
             first.set()
-            stuck.wait(10)
+            stuck.wait(60)
             return good("late")
         return good("new")
 
@@ -279,7 +279,7 @@ def test_a_provider_that_is_stuck_is_asked_again_on_another_thread(keepers):
         keeper.token()
     until(first.is_set)
     time.sleep(0.02)  # until it counts as stuck
-    keeper._patience = 5.0
+    keeper._patience = 60.0
     assert keeper.token().value == "new"
     stuck.set()
     until(lambda: source.left == 1)
@@ -288,7 +288,7 @@ def test_a_provider_that_is_stuck_is_asked_again_on_another_thread(keepers):
 
 def test_threads_that_are_stuck_have_a_limit(keepers):
     release = threading.Event()
-    keeper, source = keepers(lambda: (release.wait(10), good())[1], patience=0.005, stuck_seconds=0.0)
+    keeper, source = keepers(lambda: (release.wait(60), good())[1], patience=0.005, stuck_seconds=0.0)
     for _ in range(20):
         with pytest.raises(AuthenticationError):
             keeper.token()
@@ -301,7 +301,7 @@ def test_threads_that_were_stuck_and_came_back_do_not_count(keepers):
 
     def give():
         hanging.append(threading.Event())
-        hanging[-1].wait(10)
+        hanging[-1].wait(60)
         raise RuntimeError("at last")
 
     keeper, source = keepers(give, patience=0.005, stuck_seconds=0.0)
@@ -322,7 +322,7 @@ def test_a_provider_that_hung_as_often_as_may_be_is_asked_again_after_a_while(ke
 
     def give():
         if state["hangs"]:
-            release.wait(10)
+            release.wait(60)
         return good("after all")
 
     keeper, source = keepers(give, patience=0.005, stuck_seconds=0.0)
@@ -337,7 +337,7 @@ def test_a_provider_that_hung_as_often_as_may_be_is_asked_again_after_a_while(ke
     assert source.calls == before
     later = time.monotonic() + FIRST_PAUSE
     monkeypatch.setattr(refresh.time, "monotonic", lambda: later)
-    keeper._patience = 5.0
+    keeper._patience = 60.0
     assert keeper.token().value == "after all"
     monkeypatch.undo()
     release.set()
@@ -408,7 +408,7 @@ def test_a_failure_is_told_once_and_so_is_its_end(keepers, caplog, monkeypatch):
 
 def test_close_releases_those_who_wait(keepers):
     release = threading.Event()
-    keeper, source = keepers(lambda: (release.wait(10), good())[1])
+    keeper, source = keepers(lambda: (release.wait(60), good())[1])
     seen = []
 
     def wait():
@@ -421,7 +421,7 @@ def test_close_releases_those_who_wait(keepers):
     thread.start()
     until(lambda: source.calls == 1)
     keeper.close()
-    thread.join(5)
+    thread.join(60)
     assert "the client is closed" in seen[0]
     assert source.stopped == 1
     release.set()

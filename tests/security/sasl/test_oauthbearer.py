@@ -142,10 +142,10 @@ def test_a_provider_that_raises(credentials):
 def test_a_provider_that_hangs(credentials):
     release = threading.Event()
     began = time.monotonic()
-    error = failure(credentials, lambda: release.wait(10), token_timeout_ms=50)
+    error = failure(credentials, lambda: release.wait(60), token_timeout_ms=50)
     release.set()
     assert "the token provider has not given a token within" in str(error)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("rubbish", [None, 7, "", "two words", ("a", "b"), object()])
@@ -236,4 +236,4 @@ def test_that_a_token_was_refused_is_told_without_waiting(credentials):
     told = threading.Event()
     with kept._keeper._changed:  # as while the keeper starts a thread
         threading.Thread(target=lambda: (mechanism.refused(), told.set()), daemon=True).start()
-        assert told.wait(5)
+        assert told.wait(60)

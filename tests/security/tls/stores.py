@@ -40,7 +40,7 @@ def keytool(*arguments: str, stdin: str = "") -> None:
         input=stdin,
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -60,7 +60,7 @@ def paste(folder: Path, definition: str) -> Path:
     (folder / "regions.py").write_text(step, encoding="utf-8")
     (script,) = [block for block in blocks("sh") if "mkdir incoming" in block]
     orders = [line for line in script.splitlines() if not line.startswith("penstock")]
-    subprocess.run(["sh", "-ec", "\n".join(orders)], cwd=folder, check=True, timeout=60)
+    subprocess.run(["sh", "-ec", "\n".join(orders)], cwd=folder, check=True, timeout=300)
     return path
 
 

@@ -25,7 +25,7 @@ from penstock.spark.pipeline.view import NoView
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ORDERS = "SELECT id, id % 10 AS amount, concat('c', id % 3) AS customer FROM range(0, 1000, 1, 2)"
 

@@ -162,7 +162,7 @@ def test_definitions_are_checked_without_pyspark() -> None:
         "import penstock.spark.pipeline.check, penstock.spark.pipeline.run, penstock.spark.pipeline.dry_run;"
         "sys.exit('pyspark' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], timeout=300, check=False).returncode == 0
 
 
 def test_spark_shows_no_secret_of_a_client() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pyarrow as pa
 import pytest
+from aio.support import until
 
 from penstock import AsyncProducer, ProducerRecord
 from penstock.errors import BufferExhaustedError, KafkaError, TransactionAbortableError
@@ -57,7 +58,7 @@ def test_records_are_completed_by_hand(backend: str) -> None:
         producer.error_next(KafkaError("no"))
         with pytest.raises(KafkaError, match="no"):
             await second
-        await anyio.sleep(0.001)
+        await until(lambda: told)
 
     anyio.run(main, backend=backend)
     assert told == [(0, True, True)]

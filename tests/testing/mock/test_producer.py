@@ -401,10 +401,10 @@ def test_another_thread_can_wait_for_a_record() -> None:
     producer = manual()
     delivery = producer.send("orders", b"v")
     offsets: list[int] = []
-    waiter = threading.Thread(target=lambda: offsets.append(delivery.result(30).offset))
+    waiter = threading.Thread(target=lambda: offsets.append(delivery.result(60).offset))
     waiter.start()
     producer.complete_next()
-    waiter.join(30)
+    waiter.join(60)
     assert offsets == [0]
 
 
@@ -433,7 +433,7 @@ def test_threads_may_share_it() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(producer.history()) == 800
     assert producer.send("orders", b"v").result(0).offset == 800
 
