@@ -83,13 +83,17 @@ test-units: build ## of it, what needs neither
 	@echo '==> tests without Kafka, compiled'
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(SLOWEST) $(PYTEST_ARGS)
 
+# What reads the tree, and runs nothing of it.
+READING_TESTS := $(addprefix --ignore tests/,test_requirements.py test_rooms.py test_named_codes.py test_error_texts.py \
+  test_design_docs.py test_site.py)
+
 # Neither the broker's behaviour nor the sink's protocol depends on our implementation: the pure run repeats only the
-# core of the tests with a broker, and leaves out those of the sink and of the page of requirements.
+# core of the tests with a broker, and leaves out those of the sink and those that only read sources and pages.
 .PHONY: test-pure
 test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
 	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m '(not broker or core) and not spark' \
-	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink --ignore tests/test_requirements.py $(PYTEST_ARGS)
+	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink $(READING_TESTS) $(PYTEST_ARGS)
 
 # Each older Spark is a download of about 450 MB, once; that of .venv is tested by `make test` too.
 .PHONY: test-spark-matrix

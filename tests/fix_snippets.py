@@ -105,7 +105,7 @@ def run_tests(tests: Sequence[Snippet], folder: Path, *options: str) -> str:
             *("-p", "pytest_penstock", "-p", "no:cacheprovider", *_plugins(tests), *options, *names),
         ],
         cwd=folder,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         timeout=100,

@@ -192,16 +192,25 @@ def test_private_names_stay_in_their_module() -> None:
     assert private_uses() == []
 
 
+@cache
+def trees_of_tests() -> dict[Path, ast.Module]:
+    """Every module of the tests, parsed."""
+    return {
+        path.relative_to(TESTS): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(TESTS.rglob("*.py"))
+    }
+
+
 def imports_of_tests() -> list[str]:
     """Where a module of the tests imports from one that pytest collects, or from a conftest."""
     found = []
-    for path in sorted(TESTS.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in trees_of_tests().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 words = [*(getattr(node, "module", None) or "").split(".")]
                 words += [word for alias in node.names for word in alias.name.split(".")]
                 if any(word == "conftest" or word.startswith("test_") for word in words):
-                    found.append(f"{path.relative_to(TESTS)}:{node.lineno}: {ast.unparse(node)}")
+                    found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
     return found
 
 
@@ -220,9 +229,9 @@ def test_no_module_of_the_tests_is_longer_than_a_thousand_lines() -> None:
 def test_there_is_one_network_in_memory() -> None:
     """A transport or a selector of its own, in another module, would be a second one."""
     found = {
-        f"{path.relative_to(TESTS).as_posix()}: {node.name}"
-        for path in TESTS.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        f"{path.as_posix()}: {node.name}"
+        for path, tree in trees_of_tests().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and {"recv_some", "unwatch"} & {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     }
