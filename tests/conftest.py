@@ -10,16 +10,21 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from penstock import _compiled
 from penstock.devbroker.settings import KAFKA_VERSION
+from penstock.producer import lifecycle
 
-# How long one example takes says nothing on a busy machine; what hangs is ended by the time-out of its test.
-settings.register_profile("penstock", deadline=None)
+# How long it takes to make or to try an example says nothing on a busy machine; what hangs is ended by the time-out of
+# its test.
+settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 
 JAVA_MARKERS = ("broker", "spark")
+
+# A close that was forced waits so long for the I/O thread, and then warns. On a busy machine that is not much.
+lifecycle.FORCED_END_SECONDS = 60.0
 
 # Fixtures live in files by topic.
 pytest_plugins = ["quick_java", "fix_broker", "fix_devbroker", "fix_secrets", "fix_security", "fix_spark"]

@@ -79,7 +79,7 @@ def check_outage(outage: Outage, cluster: DevCluster, topic: str) -> tuple[int, 
     refused, settled = outage.refused, outage.settled
     # A thread may have waited a little while the broker was still there, and then not again from the start.
     assert len(refused["waits"]) == 16
-    assert all(MAX_BLOCK_MS / 1000 - 0.01 <= wait < MAX_BLOCK_MS / 1000 + 1.5 for wait in refused["waits"])
+    assert all(MAX_BLOCK_MS / 1000 - 0.01 <= wait < MAX_BLOCK_MS / 1000 + 30 for wait in refused["waits"])
     limit = BUFFER_MEMORY + 40_000_000
     assert refused["peak"] - refused["idle"] < limit
     assert settled["peak"] - settled["idle"] < limit

@@ -17,7 +17,7 @@ from penstock import _locks
 from penstock._locks import Latch, NestingLock, OwnedLock, forbid_reentry, inside, new_lock, new_nesting_lock
 from penstock.errors import ReentrantCallError
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def test_a_thread_inside_a_lock_is_refused_what_would_wait():

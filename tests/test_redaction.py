@@ -172,9 +172,9 @@ def test_a_known_value_is_hidden_however_it_is_written(value: str) -> None:
 )
 def test_a_long_text_takes_no_longer_than_it_is(text: str) -> None:
     """The square of its length would be minutes."""
-    began = time.process_time()
+    began = time.thread_time()
     redacted(text)
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize("text", ["prehunter2post", "a+b%26hunter2", "'it''s hunter2'", "'it\\'s hunter2'"])

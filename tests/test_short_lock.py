@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     not _short_lock_cy.is_compiled(), reason="plain Python uses another class, see test_locks"
 )
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def test_one_holder_at_a_time():

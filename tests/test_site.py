@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from fix_patience import why_it_waited
 from fix_snippets import DOCS, ROOT
 
 import penstock
@@ -65,7 +66,7 @@ def code() -> str:
 
 def to_nobody() -> None:
     with Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=200) as producer:
-        producer.send("orders", b"1")
+        raise why_it_waited(producer, lambda: producer.send("orders", b"1"))
 
 
 def text_as_value() -> None:

@@ -19,7 +19,7 @@ from penstock.errors import ConfigError
 from penstock.partitioners import RoundRobinPartitioner, StickyPartitioner
 from penstock.testing import FakeKafka, MockProducer
 
-SOON = 15.0
+SOON = 60.0
 HANDLE = TransactionHandle(
     transactional_id="x", producer_id=1, producer_epoch=0, end_txn_version=5, topic="t", partition=0, offset=0,
     record_count=1, timeout_ms=1000,

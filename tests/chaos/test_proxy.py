@@ -15,7 +15,7 @@ from security.tls.certificates import client_context, server_context
 
 from chaos.proxy import END_TXN, PRODUCE, FrameTap, Passing, Proxy, ProxyLoop, ProxyTls, _request_head_size
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 def request(api_key: int, correlation_id: int, client_id: str = "c", body: bytes = b"body") -> bytes:
@@ -200,6 +200,6 @@ def test_a_broker_that_is_down_is_told_by_a_reset(ends: Ends) -> None:
 
 
 def test_nothing_is_left_of_the_loop() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     Ends().close()
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before  # one of another test may end meanwhile

@@ -267,7 +267,7 @@ def test_a_partition_that_is_not_there_is_told_at_once(
 ) -> None:
     with FakeKafka(topics={"orders": count}) as kafka:
         # Who waits for the partition fails after a while with other words.
-        words = ["-b", kafka.bootstrap_servers, "-X", "max.block.ms=5000", "--partition", str(count)]
+        words = ["-b", kafka.bootstrap_servers, "-X", "max.block.ms=30000", "--partition", str(count)]
         assert main(["produce", "orders", one_line, *words]) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"penstock: topic 'orders' has no partition {count}: it has {there}. ")

@@ -74,7 +74,7 @@ def test_a_file_without_end_is_not_read_to_its_end():
 
 
 def test_a_property_over_any_number_of_lines_takes_no_longer_than_it_is():
-    began = time.process_time()
+    began = time.thread_time()
     (found,) = parse_properties("a=" + "xyz\\\n  " * 300_000 + "end", "f")
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5
     assert found.value == "xyz" * 300_000 + "end"

@@ -98,6 +98,6 @@ def test_the_names_of_all_secrets():
 
 @pytest.mark.parametrize("piece", ["/* = */", "/", '"', "password ", "\\", "'"])
 def test_a_long_text_takes_no_time(piece):
-    began = time.process_time()
+    began = time.thread_time()
     given_in_the_clear({"sasl.jaas.config": f"{MODULE} password {piece * 20_000}"})
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 def test_an_advertised_listener_that_cannot_be_reached_is_named(caplog: pytest.LogCaptureFixture) -> None:
     (nobody,) = free_ports(1)
     address = f"127.0.0.1:{nobody}"
-    options = {"request_timeout_ms": 1000, "linger_ms": 0, "delivery_timeout_ms": 2000}
+    options = {"request_timeout_ms": 2000, "linger_ms": 0, "delivery_timeout_ms": 4000}
     caplog.set_level(logging.WARNING, "penstock")
     with (
         DevCluster(properties={"advertised.listeners": f"PLAINTEXT://{address}"}) as cluster,

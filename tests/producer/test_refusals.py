@@ -27,7 +27,7 @@ pa = pytest.importorskip("pyarrow")
 OPTIONS: dict[str, Any] = {
     "transactional_id": "x",
     "linger_ms": 0,
-    "max_block_ms": 5000,
+    "max_block_ms": 60_000,
     "max_request_size": 1000,
 }
 LARGE = b"v" * 2000

@@ -14,11 +14,11 @@ SECRET = "hunter2-of-the-pod"
 
 @pytest.mark.parametrize("text", ["a.", "a-b", "a://b:${", "a='", "bearer ", "password=${", "x:"])
 def test_a_text_of_any_length_takes_no_time(text):
-    began = time.process_time()
+    began = time.thread_time()
     for _ in range(20):
         shown = quoted(text * 100_000)
     assert len(shown) <= MOST_CHARACTERS + 3
-    assert time.process_time() - began < 2
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.parametrize("before", range(1_980, 2_030, 3))

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.broker
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "security.md"
 SECRET = "a-secret"
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 class Recipe(NamedTuple):

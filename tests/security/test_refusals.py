@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from security.oauth.tokens import jwt
@@ -45,9 +45,19 @@ from penstock.protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.testing import FakeSecurity, Fault
 
 SOON = 30.0  # seconds that any refusal may take
-# A time-out that nothing shall meet; and those that are what a test is about: the next where the one before was over
-# before the client had learned anything, because the machine is busy with other things.
-LONG_MS, SHORT_MS = 90_000, (700, 5_000, 60_000)
+
+
+class Times(NamedTuple):
+    """Time-outs: of the call, and of one connection."""
+
+    block_ms: int
+    setup_ms: int
+
+
+# For a refusal that is told at once, and for one that is told when the time is up. The next ones are for a machine that
+# is busy with other things, where the time was over before the client had learned anything.
+AT_ONCE = (Times(90_000, 1_000), Times(90_000, 10_000), Times(90_000, 20_000))
+IN_TIME = (Times(700, 350), Times(5_000, 2_500), Times(60_000, 30_000))
 
 
 @dataclass(frozen=True)
@@ -293,12 +303,12 @@ TABLE = {
 }
 
 
-def common_options(block_ms: int) -> Options:
-    setup_ms = block_ms // 2 if block_ms in SHORT_MS else 1_000
+def common_options(times: Times) -> Options:
+    block_ms, setup_ms = times
     return {
         "max.block.ms": block_ms,
         "request.timeout.ms": setup_ms,
-        "delivery.timeout.ms": max(2_000, setup_ms),
+        "delivery.timeout.ms": max(2_000, 2 * setup_ms),
         "socket.connection.setup.timeout.ms": setup_ms,
         "socket.connection.setup.timeout.max.ms": setup_ms,
         "reconnect.backoff.ms": 20,
@@ -306,22 +316,22 @@ def common_options(block_ms: int) -> Options:
     }
 
 
-def told_by_producer(options: Options, block_ms: int) -> KafkaError:
-    with Producer(common_options(block_ms) | options) as producer:
+def told_by_producer(options: Options, times: Times) -> KafkaError:
+    with Producer(common_options(times) | options) as producer:
         with pytest.raises(KafkaError) as refused:
             producer.partitions_for("orders")
         producer.close(0)
     return refused.value
 
 
-def told_by_control(options: Options, block_ms: int) -> KafkaError:
+def told_by_control(options: Options, times: Times) -> KafkaError:
     client_options = {
         name: value
-        for name, value in (common_options(block_ms) | options).items()
+        for name, value in (common_options(times) | options).items()
         if name not in ("max.block.ms", "delivery.timeout.ms")
     }
     with ControlClient(client_options) as client, pytest.raises(KafkaError) as refused:
-        client.brokers(timeout=block_ms / 1000)
+        client.brokers(timeout=times.block_ms / 1000)
     return refused.value
 
 
@@ -330,10 +340,10 @@ def told_by_control(options: Options, block_ms: int) -> KafkaError:
 def test_refused(ask: Any, refusal: Refusal, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with refusal.peer(tmp_path) as options:
-        for block_ms in [LONG_MS] if refusal.at_once else SHORT_MS:
+        for times in AT_ONCE if refusal.at_once else IN_TIME:
             caplog.clear()
             began = time.monotonic()
-            error = ask(options, block_ms)
+            error = ask(options, times)
             took = time.monotonic() - began
             text = str(error)
             assert isinstance(error, AuthenticationError if refusal.at_once else KafkaTimeoutError), repr(

@@ -30,7 +30,7 @@ from penstock.sink.effects import EndAll
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def test_brokers_that_answer_and_are_not_ready_are_not_called_unreachable() -> N
             api=METADATA, match=lambda request: bool(request.body["topics"]), error=5, times=None
         )
         kafka.add_fault(about_topics)
-        error = trouble(options(kafka.bootstrap_servers), "answers")
+        error = trouble(options(kafka.bootstrap_servers), "is not ready")
     said = str(error)
     assert "answers, but is not ready after so many seconds: " in said
     assert error.topic is None

@@ -15,7 +15,7 @@ from penstock.protocol.messages import METADATA, PRODUCE
 from penstock.testing import Code, FakeKafka, Fault
 from penstock.testing.releases import RELEASES
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 API_VERSIONS_V0 = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff"  # size, key, version, correlation id, no client id
 
 

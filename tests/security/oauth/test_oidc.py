@@ -88,7 +88,7 @@ def test_the_expiry_is_that_of_the_token_or_of_the_answer(provider, answer, expi
 @pytest.mark.parametrize("status", [408, 416, 429, 500, 502, 503])
 def test_what_may_pass_is_tried_again(provider, status):
     provider.answers = [(status, b""), (status, b""), (200, {"access_token": "opaque"})]
-    assert OidcSource(settings(provider.url)).fetch().value == "opaque"
+    assert OidcSource(settings(provider.url, retry_backoff_max_ms=60_000)).fetch().value == "opaque"
     assert len(provider.asked) == 3
 
 

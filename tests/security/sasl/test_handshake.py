@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -113,9 +114,9 @@ def test_a_mechanism_that_is_not_offered():
 
 
 def test_a_flood_of_mechanisms_is_cut_before_it_is_looked_at():
-    began = time.process_time()
+    began = time.thread_time()
     text = str(refused({"error_code": 33, "mechanisms": ["a." * 10_000] * 1_000}))
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1
     assert text.count("a." * 32 + "...") == 20
     assert "and 980 more" in text
     assert len(text) < 3_000
@@ -123,10 +124,10 @@ def test_a_flood_of_mechanisms_is_cut_before_it_is_looked_at():
 
 def test_a_long_message_of_a_broker_takes_no_time():
     handshake, _ = begin(QuickPing())
-    began = time.process_time()
+    began = time.thread_time()
     with pytest.raises(AuthenticationError) as caught:
         handshake.on_answer(2, authenticated(code=58, text="a." * 1_000_000))
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1
     assert len(str(caught.value)) < 1_000
 
 
@@ -227,10 +228,11 @@ def test_what_was_sent_does_not_show_where_the_broker_quotes_it(mechanism, shown
 
 def test_a_short_message_about_a_long_token_takes_no_time():
     handshake, _ = begin(QuickPing(first=b"s" * MOST_TOKEN_BYTES))
-    began = time.process_time()
+    gc.collect()  # what other tests have left takes time as well
+    began = time.thread_time()
     with pytest.raises(AuthenticationError, match="no such token"):
         handshake.on_answer(2, authenticated(code=58, text="no such token"))
-    assert time.process_time() - began < 0.2
+    assert time.thread_time() - began < 0.2
 
 
 def test_with_bare_tokens_a_close_is_the_refusal():

@@ -208,11 +208,11 @@ def hiding_places() -> Iterable[tuple[str, bytes]]:
 
 @pytest.mark.parametrize(("where", "made"), [pytest.param(*each, id=each[0]) for each in hiding_places()])
 def test_endless_work_is_found_wherever_it_is(where: str, made: bytes):
-    began = time.process_time()
+    began = time.thread_time()
     for read in (read_identity, read_trusted):
         with pytest.raises(StoreError, match=r"hashed 21474\d+ times"):
             read(made, PASSWORD)
-    assert time.process_time() - began < 2, where
+    assert time.thread_time() - began < 2, where
 
 
 def test_a_little_work_many_times_is_too_much():

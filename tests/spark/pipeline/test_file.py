@@ -179,7 +179,7 @@ def test_a_file_that_a_variable_names_must_be_there() -> None:
 
 def test_a_long_text_beside_a_variable_takes_no_longer_than_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORD", "hunter2")
-    began = time.process_time()
+    began = time.thread_time()
     definition = read_definition({"a": {"password": "x" * 30_000 + " y${env:WORD}"}})
     assert definition.hide("yhunter2") == "y${env:WORD}"
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5

@@ -29,7 +29,7 @@ from penstock.protocol.messages import (
 from penstock.protocol.schema import ApiSchema
 from penstock.testing import Code
 
-SECONDS = 30.0
+SECONDS = 60.0
 V1, V2 = 3, 5  # versions of EndTxn that stand for the two protocols of transactions
 CLOSED = {"connection": "closed"}
 

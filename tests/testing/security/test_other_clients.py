@@ -16,7 +16,7 @@ from penstock.testing import FakeKafka, FakeSecurity
 from penstock.testing.security.settings import CA_FILE, CLIENT_FILE, MECHANISMS
 
 confluent = pytest.importorskip("confluent_kafka")
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 API_VERSIONS_V0 = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff"  # size, key, version, correlation id, no client id
 
 

@@ -30,7 +30,7 @@ from penstock.protocol.messages import (
 )
 from penstock.testing import Acl, Code, FakeKafka, FakeSecurity
 
-SECONDS = 10.0
+SECONDS = 60.0
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 
 
