@@ -339,6 +339,36 @@ def test_a_downgraded_leader_gets_what_was_numbered_without_numbers(caplog: pyte
     assert rig.metrics()["idempotence-enabled"] == 0
 
 
+@pytest.mark.parametrize("numbered", [1, 9])
+def test_a_partition_that_lost_its_numbers_begins_anew_when_its_topic_was_forgotten(numbered: int) -> None:
+    """Under the same epoch the broker would take its first batch for the one that it has: it would be lost."""
+    rig = rig_for(
+        "2.8",
+        2,
+        {"t": 1, "other": 1},
+        retry_backoff_ms=10,
+        retry_backoff_max_ms=10,
+        metadata_max_idle_ms=5000,
+        metadata_max_age_ms=1000,
+    )
+    rig.kafka.assign_topic("u", [[0, 1]])
+    expected = [b"%d" % number for number in range(numbered)]
+    for value in expected:
+        deliver(rig, value, "u")
+    rig.kafka.set_release(1, "0.10.2")
+    rig.kafka.move_leader("u", 0, 1)
+    deliver(rig, b"without numbers", "u")
+    rig.kafka.move_leader("u", 0, 0)
+    for _ in range(12):
+        rig.run_for(1)
+    assert "u" not in rig.parts.accumulator.topics
+    deliver(rig, b"again", "u")
+    assert rig.values("u") == [*expected, b"without numbers", b"again"]
+    batches = rig.kafka.partition("u", 0).log.batches
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches[-2:]] == [(-1, -1), (1, 0)]
+    assert len(rig.asked(INIT_PRODUCER_ID)) == 1
+
+
 # ------------------------------------------------------------------------------------------------ topic formats
 
 
