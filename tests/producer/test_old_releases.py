@@ -369,6 +369,26 @@ def test_a_partition_that_lost_its_numbers_begins_anew_when_its_topic_was_forgot
     assert len(rig.asked(INIT_PRODUCER_ID)) == 1
 
 
+def test_what_was_compressed_for_an_old_leader_is_compressed_for_a_newer_one() -> None:
+    rig = rig_for(
+        "0.10.2",
+        compression_type="gzip",
+        retry_backoff_ms=10,
+        retry_backoff_max_ms=10,
+        max_request_size=8 << 20,
+    )
+    rig.kafka.faults.add(Fault(api=PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    delivery = rig.send("t", b"a" * 2_000_000, partition=0)  # more than the broker takes without the codec
+    rig.run_until(lambda: len(rig.asked(PRODUCE)) == 1)
+    rig.settle()
+    rig.kafka.set_release(0, "2.8")
+    rig.run_until(delivery.done, turns=1000)
+    assert delivery.exception(0) is None
+    (batch,) = rig.kafka.partition("t", 0).log.batches
+    assert batch.codec == "gzip"
+    assert rig.values() == [b"a" * 2_000_000]
+
+
 # ------------------------------------------------------------------------------------------------ topic formats
 
 

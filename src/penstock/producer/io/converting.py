@@ -224,7 +224,7 @@ class Conversions:
                 batch,
                 f"{what} needs Kafka 0.11, and {who} is older: leave that option out, or use newer brokers",
             )
-        self._sealer.seal(batch, batch.identity)  # which has no numbers any more
+        self._sealer.seal(batch, batch.identity, True)  # which has no numbers any more
         return None
 
     def _convert(self, batch: Batch, versions: NodeApiVersions, who: str, now: float) -> Refusal | None:
