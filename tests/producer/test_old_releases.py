@@ -389,6 +389,27 @@ def test_what_was_compressed_for_an_old_leader_is_compressed_for_a_newer_one() -
     assert rig.values() == [b"a" * 2_000_000]
 
 
+def test_a_refusal_does_not_deny_what_an_earlier_attempt_may_have_written() -> None:
+    rig = rig_for("2.8", 2, linger_ms=5, retry_backoff_ms=10, retry_backoff_max_ms=10)
+    rig.kafka.assign_topic("u", [[0, 1]])
+    deliver(rig, b"before", "u")
+    rig.kafka.set_release(1, "0.10.2")
+    rig.kafka.faults.add(Fault(api=PRODUCE, cut="after"))
+    sent = [
+        rig.send("u", b"%d" % number, partition=0, headers=[("h", b"1")] if number == 1 else None)
+        for number in range(3)
+    ]
+    rig.run_until(lambda: len(rig.values("u")) == 4)
+    rig.kafka.move_leader("u", 0, 1)
+    rig.run_until(lambda: all(delivery.done() for delivery in sent), turns=1000)
+    for delivery in sent:
+        error = delivery.exception(0)
+        assert isinstance(error, InvalidRecordError)
+        assert "not written" not in str(error)
+        assert "An earlier attempt to send it may have written it" in str(error)
+    assert rig.values("u") == [b"before", b"0", b"1", b"2"]
+
+
 # ------------------------------------------------------------------------------------------------ topic formats
 
 

@@ -60,6 +60,8 @@ _OLD_TOPIC: Final = (
     "its topic is stored in an older format (message.format.version), in which the broker would drop them: send it "
     "without headers, or raise the topic's format"
 )
+# What an error adds where a batch was sent before, and no answer came.
+EARLIER_ATTEMPT: Final = ". An earlier attempt to send it may have written it"
 _NO_CODEC: Final = codec_named("none")
 
 
@@ -295,7 +297,7 @@ def _with_headers(batch: Batch, indexes: Sequence[int], why: str) -> Refusal:
             found = [repr(header.key) for header in record.headers[: _NAMED_HEADERS + 1]]
             shown = ", ".join(found[:_NAMED_HEADERS]) + (", ..." if len(found) > _NAMED_HEADERS else "")
             text = f"the record for {batch.topic_partition} has headers ({shown}), which need Kafka 0.11, and {why}"
-            errors.append((index, text))
+            errors.append((index, text + (EARLIER_ATTEMPT if batch.in_doubt else "")))
     answer = PartitionResponse(
         *batch.topic_partition,
         ErrorCode.INVALID_RECORD,
