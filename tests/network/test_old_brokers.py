@@ -240,8 +240,9 @@ def test_what_a_closed_connection_has_proven_does_not_hold_for_long():
     assert not wait_for(h, h.nodes[0]).guessed
 
 
-def test_a_proxy_that_cannot_bear_new_versions_is_asked_in_the_oldest():
-    h = Harness()
+@pytest.mark.parametrize("options", [{}, {"broker_version_fallback": "0.9.0"}], ids=["alone", "option"])
+def test_a_proxy_that_cannot_bear_new_versions_is_asked_in_the_oldest(options):
+    h = Harness(**options)
     make_new(h.brokers[0])
     h.brokers[0].rules[API_VERSIONS.key] = lambda request: (
         close(request) if request.version else api_versions_body()
@@ -411,6 +412,23 @@ def test_with_the_option_a_broker_that_closes_is_found_out_at_once():
     began = h.now
     assert wait_for(h, h.nodes[0]).release == "0.8.2"
     assert h.now - began < 0.5
+
+
+def test_with_the_option_a_broker_that_is_stopped_while_it_is_asked_is_asked_again():
+    """An upgrade of a cluster of 0.9: the connection of the old broker says nothing of the new one."""
+    h = Harness(brokers=2, broker_version_fallback="0.9.0")
+    for broker in h.brokers:
+        make_silent(broker)
+    assert wait_for(h, h.nodes[0]).guessed
+    stopping = h.brokers[1]
+    while not stopping.seen or stopping.seen[-1].api is not API_VERSIONS:
+        assert not h.client.ready(h.nodes[1], h.now)
+        h.poll(0.001)
+    make_new(stopping)
+    stopping.peers[-1].close()
+    versions = wait_for(h, h.nodes[1])
+    assert (versions.guessed, versions.produce_magic) == (False, 2)
+    assert asked(stopping) == [["Metadata 0", "ApiVersions 4"], ["Metadata 0", "ApiVersions 0"]]
 
 
 def test_the_option_changes_nothing_for_a_broker_that_answers():

@@ -339,6 +339,77 @@ def test_a_downgraded_leader_gets_what_was_numbered_without_numbers(caplog: pyte
     assert rig.metrics()["idempotence-enabled"] == 0
 
 
+@pytest.mark.parametrize("numbered", [1, 9])
+def test_a_partition_that_lost_its_numbers_begins_anew_when_its_topic_was_forgotten(numbered: int) -> None:
+    """Under the same epoch the broker would take its first batch for the one that it has: it would be lost."""
+    rig = rig_for(
+        "2.8",
+        2,
+        {"t": 1, "other": 1},
+        retry_backoff_ms=10,
+        retry_backoff_max_ms=10,
+        metadata_max_idle_ms=5000,
+        metadata_max_age_ms=1000,
+    )
+    rig.kafka.assign_topic("u", [[0, 1]])
+    expected = [b"%d" % number for number in range(numbered)]
+    for value in expected:
+        deliver(rig, value, "u")
+    rig.kafka.set_release(1, "0.10.2")
+    rig.kafka.move_leader("u", 0, 1)
+    deliver(rig, b"without numbers", "u")
+    rig.kafka.move_leader("u", 0, 0)
+    for _ in range(12):
+        rig.run_for(1)
+    assert "u" not in rig.parts.accumulator.topics
+    deliver(rig, b"again", "u")
+    assert rig.values("u") == [*expected, b"without numbers", b"again"]
+    batches = rig.kafka.partition("u", 0).log.batches
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches[-2:]] == [(-1, -1), (1, 0)]
+    assert len(rig.asked(INIT_PRODUCER_ID)) == 1
+
+
+def test_what_was_compressed_for_an_old_leader_is_compressed_for_a_newer_one() -> None:
+    rig = rig_for(
+        "0.10.2",
+        compression_type="gzip",
+        retry_backoff_ms=10,
+        retry_backoff_max_ms=10,
+        max_request_size=8 << 20,
+    )
+    rig.kafka.faults.add(Fault(api=PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    delivery = rig.send("t", b"a" * 2_000_000, partition=0)  # more than the broker takes without the codec
+    rig.run_until(lambda: len(rig.asked(PRODUCE)) == 1)
+    rig.settle()
+    rig.kafka.set_release(0, "2.8")
+    rig.run_until(delivery.done, turns=1000)
+    assert delivery.exception(0) is None
+    (batch,) = rig.kafka.partition("t", 0).log.batches
+    assert batch.codec == "gzip"
+    assert rig.values() == [b"a" * 2_000_000]
+
+
+def test_a_refusal_does_not_deny_what_an_earlier_attempt_may_have_written() -> None:
+    rig = rig_for("2.8", 2, linger_ms=5, retry_backoff_ms=10, retry_backoff_max_ms=10)
+    rig.kafka.assign_topic("u", [[0, 1]])
+    deliver(rig, b"before", "u")
+    rig.kafka.set_release(1, "0.10.2")
+    rig.kafka.faults.add(Fault(api=PRODUCE, cut="after"))
+    sent = [
+        rig.send("u", b"%d" % number, partition=0, headers=[("h", b"1")] if number == 1 else None)
+        for number in range(3)
+    ]
+    rig.run_until(lambda: len(rig.values("u")) == 4)
+    rig.kafka.move_leader("u", 0, 1)
+    rig.run_until(lambda: all(delivery.done() for delivery in sent), turns=1000)
+    for delivery in sent:
+        error = delivery.exception(0)
+        assert isinstance(error, InvalidRecordError)
+        assert "not written" not in str(error)
+        assert "An earlier attempt to send it may have written it" in str(error)
+    assert rig.values("u") == [b"before", b"0", b"1", b"2"]
+
+
 # ------------------------------------------------------------------------------------------------ topic formats
 
 

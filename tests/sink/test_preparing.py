@@ -557,6 +557,13 @@ def test_every_broker_is_asked_at_takeover_and_once_a_minute(world: World) -> No
     assert batch(2) == 3
 
 
+def test_a_server_of_no_known_release_is_not_given_one() -> None:
+    steps = preparing._check_release()
+    next(steps)
+    with pytest.raises(SinkError, match="a broker of this cluster is of an unknown release"):
+        steps.send("unknown")
+
+
 @pytest.mark.parametrize("release", ["0.10.2", "0.11.0", "2.8"])
 def test_brokers_that_cannot_tell_the_states_of_transactions_are_refused_before_anything_is_written(
     release: str,

@@ -319,6 +319,21 @@ def test_at_least_once_rows_are_visible_when_the_task_returns(kafka: FakeKafka) 
     assert (message.outcome, message.report.rows) == (None, 2)
 
 
+@pytest.mark.parametrize("release", ["0.9.0", "0.10.2"])
+def test_at_least_once_old_brokers_will_do(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "_producers", {})
+    monkeypatch.setattr(cluster_check, "_seen", {})
+    with FakeKafka(topics={"orders": 2}, release=release) as kafka:
+        more = {"kafka.broker.version.fallback": "0.9.0"}  # it would be found out, but that takes seconds
+        settings = options(kafka, delivery="at-least-once", **more)
+        pickle.dumps(Write(settings))  # the driver looks at the cluster first
+        message = write_at_least_once(settings, SparkTask(0), [batch("a"), batch("b")])
+        assert visible(kafka) == [b"a", b"b"]
+        assert message.report.rows == 2
+        for producer in list(task_module._producers.values()):
+            producer.close(0)
+
+
 def test_at_least_once_spark_need_not_tell_the_batch(
     kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,9 @@ looks the same for a while. If it were taken for an old one, records would be se
 4. When one broker has answered ApiVersions, no broker of the cluster is taken for an old one any more.
 5. What was proven holds for one connection. The next one to the same address begins as the second one did; so do the
    first ones to the other brokers of a cluster that has shown an old one.
-6. `broker.version.fallback` names the release. Then one proof is enough, and rule 4 does not apply: the user knows that
-   the cluster is mixed. But it is asked all the same, so that a forgotten option does no harm after an upgrade.
+6. `broker.version.fallback` names the release. Then one connection is enough for rule 2, and rule 4 does not apply: the
+   user knows that the cluster is mixed. But it is asked all the same, so that a forgotten option does no harm after an
+   upgrade. Rule 3 stays: a broker that is stopped for its upgrade closes the connection, too.
 7. With SASL nothing can be proven, because brokers take no Metadata request before the client has authenticated. It is
    not needed either: before 0.10 there was no SASL but Kerberos.
 
@@ -159,7 +160,7 @@ class OldBrokers:
             self._start_over(known)
         else:
             known.proofs += 1
-            if known.proofs >= (1 if self._fallback is not None else _CLOSINGS_THAT_PROVE):
+            if known.proofs >= _CLOSINGS_THAT_PROVE:
                 known.way = Way.ASSUME
                 known.assume_until = now + _PROOF_LASTS
 

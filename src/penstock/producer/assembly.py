@@ -179,7 +179,7 @@ def _assemble(
     send_path.gate = gate
     client_metrics.register_idempotence(lambda: gate.numbers_all)
     drainer = Drainer(accumulator, gate, config.max_request_size)
-    conversions = Conversions(accumulator.sealer, gate, registry, clock)
+    conversions = Conversions(accumulator.sealer, gate, registry, clock, config.max_request_size)
     sender = Sender(
         _sender_settings(config),
         accumulator,

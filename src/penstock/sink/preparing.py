@@ -34,6 +34,7 @@ from penstock.errors import (
     SinkLogLostError,
     SinkSupersededError,
 )
+from penstock.protocol.releases import UNKNOWN
 from penstock.sink.cleaning import abort_shuts_out, clean_up, end_dead_runs, find_own
 from penstock.sink.decision import (
     COORDINATOR_TIMEOUT_MS,
@@ -145,10 +146,11 @@ def _check_release() -> Effects[None]:
     """
     release: str | None = yield FindOldBroker()
     if release is not None:
+        what = "of an unknown release" if release == UNKNOWN else f"Kafka {release}"
         raise SinkError(
             "delivery=exactly-once needs Kafka 3.0 or later: older brokers do not tell the states of transactions "
-            f"(DescribeTransactions, ListTransactions), and a broker of this cluster is Kafka {release}. Nothing was "
-            "written: use newer brokers, or set delivery to at-least-once"
+            f"(DescribeTransactions, ListTransactions), and a broker of this cluster is {what}. Nothing was written: "
+            "use newer brokers, or set delivery to at-least-once"
         )
 
 

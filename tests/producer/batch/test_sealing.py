@@ -518,10 +518,17 @@ def test_a_batch_can_be_sealed_without_the_codec(compression):
     [sealed] = read_batches(bytes(batch.wire))
     assert sealed.codec == "none"
     assert [record.value for record in sealed.records()] == [b"value-%d" % number for number in range(5)]
-    core.sealer.seal(batch, BatchIdentity(9, 8, 7))  # another identity changes the header alone
+    core.sealer.seal(batch, BatchIdentity(9, 8, 7), True)  # another identity changes the header alone
     [stamped] = read_batches(bytes(batch.wire))
     assert (stamped.codec, stamped.base_sequence) == ("none", 7)
     assert [record.value for record in stamped.records()] == [b"value-%d" % number for number in range(5)]
+    core.sealer.seal(batch, BatchIdentity(9, 8, 7))  # for a leader that takes it compressed
+    [compressed] = read_batches(bytes(batch.wire))
+    assert (compressed.codec, compressed.base_sequence) == (compression, 7)
+    assert [record.value for record in compressed.records()] == [b"value-%d" % number for number in range(5)]
+    core.sealer.seal(batch, ANONYMOUS, True)  # and once more for one that does not: it stays as it is
+    [stamped] = read_batches(bytes(batch.wire))
+    assert (stamped.codec, stamped.base_sequence) == (compression, -1)
 
 
 def test_a_batch_that_has_grown_is_sealed_without_the_codec_in_one_piece():
@@ -538,6 +545,10 @@ def test_a_batch_that_has_grown_is_sealed_without_the_codec_in_one_piece():
     core.sealer.seal(batch, ANONYMOUS, True)
     [sealed] = read_batches(bytes(batch.wire))
     assert [record.value for record in sealed.records()] == sent[: batch.record_count]
+    core.sealer.seal(batch, ANONYMOUS)
+    [compressed] = read_batches(bytes(batch.wire))
+    assert compressed.codec == "gzip"
+    assert [record.value for record in compressed.records()] == sent[: batch.record_count]
     batch.succeed(0, -1)
     core.accumulator.finish(batch)
     for other in core.drain():

@@ -339,6 +339,34 @@ def test_no_further_request_while_too_much_is_in_flight(monkeypatch: pytest.Monk
     assert [delivery.result(0).offset for delivery in deliveries] == [0, 1, 2, 3]
 
 
+def test_in_one_turn_no_more_old_leaders_get_a_request_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All leaders have something ready in the same turn: what is kept for them must not grow with their number."""
+    brokers = range(8)
+    rig = old_rig(brokers=8, linger_ms=50, max_request_size=5000)
+    rig.know("t", leaders=list(brokers))
+    monkeypatch.setattr(converting, "MOST_HELD", 8 * 5 * 5000)
+    for _ in range(2):  # when all are connected, they need not wait for each other
+        first = [rig.send("t", b"x" * 500, partition=partition) for partition in brokers]
+        rig.run_until(lambda: all(rig.waiting(broker) for broker in brokers))
+        for broker in brokers:
+            rig.answer(broker=broker)
+        assert all(delivery.done() for delivery in first)
+    monkeypatch.setattr(converting, "MOST_HELD", 1500)
+    deliveries = [rig.send("t", b"x" * 500, partition=partition) for partition in brokers]
+    rig.run_until(lambda: any(rig.waiting(broker) for broker in brokers))
+    asked = []
+    while not all(delivery.done() for delivery in deliveries):
+        rig.settle()
+        now = [broker for broker in brokers if rig.waiting(broker)]
+        assert len(now) == min(3, 8 - len(asked))
+        asked.append(now[0])
+        rig.answer(broker=now[0], base_offset=7)
+    assert sorted(asked) == list(brokers)
+    assert [delivery.result(0).offset for delivery in deliveries] == [7] * 8
+
+
 def test_a_full_producer_goes_on_when_requests_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits to be sent again keeps its message set, but does not keep others from being sent."""
     monkeypatch.setattr(converting, "MOST_HELD", 100)

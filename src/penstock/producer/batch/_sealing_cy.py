@@ -89,18 +89,22 @@ class Sealer:
             identity: what its header is to say.
             plain: without the codec, because the records are compressed later, in an older format.
         """
-        if batch.wire is not None and batch.stamped == identity:
-            return
         body: Any = batch.wire
         codec_id: cython.int = self._codec_id
-        if codec_id:
-            if body is not None:
-                codec_id = body[ATTRIBUTES_AT + 1] & CODEC_MASK  # it may have been sealed without
-            elif plain:
-                codec_id = 0
-                body = self._gather(batch)
-            else:
+        if body is not None:
+            written: cython.int = body[ATTRIBUTES_AT + 1] & CODEC_MASK
+            if codec_id and not written and not plain:
+                # For a leader that needed an older format; the one that it goes to now does not.
                 body = self._compress(batch)
+            elif batch.stamped == identity:
+                return
+            else:
+                codec_id = written
+        elif codec_id and plain:
+            codec_id = 0
+            body = self._gather(batch)
+        elif codec_id:
+            body = self._compress(batch)
         batch.stamped = None  # if this fails half way, its bytes say nothing that can be relied on
         attributes: cython.int = codec_id | (_TRANSACTIONAL_BIT if identity.transactional else 0)
         batch.wire = batch.writer.seal(
@@ -110,7 +114,7 @@ class Sealer:
 
     @cython.cfunc
     def _compress(self, batch: Batch) -> object:
-        raw = batch.writer.raw_records()
+        raw = batch.writer.raw_records() if batch.wire is None else batch.wire[HEADER_SIZE:]
         payload = self.codec.compress(raw)
         self.ratios.observe(batch.queue.topic, self._codec_id, len(payload) / len(raw))
         del raw  # it may be a view of the very memory that is written below

@@ -336,7 +336,7 @@ class IdempotentGate:
     Brokers before Kafka 0.11 know no numbers, and neither do partitions that are stored in an older message format.
     Where the user did not ask for numbers, the gate goes on without them and says so once: for the whole producer if a
     broker gives no producer ids, else for the partition. It does not return to numbers afterwards: what was written
-    without them could not be told from what comes with them.
+    without them could not be told from what comes with them. Only a partition whose topic was forgotten begins anew.
 
     Args:
         retries: how often a batch may be queued again.
@@ -371,6 +371,7 @@ class IdempotentGate:
         self.numbering: BatchNumbering = self._numbers
         self._switched_off = False  # for all partitions
         self._unnumbered: set[PartitionQueue] = set()  # the partitions for which it is switched off
+        self._epoch_is_stale = False  # numbers under it are not known any more
         self.headerless: set[PartitionQueue] = set()
         self._told = False
         self._backoff = backoff
@@ -404,7 +405,7 @@ class IdempotentGate:
                 book.mark_broken(queue, book.of(queue).next)
         # In this order, because it is asked in every turn, and the answer is nearly always no.
         is_due = (book.broken or book.away) and (book.wants_new_epoch or book.restartable())
-        if is_due and self._numbers.has_identity:
+        if (is_due or self._epoch_is_stale) and self._numbers.has_identity:
             self._raise_epoch()
         if self._fatal is not None:
             return self._fatal
@@ -423,6 +424,7 @@ class IdempotentGate:
 
     def _take_identity(self, identity: ProducerIdentity) -> None:
         self._numbers.identity = identity
+        self._epoch_is_stale = False
         self._numbers.book.drop_away()
         for queue in self._numbers.book.restartable():
             self._numbers.book.restart(queue, identity, transactional=False)
@@ -577,10 +579,16 @@ class IdempotentGate:
         return self._numbers.book.is_settled(queue)
 
     def forget(self, queues: Sequence[PartitionQueue]) -> None:
-        """Put the numbers of these away."""
+        """Put the numbers of these away.
+
+        Those of a partition without numbers were given up: if it is used again, it begins at 0, under another epoch. A
+        broker that had numbered batches of it would take a second 0 under the same epoch for one that it has.
+        """
         for queue in queues:
             self._numbers.book.put_away(queue)
-            self._unnumbered.discard(queue)
+            if queue in self._unnumbered:
+                self._unnumbered.discard(queue)
+                self._epoch_is_stale = True
             self.headerless.discard(queue)
 
     def begin_close(self) -> None:

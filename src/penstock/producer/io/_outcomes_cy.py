@@ -22,7 +22,7 @@ from penstock.producer.batch._accumulator_cy import RecordAccumulator
 from penstock.producer.guarantee.gate import Gate
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
 from penstock.producer.io._metrics_cy import SenderMetrics
-from penstock.producer.io.converting import Refusal
+from penstock.producer.io.converting import EARLIER_ATTEMPT, Refusal
 from penstock.producer.metadata.cluster import LeaderHint
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.protocol._produce_cy import ProduceResponse
@@ -488,8 +488,9 @@ def _silence(node: Node, batch: Batch) -> PartitionResponse:
 def _error(batch: Batch, answer: PartitionResponse, transactional_id: str | None) -> KafkaError:
     if answer.record_errors:
         return InvalidRecordError(
-            f"the record was not written because another record of its batch for {batch.topic_partition} was "
-            f"refused: {answer.error_message or 'no reason given'}",
+            f"the record {'is not sent again' if batch.in_doubt else 'was not written'} because another record of its "
+            f"batch for {batch.topic_partition} was refused: {answer.error_message or 'no reason given'}"
+            f"{EARLIER_ATTEMPT if batch.in_doubt else ''}",
             code=answer.error_code,
         )
     described = broker_error(answer.error_code, answer.error_message)

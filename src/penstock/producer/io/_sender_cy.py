@@ -269,8 +269,9 @@ class Sender:
         delay: cython.double = self._find_usable(check.nodes, now, nodes)
         delay = min(delay, check.next_delay)
         old: dict = self._old_leaders(nodes)
-        if old and self._conversions.is_full():
-            nodes = [node for node in nodes if node.id not in old]  # an answer comes first
+        others_wait: cython.bint = False
+        if old:
+            nodes, others_wait = self._conversions.admit(nodes, old)
         if nodes:
             self._metrics.enter(SEALING)
         drained: dict = drainer.drain(snapshot, nodes, now, old) if nodes else {}
@@ -299,11 +300,13 @@ class Sender:
             self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
             if drainer.has_more(node.id):
                 delay = min(delay, client.connection_delay(node, now))
+            if others_wait and node.id in old:
+                delay = 0.0
         for batch in drainer.unsealed:
             self._metrics.on_batch_error(batch, now)
         if expired or refused or drainer.unsealed or len(sent) < len(drained):
             return 0.0  # the gate may have something to settle
-        if drainer.gate_failed:
+        if others_wait or drainer.gate_failed:
             delay = min(delay, _AFTER_TROUBLE)
         expiry: cython.double = self._next_in_flight_expiry
         expiry = min(check.next_expiry, expiry)

@@ -14,7 +14,8 @@ Rules:
    Only timestamps, which magic 0 does not have, are dropped, with one warning.
 4. A topic may be stored in an old format at a leader that is new enough. Then the leader converts, and drops headers
    without an error. Where it is known, records with headers are refused here.
-5. While message sets of MOST_HELD bytes are in flight, old leaders get no further request.
+5. While message sets of MOST_HELD bytes are in flight, old leaders get no further request; and in one turn no more of
+   them get one than have room below it. So no more than MOST_HELD bytes and one request are held.
 
 I/O thread only.
 """
@@ -22,6 +23,7 @@ I/O thread only.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Collection, Container, Sequence
 from typing import Final, NamedTuple
 
@@ -49,12 +51,17 @@ from penstock.types import Node
 log = logging.getLogger("penstock.producer")
 
 MOST_HELD: Final = 16 * 1024 * 1024
+# A message set has at most so many times the bytes of its batch: an entry without key and value has 34 bytes, such a
+# record has 7.
+_MOST_GROWTH: Final = 5
 _NAMED_HEADERS: Final = 3
 _TOO_OLD: Final = "{who} is older: send it without headers, or use newer brokers"
 _OLD_TOPIC: Final = (
     "its topic is stored in an older format (message.format.version), in which the broker would drop them: send it "
     "without headers, or raise the topic's format"
 )
+# What an error adds where a batch was sent before, and no answer came.
+EARLIER_ATTEMPT: Final = ". An earlier attempt to send it may have written it"
 _NO_CODEC: Final = codec_named("none")
 
 
@@ -79,6 +86,7 @@ class Conversions:
         gate: says whether a batch may go without its numbers.
         registry: gets the metrics.
         clock: measures how long a conversion takes.
+        max_request_size: bytes of the batches of one request.
 
     Attributes:
         checks_codec: whether brokers that know batches have to be asked as well (`takes`).
@@ -91,10 +99,13 @@ class Conversions:
         gate: Gate,
         registry: MetricsRegistry,
         clock: Clock,
+        max_request_size: int,
     ) -> None:
         self._sealer = sealer
         self._gate = gate
         self._clock = clock
+        self._largest_request = _MOST_GROWTH * max_request_size
+        self._admitted_last = -1  # node id
         self._uses_zstd = self.checks_codec = sealer.codec.id == ZSTD
         self._records = registry.rate_total(*names.RECORD_CONVERSION)
         self._time_ns = registry.counter(*names.CONVERSION_TIME)
@@ -126,8 +137,26 @@ class Conversions:
             self.forgetful[node_id] = versions.batches_remembered
         self._gate.expect_memory(min(self.forgetful.values(), default=BATCHES_REMEMBERED))
 
-    def is_full(self) -> bool:
-        """Whether so many bytes of message sets are in flight that an answer must come before the next request."""
+    def admit(self, nodes: Sequence[Node], old: Collection[int]) -> tuple[list[Node], bool]:
+        """Which leaders get a request in this turn (rule 5), and whether the others can have one in the next.
+
+        Args:
+            nodes: that can take one.
+            old: ids of those that need conversions.
+        """
+        room = MOST_HELD - self._bytes_in_flight()
+        few = max(1, room // self._largest_request) if room > 0 else 0
+        if len(old) <= few:
+            return list(nodes), False
+        ids = sorted(old)
+        first = bisect_right(ids, self._admitted_last)  # in turn
+        admitted = (ids[first:] + ids[:first])[:few]
+        if admitted:
+            self._admitted_last = admitted[-1]
+        return [node for node in nodes if node.id not in old or node.id in admitted], bool(admitted)
+
+    def _bytes_in_flight(self) -> int:
+        """Bytes of the message sets in requests; of the others, no more than rule 2 allows are kept."""
         sizes = {batch: len(batch.legacy[1]) for batch in self._converted if batch.legacy is not None}
         self._converted = set(sizes)
         held = sum(sizes.values())
@@ -135,9 +164,9 @@ class Conversions:
             if held <= MOST_HELD:
                 break
             if not batch.request_pending:
-                batch.legacy = None  # rule 2
+                batch.legacy = None
                 held -= size
-        return sum(size for batch, size in sizes.items() if batch.request_pending) >= MOST_HELD
+        return sum(size for batch, size in sizes.items() if batch.request_pending)
 
     def convert(
         self, node: Node, versions: NodeApiVersions, batches: Sequence[Batch], now: float
@@ -224,7 +253,7 @@ class Conversions:
                 batch,
                 f"{what} needs Kafka 0.11, and {who} is older: leave that option out, or use newer brokers",
             )
-        self._sealer.seal(batch, batch.identity)  # which has no numbers any more
+        self._sealer.seal(batch, batch.identity, True)  # which has no numbers any more
         return None
 
     def _convert(self, batch: Batch, versions: NodeApiVersions, who: str, now: float) -> Refusal | None:
@@ -268,7 +297,7 @@ def _with_headers(batch: Batch, indexes: Sequence[int], why: str) -> Refusal:
             found = [repr(header.key) for header in record.headers[: _NAMED_HEADERS + 1]]
             shown = ", ".join(found[:_NAMED_HEADERS]) + (", ..." if len(found) > _NAMED_HEADERS else "")
             text = f"the record for {batch.topic_partition} has headers ({shown}), which need Kafka 0.11, and {why}"
-            errors.append((index, text))
+            errors.append((index, text + (EARLIER_ATTEMPT if batch.in_doubt else "")))
     answer = PartitionResponse(
         *batch.topic_partition,
         ErrorCode.INVALID_RECORD,
