@@ -73,7 +73,7 @@ class Load:
         )
         started = time.monotonic()
         try:
-            connection = self._idle.pop() if self._idle else await self._connect()
+            connection = self._take_idle() or await self._connect()
             status, stays = await _exchange(*connection, head.encode() + text)
         except (OSError, asyncio.IncompleteReadError):
             self.outcome.statuses[number] = NO_ANSWER
@@ -82,6 +82,14 @@ class Load:
         self.outcome.seconds[number] = time.monotonic() - started
         if stays:
             self._idle.append(connection)
+
+    def _take_idle(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """A connection that the server has not closed: it does so with those that were not used for some seconds."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof() and reader.exception() is None:
+                return reader, writer
+        return None
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = await asyncio.open_connection("127.0.0.1", self._port)

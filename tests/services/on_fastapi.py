@@ -80,6 +80,8 @@ def test_an_order_is_stored_when_it_is_answered(cluster: DevCluster, tmp_path: P
         assert (record.partition, record.offset) == (answer.body["partition"], answer.body["offset"])
         assert record.key == b"1"
         assert service.post("/orders", {"what": "no id"}).status == 422
+        for path in ("/events", "/orders"):
+            assert service.post(path, {"id": "2", "what": "x" * 2_000_000}).status == 413
         assert stop(service) < LIMIT_SECONDS
         check_silent(service)
 
