@@ -29,7 +29,7 @@ GRACEFUL_SECONDS = 5
 CLOSE_SECONDS = 10
 LIMIT_SECONDS = GRACEFUL_SECONDS + CLOSE_SECONDS + 3.0
 RATE = 500
-MINUTE = 60.0
+MINUTE = 60  # seconds
 ORDER_EVERY = 20  # requests
 
 
@@ -132,7 +132,7 @@ def test_without_a_broker_the_end_comes_in_time_and_every_event_is_accounted_for
     assert output.count("an accepted event was not delivered") == 20
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_minute_under_load_with_a_broker_restart(
     cluster: DevCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,12 +155,17 @@ def test_a_minute_under_load_with_a_broker_restart(
     assert events.keys() - accepted <= unknown
     assert orders.keys() - stored <= unknown
     assert took < LIMIT_SECONDS
+    reached = len(outcome.statuses) / outcome.took
+    assert reached > 0.95 * RATE, (
+        f"all is well, but this machine was too busy: {reached:.0f} requests a second"
+    )
 
 
 def _told(outcome: Outcome) -> str:
     slow = sorted(1000 * outcome.seconds[number] for number in outcome.with_status(202))
     return (
-        f"{len(outcome.statuses):,} requests at {RATE}/s, sent at most {1000 * outcome.most_late:.0f} ms late; "
+        f"{len(outcome.statuses):,} requests at {RATE}/s in {outcome.took:.1f} s, "
+        f"sent at most {1000 * outcome.most_late:.0f} ms late; "
         f"answers {dict(Counter(outcome.statuses.values()))}, the slowest after {max(outcome.seconds.values()):.1f} s; "
         f"events were answered in {slow[len(slow) // 2]:.1f} ms (p50), {slow[len(slow) * 99 // 100]:.1f} ms (p99)"
     )
@@ -173,16 +178,19 @@ async def _a_minute(cluster: DevCluster, service: Service) -> tuple[Outcome, flo
         path = "/orders" if number % ORDER_EVERY == 0 else "/events"
         return path, {"id": str(number), "what": "x" * 100}
 
+    load = Load(service.port, request)
+    third, whole = load.mark(RATE * MINUTE // 3), load.mark(RATE * MINUTE)
+
     async def restart() -> None:
-        await asyncio.sleep(MINUTE / 3)
+        await third.wait()
         await asyncio.to_thread(cluster.restart, BROKER)
 
     async def end() -> float:
-        await asyncio.sleep(MINUTE)
+        await whole.wait()
         return await asyncio.to_thread(stop, service)
 
     async with asyncio.TaskGroup() as group:
-        load = group.create_task(Load(service.port, request).run(RATE, MINUTE + 1))
+        all_sent = group.create_task(load.run(RATE, RATE * (MINUTE + 1)))
         group.create_task(restart())
         ended = group.create_task(end())
-    return load.result(), ended.result()
+    return all_sent.result(), ended.result()
