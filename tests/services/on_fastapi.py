@@ -148,7 +148,6 @@ def test_a_minute_under_load_with_a_broker_restart(
     assert set(outcome.statuses.values()) <= {201, 202, 504, NO_ANSWER}
     waited = max(outcome.seconds[number] for number in outcome.with_status(201, 504))
     assert waited > 0.5, "no order has noticed that the broker was away"
-    assert len(accepted) + len(stored) > 0.98 * RATE * MINUTE
     assert set(events.values()) == set(orders.values()) == {1}
     assert accepted - events.keys() == stored - orders.keys() == set()
     # Nothing is there that was refused. Of a request without an answer nobody can tell.
@@ -159,14 +158,17 @@ def test_a_minute_under_load_with_a_broker_restart(
     assert reached > 0.95 * RATE, (
         f"all is well, but this machine was too busy: {reached:.0f} requests a second"
     )
+    assert len(accepted) + len(stored) > 0.98 * RATE * MINUTE
 
 
 def _told(outcome: Outcome) -> str:
     slow = sorted(1000 * outcome.seconds[number] for number in outcome.with_status(202))
+    slowest = max(outcome.seconds, key=lambda number: outcome.seconds[number])
     return (
         f"{len(outcome.statuses):,} requests at {RATE}/s in {outcome.took:.1f} s, "
         f"sent at most {1000 * outcome.most_late:.0f} ms late; "
-        f"answers {dict(Counter(outcome.statuses.values()))}, the slowest after {max(outcome.seconds.values()):.1f} s; "
+        f"answers {dict(Counter(outcome.statuses.values()))}, "
+        f"the slowest, {slowest}, with {outcome.statuses[slowest]} after {outcome.seconds[slowest]:.1f} s; "
         f"events were answered in {slow[len(slow) // 2]:.1f} ms (p50), {slow[len(slow) * 99 // 100]:.1f} ms (p99)"
     )
 
