@@ -192,6 +192,11 @@ wheel: setup ## build the wheel and try it in a clean environment, away from the
 wheels: setup $(WHEELS_STAMP) ## build the wheels of a release into dist/ and try each in a clean environment; PYTHONS='3.12 ...' for some
 	$(PY) tools/wheels.py $(PYTHONS)
 
+# The newest packages that pip finds, as a user gets them; about 1 GB below the folder for temporary files, most of it Spark.
+.PHONY: test-install
+test-install: setup need-java ## install the wheel with each extra into clean environments, and follow start and tutorial there; EXTRAS='arrow pages' for some
+	$(PY) tools/try_install.py $(EXTRAS)
+
 ##@ Measure and write
 
 # Instructions are counted without Java, a broker, Spark or other producers.

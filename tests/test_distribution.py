@@ -46,5 +46,16 @@ def test_the_other_project_is_recognised(text: str) -> None:
     assert WRONG_NAME.search(text)
 
 
+def test_every_extra_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make test-install` installs each, but for those that serve development."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import try_install
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].keys()
+    assert try_install.USES.keys() | try_install.DEVELOPMENT == extras
+    assert not try_install.USES.keys() & try_install.DEVELOPMENT
+
+
 def test_its_name_alone_is_no_mistake() -> None:
     assert not WRONG_NAME.search("pip install 'penstock-kafka[spark]' # then: import penstock")

@@ -43,16 +43,18 @@ app.conf.update(
     worker_prefetch_multiplier=1,
 )
 
-producer: Producer  # of this process
+producers: dict[int, Producer] = {}  # by process: a child finds that of its parent here, and must not use it
 
 
 def make_producer(**_: object) -> None:
-    global producer  # noqa: PLW0603 - one for each process
-    producer = Producer(bootstrap_servers=os.environ.get("KAFKA_SERVERS", "localhost:9092"))
+    # With `--pool solo` both signals come in one process.
+    if os.getpid() not in producers:
+        servers = os.environ.get("KAFKA_SERVERS", "localhost:9092")
+        producers[os.getpid()] = Producer(bootstrap_servers=servers)
 
 
 def close_producer(**_: object) -> None:
-    producer.close(timeout=CLOSE_SECONDS)
+    producers[os.getpid()].close(timeout=CLOSE_SECONDS)
 
 
 # Celery keeps weak references to receivers, and these are functions of a module.
@@ -69,7 +71,7 @@ def tell_start(**_: object) -> None:
 
 def send(what: str):
     value = json.dumps({"what": what, "process": os.getpid()})
-    return producer.send(TOPIC, value.encode(), key=what.encode())
+    return producers[os.getpid()].send(TOPIC, value.encode(), key=what.encode())
 
 
 @app.task

@@ -11,9 +11,12 @@ survive a fork: its I/O thread runs in the parent only, so in the child it raise
 process makes its own producer when it first needs one. Behind WSGI, Django runs each request of an async view in a loop
 of its own: an AsyncProducer can be used from any number of loops. A view that is not async uses a Producer in the same
 way.
+
+Gunicorn kills a worker whose request takes longer than its --timeout, 30 seconds. So the producer has less: OPTIONS.
 """
 
 import json
+import logging
 import os
 import threading
 
@@ -25,6 +28,13 @@ from django.urls import path
 from penstock import AsyncProducer, errors
 
 TOPIC = os.environ.get("ORDERS_TOPIC", "orders")
+OPTIONS = {
+    "bootstrap.servers": os.environ.get("KAFKA_SERVERS", "localhost:9092"),
+    "max.block.ms": 5_000,  # until the record is accepted
+    "delivery.timeout.ms": 20_000,  # from then on
+    "request.timeout.ms": 5_000,  # for one try
+}
+log = logging.getLogger("orders")
 
 if not settings.configured:
     settings.configure(
@@ -42,17 +52,14 @@ class ProcessProducer:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        self._lock = (
-            threading.Lock()
-        )  # a new one: at the time of the fork another thread may have held the old one
+        # A new lock: at the time of the fork another thread may have held the old one.
+        self._lock = threading.Lock()
         self._producer: AsyncProducer | None = None
 
     def get(self) -> AsyncProducer:
         with self._lock:
             if self._producer is None:
-                self._producer = AsyncProducer(
-                    bootstrap_servers=os.environ.get("KAFKA_SERVERS", "localhost:9092")
-                )
+                self._producer = AsyncProducer(OPTIONS)
             return self._producer
 
 
@@ -70,8 +77,14 @@ async def order(request: HttpRequest) -> JsonResponse:
     value = json.dumps({"item": item, "process": os.getpid()}).encode()
     try:
         stored = await producers.get().send_and_wait(TOPIC, value)
-    except errors.KafkaError as error:
-        return JsonResponse({"error": str(error)}, status=503, headers={"Retry-After": "1"})
+    except errors.RecordTooLargeError:
+        return JsonResponse({"error": "too large"}, status=413)
+    except errors.DeliveryTimeoutError as error:  # it may have been stored
+        log.warning("not known whether an order was stored: %s", error)
+        return JsonResponse({"error": "no answer from Kafka"}, status=504)
+    except errors.KafkaError as error:  # its text names brokers and options, so it is for the log alone
+        log.warning("an order was not stored: %s", error)
+        return JsonResponse({"error": "not stored"}, status=503, headers={"Retry-After": "1"})
     return JsonResponse({"partition": stored.partition, "offset": stored.offset}, status=201)
 
 

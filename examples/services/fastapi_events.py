@@ -20,8 +20,10 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from penstock import AsyncProducer, RecordMetadata, errors
@@ -29,7 +31,7 @@ from penstock import AsyncProducer, RecordMetadata, errors
 EVENTS, ORDERS = os.environ.get("EVENTS_TOPIC", "events"), os.environ.get("ORDERS_TOPIC", "orders")
 ORDER_SECONDS = 5
 CLOSE_SECONDS = 10
-log = logging.getLogger("uvicorn.error")
+log = logging.getLogger("uvicorn.error")  # which uvicorn shows without further settings
 
 
 class Event(BaseModel):
@@ -53,31 +55,48 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
+async def the_producer(request: Request) -> AsyncProducer:
+    """A test puts another in its place: `app.dependency_overrides[the_producer] = lambda: mock`."""
+    return request.app.state.producer  # `async`, because FastAPI calls what is not from a thread
+
+
+UsesProducer = Annotated[AsyncProducer, Depends(the_producer)]
+
+
+@app.exception_handler(errors.KafkaError)
+async def refuse(request: Request, error: errors.KafkaError) -> JSONResponse:
+    """What a client is told. The text of the error names brokers and options, so it is for the log alone."""
+    if isinstance(error, errors.RecordTooLargeError):
+        return JSONResponse({"detail": "too large"}, 413)
+    if isinstance(error, errors.BufferExhaustedError):  # by many at once: the metrics count them
+        return JSONResponse({"detail": "too much at once"}, 503, {"Retry-After": "1"})
+    log.error("not sent: %s", error)
+    if error.retriable:
+        return JSONResponse({"detail": "no answer from Kafka"}, 503, {"Retry-After": "1"})
+    return JSONResponse({"detail": "not possible"}, 500)
+
+
 def report(metadata: RecordMetadata, error: errors.KafkaError | None) -> None:
     if error is not None:  # nobody waits for the outcome of an event
         log.error("an accepted event was not delivered: %s", error)
 
 
 @app.post("/events", status_code=202)
-async def take_event(event: Event, request: Request) -> None:
-    producer: AsyncProducer = request.app.state.producer
-    try:
-        producer.try_send(EVENTS, event.model_dump_json().encode(), key=event.id.encode(), on_delivery=report)
-    except errors.KafkaTimeoutError as error:  # no memory now
-        raise HTTPException(503, str(error), {"Retry-After": "1"}) from error
+async def take_event(event: Event, producer: UsesProducer) -> None:
+    producer.try_send(EVENTS, event.model_dump_json().encode(), key=event.id.encode(), on_delivery=report)
 
 
 @app.post("/orders", status_code=201)
-async def store_order(order: Event, request: Request) -> dict[str, int]:
-    producer: AsyncProducer = request.app.state.producer
+async def store_order(order: Event, producer: UsesProducer) -> dict[str, int]:
     try:
         async with asyncio.timeout(ORDER_SECONDS):
             stored = await producer.send_and_wait(
                 ORDERS, order.model_dump_json().encode(), key=order.id.encode()
             )
+    except errors.KafkaError:  # some of them are a TimeoutError, too
+        raise
     except TimeoutError as error:
-        # If it was accepted, it is still on its way: "not known", and not "not stored".
+        # If it was accepted, it is still on its way: "not known", and not "not stored". A client that sends it again
+        # may store it twice. Who reads the orders can tell by the id.
         raise HTTPException(504, f"no answer from Kafka within {ORDER_SECONDS} s") from error
-    except errors.KafkaError as error:
-        raise HTTPException(503, str(error), {"Retry-After": "1"}) from error
     return {"partition": stored.partition, "offset": stored.offset}

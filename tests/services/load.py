@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests at a fixed rate, on as many connections as need be, and what was answered to each."""
+"""Requests at a fixed rate, on as many connections as need be up to a limit, and what was answered to each."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 NO_ANSWER = 0  # as a status: the connection ended before, or could not be opened
 _TICK_SECONDS = 0.005
+# Requests without an answer, at most. Who asks faster than a starved machine can answer would run out of descriptors.
+_MOST_OPEN = 1000
 
 
 @dataclass
@@ -22,11 +24,13 @@ class Outcome:
         statuses: by request number; NO_ANSWER where there was none.
         seconds: how long each took that was answered.
         most_late: seconds by which a request was sent after it was due, at most.
+        took: seconds until the last request was sent.
     """
 
     statuses: dict[int, int] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
     most_late: float = 0.0
+    took: float = 0.0
 
     def with_status(self, *wanted: int) -> list[int]:
         return [number for number, status in self.statuses.items() if status in wanted]
@@ -44,27 +48,43 @@ class Load:
         self._make = make
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._opened: list[asyncio.StreamWriter] = []
+        self._open = 0
+        self._marks: dict[int, asyncio.Event] = {}
         self.outcome = Outcome()
 
-    async def run(self, rate: int, seconds: float) -> Outcome:
-        """Send for so many seconds, however long answers take, and wait for all of them."""
+    async def run(self, rate: int, count: int) -> Outcome:
+        """Send so many requests, one after another as they are due, and wait for all answers."""
         began = time.monotonic()
         sent = 0
         async with asyncio.TaskGroup() as group:
-            while sent < rate * seconds:
+            while sent < count:
                 passed = time.monotonic() - began
-                while sent <= passed * rate and sent < rate * seconds:
+                while sent <= passed * rate and sent < count and self._open < _MOST_OPEN:
                     self.outcome.most_late = max(self.outcome.most_late, passed - sent / rate)
+                    self._open += 1
                     group.create_task(self._ask(sent))
                     sent += 1
+                    if sent in self._marks:
+                        self._marks[sent].set()
                 await asyncio.sleep(_TICK_SECONDS)
+            self.outcome.took = time.monotonic() - began
         for writer in self._opened:
             writer.close()
             with suppress(OSError):  # the server was first
                 await writer.wait_closed()
         return self.outcome
 
+    def mark(self, count: int) -> asyncio.Event:
+        """What is set when so many requests were sent. To be asked for before `run`."""
+        return self._marks.setdefault(count, asyncio.Event())
+
     async def _ask(self, number: int) -> None:
+        try:
+            await self._ask_and_note(number)
+        finally:
+            self._open -= 1
+
+    async def _ask_and_note(self, number: int) -> None:
         path, body = self._make(number)
         text = json.dumps(body).encode()
         head = (
@@ -73,7 +93,7 @@ class Load:
         )
         started = time.monotonic()
         try:
-            connection = self._idle.pop() if self._idle else await self._connect()
+            connection = self._take_idle() or await self._connect()
             status, stays = await _exchange(*connection, head.encode() + text)
         except (OSError, asyncio.IncompleteReadError):
             self.outcome.statuses[number] = NO_ANSWER
@@ -82,6 +102,14 @@ class Load:
         self.outcome.seconds[number] = time.monotonic() - started
         if stays:
             self._idle.append(connection)
+
+    def _take_idle(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """A connection that the server has not closed: it does so with those that were not used for some seconds."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof() and reader.exception() is None:
+                return reader, writer
+        return None
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = await asyncio.open_connection("127.0.0.1", self._port)

@@ -29,7 +29,7 @@ GRACEFUL_SECONDS = 5
 CLOSE_SECONDS = 10
 LIMIT_SECONDS = GRACEFUL_SECONDS + CLOSE_SECONDS + 3.0
 RATE = 500
-MINUTE = 60.0
+MINUTE = 60  # seconds
 ORDER_EVERY = 20  # requests
 
 
@@ -80,6 +80,8 @@ def test_an_order_is_stored_when_it_is_answered(cluster: DevCluster, tmp_path: P
         assert (record.partition, record.offset) == (answer.body["partition"], answer.body["offset"])
         assert record.key == b"1"
         assert service.post("/orders", {"what": "no id"}).status == 422
+        for path in ("/events", "/orders"):
+            assert service.post(path, {"id": "2", "what": "x" * 2_000_000}).status == 413
         assert stop(service) < LIMIT_SECONDS
         check_silent(service)
 
@@ -130,7 +132,7 @@ def test_without_a_broker_the_end_comes_in_time_and_every_event_is_accounted_for
     assert output.count("an accepted event was not delivered") == 20
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_minute_under_load_with_a_broker_restart(
     cluster: DevCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,20 +148,27 @@ def test_a_minute_under_load_with_a_broker_restart(
     assert set(outcome.statuses.values()) <= {201, 202, 504, NO_ANSWER}
     waited = max(outcome.seconds[number] for number in outcome.with_status(201, 504))
     assert waited > 0.5, "no order has noticed that the broker was away"
-    assert len(accepted) + len(stored) > 0.98 * RATE * MINUTE
     assert set(events.values()) == set(orders.values()) == {1}
     assert accepted - events.keys() == stored - orders.keys() == set()
     # Nothing is there that was refused. Of a request without an answer nobody can tell.
     assert events.keys() - accepted <= unknown
     assert orders.keys() - stored <= unknown
     assert took < LIMIT_SECONDS
+    reached = len(outcome.statuses) / outcome.took
+    assert reached > 0.95 * RATE, (
+        f"all is well, but this machine was too busy: {reached:.0f} requests a second"
+    )
+    assert len(accepted) + len(stored) > 0.98 * RATE * MINUTE
 
 
 def _told(outcome: Outcome) -> str:
     slow = sorted(1000 * outcome.seconds[number] for number in outcome.with_status(202))
+    slowest = max(outcome.seconds, key=lambda number: outcome.seconds[number])
     return (
-        f"{len(outcome.statuses):,} requests at {RATE}/s, sent at most {1000 * outcome.most_late:.0f} ms late; "
-        f"answers {dict(Counter(outcome.statuses.values()))}, the slowest after {max(outcome.seconds.values()):.1f} s; "
+        f"{len(outcome.statuses):,} requests at {RATE}/s in {outcome.took:.1f} s, "
+        f"sent at most {1000 * outcome.most_late:.0f} ms late; "
+        f"answers {dict(Counter(outcome.statuses.values()))}, "
+        f"the slowest, {slowest}, with {outcome.statuses[slowest]} after {outcome.seconds[slowest]:.1f} s; "
         f"events were answered in {slow[len(slow) // 2]:.1f} ms (p50), {slow[len(slow) * 99 // 100]:.1f} ms (p99)"
     )
 
@@ -171,16 +180,19 @@ async def _a_minute(cluster: DevCluster, service: Service) -> tuple[Outcome, flo
         path = "/orders" if number % ORDER_EVERY == 0 else "/events"
         return path, {"id": str(number), "what": "x" * 100}
 
+    load = Load(service.port, request)
+    third, whole = load.mark(RATE * MINUTE // 3), load.mark(RATE * MINUTE)
+
     async def restart() -> None:
-        await asyncio.sleep(MINUTE / 3)
+        await third.wait()
         await asyncio.to_thread(cluster.restart, BROKER)
 
     async def end() -> float:
-        await asyncio.sleep(MINUTE)
+        await whole.wait()
         return await asyncio.to_thread(stop, service)
 
     async with asyncio.TaskGroup() as group:
-        load = group.create_task(Load(service.port, request).run(RATE, MINUTE + 1))
+        all_sent = group.create_task(load.run(RATE, RATE * (MINUTE + 1)))
         group.create_task(restart())
         ended = group.create_task(end())
-    return load.result(), ended.result()
+    return all_sent.result(), ended.result()
