@@ -87,7 +87,8 @@ class AsyncProducer:
             LoopCallbacks(core.owner, core.parts.accumulator.unseen) if on_delivery_in == "loop" else None
         )
         self._checked: OnDelivery | None = None  # the last callback that was found good
-        self._try_fast = core.parts.fast_path.try_send
+        entry = core.parts.entry_path
+        self._try_fast = entry.try_send if entry.behind is None else entry.try_with_context
 
     # ------------------------------------------------------------------------------------------ sending
 

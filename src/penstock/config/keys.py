@@ -319,6 +319,11 @@ _LOW_LATER = (
         Distinct(),
     ),
     ConfigKey(
+        "tracing", _CLASS, None, "low",
+        "What traces records: an object, or the name of one, for example penstock.watching.opentelemetry:propagation. "
+        "Penstock's own option.",
+    ),
+    ConfigKey(
         "config.providers", _LIST, (), "low",
         "Sources of configuration values.",
         Distinct(),
@@ -373,6 +378,13 @@ class MetricReporterLike(Protocol):
         """Forget a producer that is closed."""
 
 
+class TracingLike(Protocol):
+    """Anything that traces records; see `penstock.watching.opentelemetry`."""
+
+    def trace_producer(self, client_id: str, /) -> Any:
+        """Trace a producer that is being made."""
+
+
 Flag = bool | str
 Number = SupportsIndex | str
 Real = float | str
@@ -382,6 +394,7 @@ Names = str | list[str] | tuple[str, ...]
 SerializerOption = SerializerLike | type[SerializerLike] | Callable[[Any], bytes | None] | str | None
 PartitionerOption = PartitionerLike | type[PartitionerLike] | str | None
 ReportersOption = Sequence[MetricReporterLike | type[MetricReporterLike] | str] | str
+TracingOption = TracingLike | type[TracingLike] | str | None
 InterceptorsOption = Sequence[InterceptorLike | type[InterceptorLike] | str] | str
 
 
@@ -443,6 +456,7 @@ class ProducerOptions(TypedDict, total=False):
     transaction_two_phase_commit_enable: Flag
     enable_metrics_push: Flag
     metric_reporters: ReportersOption
+    tracing: TracingOption
     config_providers: Names
     security_providers: str | None
     ssl_truststore_location: str | None

@@ -11,6 +11,7 @@ from penstock._metrics import MetricsRegistry
 from penstock._primitives_cy import CRC32, IGNORED, MURMUR2
 from penstock._reporting import MetricsSource, Reporting
 from penstock._time import Clock, ExponentialBackoff, SystemClock
+from penstock._tracing import ProducerTracing, telling_of_requests
 from penstock._version import __version__
 from penstock.config.config import ProducerConfig
 from penstock.config.kinds import parse_address
@@ -58,6 +59,7 @@ class ProducerParts(NamedTuple):
     accumulator: RecordAccumulator
     send_path: SendPath
     fast_path: FastPath
+    entry_path: FastPath  # the same, or what leads to it
     columns: ColumnSender
     sender: Sender
     client: NetworkClient
@@ -130,7 +132,9 @@ def _assemble(
     max_record_size = min(
         (config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")
     )
-    send_path = SendPath(accumulator, metadata, serializers, placement, interceptors, max_record_size, clock)
+    send_path = SendPath(
+        accumulator, metadata, serializers, placement, interceptors, max_record_size, clock, _tracing(config)
+    )
     # The system's time is read without a call; any other clock is asked.
     wall_ms = None if given_clock is None else clock.wall_ms
     fast_path = FastPath(
@@ -145,6 +149,7 @@ def _assemble(
         all(type(serializer) is BytesSerializer for serializer in serializers)
         and placement.partitioner is None
         and not len(interceptors)
+        and not (send_path.tracing is not None and send_path.tracing.has_spans)
     )
 
     def accept(records: bool) -> None:
@@ -194,10 +199,24 @@ def _assemble(
     metadata.keep_topics = sender.keep_topics
     sender.on_topic_forgotten = getattr(placement.partitioner, "on_topic_forgotten", None)
     return ProducerParts(
-        config, clock, metadata, accumulator, send_path, fast_path, columns, sender, client, interceptors,
+        config, clock, metadata, accumulator, send_path, fast_path,
+        _entry_path(send_path, fast_path, sender), columns, sender, client, interceptors,
         registry, client_metrics, sender_metrics, transactions,
         Reporting(config.metric_reporters, MetricsSource(config.client_id, clock, registry, client_metrics.catch_up)),
     )  # fmt: skip
+
+
+def _tracing(config: ProducerConfig) -> ProducerTracing | None:
+    return None if config.tracing is None else config.tracing.trace_producer(config.client_id)
+
+
+def _entry_path(send_path: SendPath, fast_path: FastPath, sender: Sender) -> FastPath:
+    """What send() tries first; here tracing is put before it, and told of the answers to requests."""
+    tracing = send_path.tracing
+    if tracing is None:
+        return fast_path
+    sender.watch_answers(telling_of_requests(tracing))
+    return fast_path if tracing.has_spans else fast_path.led_to_by(tracing.with_context)
 
 
 def _transactions(

@@ -63,7 +63,7 @@ class Producer(SendFace):
     ) -> None:
         self._core = lifecycle.Core(ProducerConfig.from_user(config, options), _WORDING)
         self._parts = self._core.parts
-        self._set_up_send(self._parts.fast_path, notes_refusals=self._parts.transactions is not None)
+        self._set_up_send(self._parts.entry_path, notes_refusals=self._parts.transactions is not None)
 
     # ------------------------------------------------------------------------------------------ sending
 

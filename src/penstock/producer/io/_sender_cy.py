@@ -431,6 +431,11 @@ class Sender:
             ClientRequest(node, request, timeout, lambda response: self._on_response(response, batches)), now
         )
 
+    def watch_answers(self, watcher: Callable[[InFlightRequest, list[Batch]], object]) -> None:
+        """Show each answer to somebody before it is handled. Once, before the thread starts; else it costs nothing."""
+        handle = self._on_response
+        self._on_response = lambda response, batches: (watcher(response, batches), handle(response, batches))  # type: ignore[assignment]
+
     # ---- expiry
 
     def _expire(self, now: float, next_queued_expiry: float) -> bool:
