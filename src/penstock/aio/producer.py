@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from os import PathLike
@@ -401,6 +402,11 @@ class AsyncProducer:
                 await self.aclose(_AFTER_ERROR_SECONDS)
 
     # ------------------------------------------------------------------------------------------ watching
+
+    async def client_instance_id(self, timeout: float) -> uuid.UUID:  # noqa: ASYNC109 - as Producer.client_instance_id
+        """The id under which the cluster knows this client's metrics; see Producer.client_instance_id."""
+        check_timeout(timeout)
+        return await drive(self._core.client_instance_id(timeout), timeout, self._core.clock)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """All metrics now: {group: {name: value}}; by topic and by node {group: {"orders": {name: value}}}."""

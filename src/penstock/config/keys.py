@@ -308,9 +308,9 @@ _LOW_LATER = (
         not_yet="two-phase commit",
     ),
     ConfigKey(
-        "enable.metrics.push", _BOOL, False, "low",
-        "Send the metrics to which the cluster subscribes.",
-        not_yet="pushing metrics to brokers",
+        "enable.metrics.push", _BOOL, True, "low",
+        "Send the metrics to which the cluster subscribes, where its brokers collect them. To brokers that do not, "
+        "nothing is sent.",
     ),
     ConfigKey(
         "metric.reporters", _CLASSES, (), "low",

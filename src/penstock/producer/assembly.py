@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock._metrics import MetricsRegistry
+from penstock._metrics import MetricsRegistry, MetricValue
 from penstock._primitives_cy import CRC32, IGNORED, MURMUR2
 from penstock._reporting import MetricsSource, Reporting
 from penstock._time import Clock, ExponentialBackoff, SystemClock
@@ -47,7 +48,11 @@ from penstock.producer.send.deferring import DeferredSends
 from penstock.producer.send.send_path import Placement, SendPath
 from penstock.records.compression import codec
 from penstock.serializers import BytesSerializer
+from penstock.telemetry.watch import TelemetryWatch
 from penstock.types import Node
+
+if TYPE_CHECKING:
+    from penstock.telemetry.pushing import TelemetryPusher
 
 
 class ProducerParts(NamedTuple):
@@ -69,6 +74,7 @@ class ProducerParts(NamedTuple):
     sender_metrics: SenderMetrics
     transactions: TransactionManager | None
     reporting: Reporting
+    telemetry: TelemetryWatch | None
 
     def begin_close(self) -> None:
         """Accept nothing more, and let the I/O thread finish what was accepted. Twice is harmless."""
@@ -203,7 +209,44 @@ def _assemble(
         _entry_path(send_path, fast_path, sender), columns, sender, client, interceptors,
         registry, client_metrics, sender_metrics, transactions,
         Reporting(config.metric_reporters, MetricsSource(config.client_id, clock, registry, client_metrics.catch_up)),
+        _telemetry(config, sender, client, metadata, clock, rng, (registry, client_metrics, sender_metrics)),
     )  # fmt: skip
+
+
+def _telemetry(
+    config: ProducerConfig,
+    sender: Sender,
+    client: NetworkClient,
+    metadata: ProducerMetadata,
+    clock: Clock,
+    rng: random.Random,
+    metrics: tuple[MetricsRegistry, ClientMetrics, SenderMetrics],
+) -> TelemetryWatch | None:
+    """What pushes metrics to brokers that ask for them."""
+    if not config.enable_metrics_push:
+        return None
+    registry, client_metrics, sender_metrics = metrics
+    about = {"client_rack": config.client_rack, "transactional_id": config.transactional_id}
+
+    def values(now: float) -> list[MetricValue]:
+        client_metrics.catch_up(now)
+        return registry.values(now)
+
+    def make_pusher(on_instance_id: Callable[[uuid.UUID], object]) -> TelemetryPusher:
+        from penstock.telemetry.pushing import TelemetryPusher  # most brokers take none
+
+        resource = {name: text for name, text in about.items() if text}
+        timeout = config.request_timeout_ms / 1000
+        return TelemetryPusher(client, metadata.nodes, values, resource, clock, rng, timeout, on_instance_id)
+
+    watch = TelemetryWatch(sender, client, metadata.nodes, make_pusher)
+
+    def catch_up(now: float) -> None:
+        client_metrics.catch_up(now)
+        watch.look_again(client.metrics.connections_created)
+
+    sender_metrics.catch_up = catch_up
+    return watch
 
 
 def _tracing(config: ProducerConfig) -> ProducerTracing | None:

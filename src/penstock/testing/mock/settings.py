@@ -26,6 +26,7 @@ CAN_FAIL = (
     "flush",
     "close",
     "partitions_for",
+    "client_instance_id",
     "metrics",
     "init_transactions",
     "begin_transaction",
