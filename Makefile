@@ -131,8 +131,8 @@ test-pythons: setup need-java ## unit tests and the core of the tests with a bro
 	$(PY) tools/python_matrix.py $(PYTHONS) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 .PHONY: test-watching
-test-watching: build ## the example scraped by a real Prometheus, every panel of the dashboard asked; needs Debian's package prometheus
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py $(PYTEST_ARGS)
+test-watching: build need-java ## the example scraped by a real Prometheus, and telemetry to a real Kafka; needs Debian's package prometheus, and javac
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py tests/watching/on_kafka.py $(PYTEST_ARGS)
 
 # Each release is a download of 14 to 60 MB, once. What is missing is a failure.
 .PHONY: test-brokers

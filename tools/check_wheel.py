@@ -37,7 +37,10 @@ if _compiled.implementation() != wanted:
 for name in penstock.__all__:
     getattr(penstock, name)
 # Every module must import with the core dependencies alone; only those of an extra may ask for more.
-extras = ("penstock.spark", "penstock.testing", "penstock.security.oauth.signing", "penstock.watching.prometheus")
+extras = (
+    "penstock.spark", "penstock.testing", "penstock.security.oauth.signing", "penstock.watching.prometheus",
+    "penstock.watching.opentelemetry",
+)
 
 def of_an_extra(name):
     if not name.startswith(extras):

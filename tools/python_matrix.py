@@ -63,7 +63,7 @@ def prepared(python: pythons.Python) -> Path:
     """
     packages = [
         *pythons.build_tools(),
-        *pythons.needed("cli", "arrow", "pkcs12", "oauth", "prometheus", "tests"),
+        *pythons.needed("cli", "arrow", "pkcs12", "oauth", "prometheus", "otel", "tests"),
     ]
     inside = pythons.environment(python, "tests", packages)
     pythons.say(f"Python {python.release}: compiling the hot modules")

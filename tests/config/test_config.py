@@ -305,7 +305,6 @@ def test_a_wrong_value_of_an_old_name_names_it(name, value):
     ("name", "value"),
     [
         ("transaction.two.phase.commit.enable", True),
-        ("enable.metrics.push", True),
         ("config.providers", ["file"]),
         ("buffer.memory.allocation.strategy", "incremental"),
     ],

@@ -25,7 +25,13 @@ from penstock.errors import BootstrapError, KafkaError
 from penstock.network.backend import NetworkBackend
 from penstock.network.transport import Address, Endpoint
 from penstock.protocol.codec import decode_request_body, encode_response_body
-from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, METADATA
+from penstock.protocol.messages import (
+    API_BY_KEY,
+    API_VERSIONS,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    METADATA,
+    PUSH_TELEMETRY,
+)
 from penstock.protocol.requests import Request, SchemaRequest
 from penstock.protocol.schema import ApiSchema
 from penstock.types import Node
@@ -269,9 +275,15 @@ def response_frame(request: Received, body: dict[str, Any] | bytes) -> bytes:
 
 
 def api_versions_body(**ranges: tuple[int, int]) -> dict[str, Any]:
-    """An ApiVersions answer: all that this client knows, but for the APIs given by name, for example Produce=(0, 2)."""
+    """An ApiVersions answer: all that this client knows, but for the APIs given by name, for example Produce=(0, 2).
+
+    Telemetry is left out, unless it is given: brokers offer it only where they have a receiver for it.
+    """
     rows = []
+    telemetry = (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY)
     for api in API_BY_KEY.values():
+        if api in telemetry and api.name not in ranges:
+            continue
         low, high = ranges.get(api.name, (api.min_version, api.max_version))
         rows.append({"api_key": api.key, "min_version": low, "max_version": high})
     return {"error_code": 0, "api_keys": rows}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from os import PathLike
@@ -87,7 +88,8 @@ class AsyncProducer:
             LoopCallbacks(core.owner, core.parts.accumulator.unseen) if on_delivery_in == "loop" else None
         )
         self._checked: OnDelivery | None = None  # the last callback that was found good
-        self._try_fast = core.parts.fast_path.try_send
+        entry = core.parts.entry_path
+        self._try_fast = entry.try_send if entry.behind is None else entry.try_with_context
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -400,6 +402,11 @@ class AsyncProducer:
                 await self.aclose(_AFTER_ERROR_SECONDS)
 
     # ------------------------------------------------------------------------------------------ watching
+
+    async def client_instance_id(self, timeout: float) -> uuid.UUID:  # noqa: ASYNC109 - as Producer.client_instance_id
+        """The id under which the cluster knows this client's metrics; see Producer.client_instance_id."""
+        check_timeout(timeout)
+        return await drive(self._core.client_instance_id(timeout), timeout, self._core.clock)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """All metrics now: {group: {name: value}}; by topic and by node {group: {"orders": {name: value}}}."""

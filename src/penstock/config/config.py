@@ -101,6 +101,7 @@ class ProducerConfig:
     transaction_two_phase_commit_enable: bool
     enable_metrics_push: bool
     metric_reporters: tuple[Any, ...]
+    tracing: Any | None
     config_providers: tuple[str, ...]
     security_providers: str | None
 
@@ -147,6 +148,7 @@ class ProducerConfig:
             self.partitioner,
             self.interceptors,
             self.metric_reporters,
+            self.tracing,
         ).close()
 
     def __repr__(self) -> str:

@@ -308,15 +308,20 @@ _LOW_LATER = (
         not_yet="two-phase commit",
     ),
     ConfigKey(
-        "enable.metrics.push", _BOOL, False, "low",
-        "Send the metrics to which the cluster subscribes.",
-        not_yet="pushing metrics to brokers",
+        "enable.metrics.push", _BOOL, True, "low",
+        "Send the metrics to which the cluster subscribes, where its brokers collect them. To brokers that do not, "
+        "nothing is sent.",
     ),
     ConfigKey(
         "metric.reporters", _CLASSES, (), "low",
         "What collects the metrics: objects with the methods start(source) and stop(source), or their names, for "
         "example penstock.watching.prometheus:collector.",
         Distinct(),
+    ),
+    ConfigKey(
+        "tracing", _CLASS, None, "low",
+        "What traces records: an object, or the name of one, for example penstock.watching.opentelemetry:propagation. "
+        "Penstock's own option.",
     ),
     ConfigKey(
         "config.providers", _LIST, (), "low",
@@ -373,6 +378,13 @@ class MetricReporterLike(Protocol):
         """Forget a producer that is closed."""
 
 
+class TracingLike(Protocol):
+    """Anything that traces records; see `penstock.watching.opentelemetry`."""
+
+    def trace_producer(self, client_id: str, /) -> Any:
+        """Trace a producer that is being made."""
+
+
 Flag = bool | str
 Number = SupportsIndex | str
 Real = float | str
@@ -382,6 +394,7 @@ Names = str | list[str] | tuple[str, ...]
 SerializerOption = SerializerLike | type[SerializerLike] | Callable[[Any], bytes | None] | str | None
 PartitionerOption = PartitionerLike | type[PartitionerLike] | str | None
 ReportersOption = Sequence[MetricReporterLike | type[MetricReporterLike] | str] | str
+TracingOption = TracingLike | type[TracingLike] | str | None
 InterceptorsOption = Sequence[InterceptorLike | type[InterceptorLike] | str] | str
 
 
@@ -443,6 +456,7 @@ class ProducerOptions(TypedDict, total=False):
     transaction_two_phase_commit_enable: Flag
     enable_metrics_push: Flag
     metric_reporters: ReportersOption
+    tracing: TracingOption
     config_providers: Names
     security_providers: str | None
     ssl_truststore_location: str | None

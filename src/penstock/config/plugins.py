@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects named in the configuration: serializers, the partitioner, interceptors and metric reporters.
+"""Objects named in the configuration: serializers, the partitioner, interceptors, metric reporters and tracing.
 
 Rules:
 1. An object is taken as it is. A class, or a name, is made into an object here.
@@ -50,11 +50,12 @@ class Plugins(NamedTuple):
     partitioner: Any | None
     interceptors: tuple[Any, ...]
     metric_reporters: tuple[Any, ...]
+    tracing: Any | None
 
     def close(self) -> None:
         """Close all, the last made first, also when closing one fails.
 
-        Reporters are not closed: one of them serves all producers of a process, and each tells it to stop.
+        Reporters and tracing are not closed: one of them serves all producers of a process.
         """
         for plugin in (
             *reversed(self.interceptors),
@@ -93,6 +94,7 @@ def load_plugins(values: Mapping[str, Any]) -> Plugins:
                 loader.load("metric.reporters", reporter, _as_reporter)
                 for reporter in values["metric.reporters"]
             ),
+            tracing=loader.load("tracing", values["tracing"], _as_tracing),
         )
         made.pop_all()  # nothing failed: they stay open
     return plugins
@@ -173,6 +175,12 @@ def _as_interceptor(plugin: Any, option: str) -> Any:
 
 def _as_reporter(plugin: Any, option: str) -> Any:
     return _with_methods(plugin, option, ("start", "stop"))
+
+
+def _as_tracing(plugin: Any, option: str) -> Any:
+    if not callable(getattr(plugin, "trace_producer", None)):
+        raise TypeError(f"{option} must have a method trace_producer(); {type(plugin).__name__} has none")
+    return plugin
 
 
 def _with_methods(plugin: Any, option: str, methods: tuple[str, ...]) -> Any:

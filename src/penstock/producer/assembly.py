@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock._metrics import MetricsRegistry
+from penstock._metrics import MetricsRegistry, MetricValue
 from penstock._primitives_cy import CRC32, IGNORED, MURMUR2
 from penstock._reporting import MetricsSource, Reporting
 from penstock._time import Clock, ExponentialBackoff, SystemClock
+from penstock._tracing import ProducerTracing, telling_of_requests
 from penstock._version import __version__
 from penstock.config.config import ProducerConfig
 from penstock.config.kinds import parse_address
@@ -46,7 +48,11 @@ from penstock.producer.send.deferring import DeferredSends
 from penstock.producer.send.send_path import Placement, SendPath
 from penstock.records.compression import codec
 from penstock.serializers import BytesSerializer
+from penstock.telemetry.watch import TelemetryWatch
 from penstock.types import Node
+
+if TYPE_CHECKING:
+    from penstock.telemetry.pushing import TelemetryPusher
 
 
 class ProducerParts(NamedTuple):
@@ -58,6 +64,7 @@ class ProducerParts(NamedTuple):
     accumulator: RecordAccumulator
     send_path: SendPath
     fast_path: FastPath
+    entry_path: FastPath  # the same, or what leads to it
     columns: ColumnSender
     sender: Sender
     client: NetworkClient
@@ -67,6 +74,7 @@ class ProducerParts(NamedTuple):
     sender_metrics: SenderMetrics
     transactions: TransactionManager | None
     reporting: Reporting
+    telemetry: TelemetryWatch | None
 
     def begin_close(self) -> None:
         """Accept nothing more, and let the I/O thread finish what was accepted. Twice is harmless."""
@@ -130,7 +138,9 @@ def _assemble(
     max_record_size = min(
         (config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")
     )
-    send_path = SendPath(accumulator, metadata, serializers, placement, interceptors, max_record_size, clock)
+    send_path = SendPath(
+        accumulator, metadata, serializers, placement, interceptors, max_record_size, clock, _tracing(config)
+    )
     # The system's time is read without a call; any other clock is asked.
     wall_ms = None if given_clock is None else clock.wall_ms
     fast_path = FastPath(
@@ -145,6 +155,7 @@ def _assemble(
         all(type(serializer) is BytesSerializer for serializer in serializers)
         and placement.partitioner is None
         and not len(interceptors)
+        and not (send_path.tracing is not None and send_path.tracing.has_spans)
     )
 
     def accept(records: bool) -> None:
@@ -194,10 +205,61 @@ def _assemble(
     metadata.keep_topics = sender.keep_topics
     sender.on_topic_forgotten = getattr(placement.partitioner, "on_topic_forgotten", None)
     return ProducerParts(
-        config, clock, metadata, accumulator, send_path, fast_path, columns, sender, client, interceptors,
+        config, clock, metadata, accumulator, send_path, fast_path,
+        _entry_path(send_path, fast_path, sender), columns, sender, client, interceptors,
         registry, client_metrics, sender_metrics, transactions,
         Reporting(config.metric_reporters, MetricsSource(config.client_id, clock, registry, client_metrics.catch_up)),
+        _telemetry(config, sender, client, metadata, clock, rng, (registry, client_metrics, sender_metrics)),
     )  # fmt: skip
+
+
+def _telemetry(
+    config: ProducerConfig,
+    sender: Sender,
+    client: NetworkClient,
+    metadata: ProducerMetadata,
+    clock: Clock,
+    rng: random.Random,
+    metrics: tuple[MetricsRegistry, ClientMetrics, SenderMetrics],
+) -> TelemetryWatch | None:
+    """What pushes metrics to brokers that ask for them."""
+    if not config.enable_metrics_push:
+        return None
+    registry, client_metrics, sender_metrics = metrics
+    about = {"client_rack": config.client_rack, "transactional_id": config.transactional_id}
+
+    def values(now: float) -> list[MetricValue]:
+        client_metrics.catch_up(now)
+        return registry.values(now)
+
+    def make_pusher(on_instance_id: Callable[[uuid.UUID], object]) -> TelemetryPusher:
+        from penstock.telemetry.pushing import TelemetryPusher  # most brokers take none
+
+        resource = {name: text for name, text in about.items() if text}
+        timeout = config.request_timeout_ms / 1000
+        return TelemetryPusher(client, metadata.nodes, values, resource, clock, rng, timeout, on_instance_id)
+
+    watch = TelemetryWatch(sender, client, metadata.nodes, make_pusher)
+
+    def catch_up(now: float) -> None:
+        client_metrics.catch_up(now)
+        watch.look_again(client.metrics.connections_created)
+
+    sender_metrics.catch_up = catch_up
+    return watch
+
+
+def _tracing(config: ProducerConfig) -> ProducerTracing | None:
+    return None if config.tracing is None else config.tracing.trace_producer(config.client_id)
+
+
+def _entry_path(send_path: SendPath, fast_path: FastPath, sender: Sender) -> FastPath:
+    """What send() tries first; here tracing is put before it, and told of the answers to requests."""
+    tracing = send_path.tracing
+    if tracing is None:
+        return fast_path
+    sender.watch_answers(telling_of_requests(tracing))
+    return fast_path if tracing.has_spans else fast_path.led_to_by(tracing.with_context)
 
 
 def _transactions(

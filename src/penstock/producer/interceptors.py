@@ -102,17 +102,7 @@ class Interceptors:
         """
         if not self._interceptors:
             return
-        if partition is None:
-            partition = _UNKNOWN if record.partition is None else record.partition
-        metadata = RecordMetadata(
-            topic=record.topic,
-            partition=partition,
-            offset=_UNKNOWN,
-            timestamp=_UNKNOWN,
-            serialized_key_size=_UNKNOWN,
-            serialized_value_size=_UNKNOWN,
-        )
-        self.on_acknowledgement(metadata, error, record.headers)
+        self.on_acknowledgement(refused_metadata(record, partition), error, record.headers)
 
     def close(self) -> None:
         """Close all, also when closing one fails."""
@@ -124,6 +114,20 @@ class Interceptors:
                 close()
             except Exception:
                 _logger.exception("%s.close failed", _name(interceptor))
+
+
+def refused_metadata(record: ProducerRecord, partition: int | None) -> RecordMetadata:
+    """What is known of a record that send() refused; the arguments are those of `on_send_error`."""
+    if partition is None:
+        partition = _UNKNOWN if record.partition is None else record.partition
+    return RecordMetadata(
+        topic=record.topic,
+        partition=partition,
+        offset=_UNKNOWN,
+        timestamp=_UNKNOWN,
+        serialized_key_size=_UNKNOWN,
+        serialized_value_size=_UNKNOWN,
+    )
 
 
 def _name(interceptor: Any) -> str:

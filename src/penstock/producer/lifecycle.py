@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 import warnings
 import weakref
 from collections.abc import Callable
@@ -255,6 +256,22 @@ class Core:
         return error
 
     # ------------------------------------------------------------------------------------------ watching
+
+    def client_instance_id(self, timeout: float) -> Steps[uuid.UUID]:
+        """The id under which the cluster knows this client's telemetry."""
+        self.check_open()
+        if self.parts.telemetry is None:
+            raise IllegalStateError("client_instance_id() needs enable.metrics.push, which is off")
+        check_may_wait("client_instance_id()", self.owner)
+        forbid_reentry("client_instance_id()")
+        ticket = self.parts.telemetry.instance_id()
+        try:
+            given: uuid.UUID = yield ticket
+        except TimeIsUp:
+            raise KafkaTimeoutError(f"no broker gave a client instance id within {timeout} s") from None
+        finally:
+            ticket.give_up()
+        return given
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """All metrics now."""

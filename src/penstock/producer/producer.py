@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -63,7 +64,7 @@ class Producer(SendFace):
     ) -> None:
         self._core = lifecycle.Core(ProducerConfig.from_user(config, options), _WORDING)
         self._parts = self._core.parts
-        self._set_up_send(self._parts.fast_path, notes_refusals=self._parts.transactions is not None)
+        self._set_up_send(self._parts.entry_path, notes_refusals=self._parts.transactions is not None)
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -345,6 +346,18 @@ class Producer(SendFace):
         self.close(None if kind is None else _AFTER_ERROR_SECONDS)
 
     # ------------------------------------------------------------------------------------------ watching
+
+    def client_instance_id(self, timeout: float) -> uuid.UUID:
+        """The id under which the cluster knows the metrics of this client that it asks for (enable.metrics.push).
+
+        Raises:
+            KafkaTimeoutError: no broker has given one in time.
+            UnsupportedVersionError: the brokers collect no metrics of clients.
+            IllegalStateError: enable.metrics.push is off.
+        """
+        check_timeout(timeout)
+        steps = self._core.client_instance_id(timeout)
+        return run_steps(steps, timeout, self._core.clock, self._before_wait("client_instance_id()"))
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """All metrics now: {group: {name: value}}; by topic and by node {group: {"orders": {name: value}}}."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from penstock.records._batch_cy import encode_headers
@@ -45,6 +45,17 @@ class PythonRows(NamedTuple):
         if self.timestamps is not None:
             columns["timestamp"] = _int_column(self.timestamps)
         return Rows(len(self.values), columns)
+
+
+def rows_with_headers(rows: Rows, headers: Sequence[Header]) -> Rows:
+    """Rows that have no column of headers, each with these; others as they are."""
+    if rows.headers is not None or not headers or not rows.length:
+        return rows
+    names = ("key", "value", "partition", "timestamp", "topic")
+    columns: dict[str, object] = {name: getattr(rows, name) for name in names}
+    sections = BytesColumn(POINTERS, (encode_headers(headers),) * rows.length)
+    columns["headers"] = HeadersColumn(POINTERS, None, None, None, sections)
+    return Rows(rows.length, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,13 @@ class ManyRecords:
             values = [value for _, value, _ in parts]
             headers = [some for _, _, some in parts] if any(some for _, _, some in parts) else None
         return PythonRows(values, keys, headers, self.partitions, self.timestamps).as_rows()
+
+    def with_headers(self, add: Callable[[HeadersLike | None], tuple[Header, ...]]) -> ManyRecords:
+        """The same records; `add` gives the headers of each."""
+        if self.headers is not None:
+            return replace(self, headers=[add(some) for some in self.headers])
+        headers = add(None)
+        return replace(self, headers=[headers] * len(self.values)) if headers else self
 
     def are_bytes(self) -> bool:
         """Whether keys and values are bytes, or None."""

@@ -25,6 +25,7 @@ from penstock.testing.security.authentication import Authentication
 from penstock.testing.security.settings import FakeSecurity
 from penstock.testing.session import Session
 from penstock.testing.settings import ClusterSettings, TopicSettings, check_topic_options
+from penstock.testing.telemetry import FakeTelemetry
 from penstock.testing.topics import OFFSETS_TOPIC, Partition, Topic, Topics
 from penstock.testing.transactions import Transaction, TransactionCoordinator
 from penstock.types import Node, TopicPartition
@@ -42,6 +43,7 @@ class FakeCluster:
         denied_topics, denied_transactional_ids, denied_groups: what no client is authorized for, whatever its ACLs say.
         read_only_topics: what they may describe and read, but not write to; likewise.
         security: what clients must do to be taken in; it may be changed.
+        telemetry: what is asked of clients, and what they have told; None: brokers do not offer to take it.
 
     Args:
         brokers: how many; their ids count from 0.
@@ -86,6 +88,7 @@ class FakeCluster:
         self.transactions = TransactionCoordinator(
             self.settings, self.allocate_producer_id, self._write_marker, self.wall_ms
         )
+        self.telemetry: FakeTelemetry | None = None
         self.denied_topics: set[str] = set()
         self.read_only_topics: set[str] = set()
         self.denied_transactional_ids: set[str] = set()

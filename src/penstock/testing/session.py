@@ -21,7 +21,7 @@ from penstock.protocol.codec import decode_request_body, encode_response_body
 from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocol.schema import Buffer
 from penstock.testing.apis import HANDLERS
-from penstock.testing.apis.cluster import unknown_version_answer
+from penstock.testing.apis.cluster import TELEMETRY, unknown_version_answer
 from penstock.testing.apis.context import ApiRequest, Body, Pending, Silence
 from penstock.testing.faults import Fault
 from penstock.testing.security.authentication import Admission, Authentication
@@ -183,7 +183,9 @@ class Session:
             key, version, correlation_id, name_size = _HEADER.unpack_from(frame)
             api = API_BY_KEY.get(key)
             release = self.cluster.release_of(self.broker_id)
-            accepted = api is not None and release.accepts(api, version)
+            accepted = api is not None and (
+                release.accepts(api, version) or (self.cluster.telemetry is not None and api in TELEMETRY)
+            )
             if not accepted and release.drops_unknown:
                 return None  # an exception in the broker's log is all that happens
             if key == API_VERSIONS.key and not accepted:

@@ -103,7 +103,7 @@ class Sender:
         self._settings = settings
         self._conversions = conversions
         self._accumulator = accumulator
-        self._unseen = accumulator.unseen
+        self.unseen: Any = accumulator.unseen  # or what stands in front of it
         self._drainer = drainer
         self._gate = drainer.gate
         self._gate_requests = GateRequests(drainer.gate, client, settings.request_timeout_ms / 1000)
@@ -155,6 +155,7 @@ class Sender:
             self._finish_gate()
             if not self._forced:
                 self._gate.begin_close()
+                self.unseen.before_end(lambda: self._forced)
             self._finish_gate()
         finally:
             # Also when the thread dies of an error: nobody may wait for records that nobody will send.
@@ -192,7 +193,7 @@ class Sender:
             self._give_up()
         self._metadata.close()
         self._client.close()
-        self._unseen.end()
+        self.unseen.end()
 
     def _give_up(self) -> None:
         """Fail what has no outcome, and say how much that is: nobody may be left to look at it."""
@@ -226,8 +227,8 @@ class Sender:
             delay = min(delay, other)
         other = self._send_ready(now)
         delay = min(delay, other)
-        if self._unseen.has_news:
-            other = self._unseen.maybe_tell(now)
+        if self.unseen.has_news:
+            other = self.unseen.maybe_tell(now)
             delay = min(delay, other)
         client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 
@@ -433,6 +434,11 @@ class Sender:
         client.send(
             ClientRequest(node, request, timeout, lambda response: self._on_response(response, batches)), now
         )
+
+    def watch_answers(self, watcher: Callable[[InFlightRequest, list[Batch]], object]) -> None:
+        """Show each answer to somebody before it is handled. Once, before the thread starts; else it costs nothing."""
+        handle = self._on_response
+        self._on_response = lambda response, batches: (watcher(response, batches), handle(response, batches))  # type: ignore[assignment]
 
     # ---- expiry
 

@@ -13,6 +13,8 @@ cdef class FastPath:
     cdef dict topics
     cdef public bint enabled
     cdef public bint detour
+    cdef readonly object context
+    cdef readonly FastPath behind
     cdef Py_ssize_t _max_record_size
     cdef int _key_hash
     cdef object _wall_ms
@@ -22,6 +24,7 @@ cdef class FastPath:
     cdef TopicState _last_topic  # sent to before this record; any thread may replace it
 
     cpdef Delivery try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+    cpdef Delivery try_with_context(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
     cdef Py_ssize_t _size_bound(self, key, value, headers) except? -2
 
 cdef class SendFace:

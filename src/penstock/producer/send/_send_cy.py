@@ -112,6 +112,37 @@ class FastPath:
         self._key_hash = key_hash
         self._wall_ms = wall_ms
         self._last_topic: TopicState | None = None
+        # Of a path that only leads to another one, and is never enabled; see `led_to_by`.
+        self.context: Callable[[Any], Any] | None = None
+        self.behind: FastPath | None = None
+
+    def led_to_by(self, context: Callable[[Any], Any]) -> FastPath:
+        """A path that adds headers and then takes this one. So whoever adds none is not asked whether he does.
+
+        Args:
+            context: gives the headers of a record with what is to be added.
+        """
+        leading = FastPath({}, 0, 0, None, self._wake, self._append_now)
+        leading.context = context
+        leading.behind = self
+        return leading
+
+    def try_with_context(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        on_delivery: Any,
+    ) -> Delivery | None:
+        """As `try_send` of the path behind this one, with the headers that are to be added."""
+        behind: FastPath | None = self.behind
+        if behind is None or not behind.enabled:
+            return None
+        more = self.context(headers)  # type: ignore[misc]
+        return behind.try_send(topic, value, key, more, partition, timestamp_ms, on_delivery)
 
     def try_send(
         self,
@@ -307,6 +338,8 @@ def _send(
     delivery: Delivery | None = fast.try_send(
         topic, value, key, headers, partition, timestamp_ms, on_delivery
     )
+    if delivery is None and fast.behind is not None:
+        delivery = fast.try_with_context(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     if delivery is None:
         record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
         return face.send_record(record, on_delivery)

@@ -19,7 +19,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import is_topic_name
 from penstock._time import Clock
@@ -50,8 +50,11 @@ from penstock.records._rows_cy import (
 )
 from penstock.records._window_cy import NO_TOPIC, Window
 from penstock.records.arrow_rows import moment_text
-from penstock.records.python_rows import ManyRecords
+from penstock.records.python_rows import ManyRecords, rows_with_headers
 from penstock.types import ProducerRecord, RowErrors
+
+if TYPE_CHECKING:
+    from penstock._tracing import BulkEnd
 
 # Rows that are placed and sorted at once: so many that a partition of a hundred still gets the better part of a batch
 # from each window, and so few that their vectors (8 bytes a row) stay in the processor's cache.
@@ -232,6 +235,24 @@ class ColumnSender:
         promise: BulkPromise | None = None,
         first_row: int = 0,
     ) -> Steps[BulkDelivery]:
+        """Send all rows; their BulkDelivery. What `send_arrow` does."""
+        tracing = self._send_path.tracing
+        if tracing is None:
+            return (yield from self._steps(topic, chunks, skip, promise, first_row))
+        add, end = tracing.begin_bulk(topic, -1)
+        if headers := add(None):
+            chunks = (rows_with_headers(rows, headers) for rows in chunks)
+        steps = self._steps(topic, chunks, skip, promise, first_row)
+        return (yield from _traced(steps, end, whole=promise is None))
+
+    def _steps(
+        self,
+        topic: str | None,
+        chunks: Iterable[Rows],
+        skip: bool,
+        promise: BulkPromise | None = None,
+        first_row: int = 0,
+    ) -> Steps[BulkDelivery]:
         """Send all rows; their BulkDelivery.
 
         Args:
@@ -265,19 +286,26 @@ class ColumnSender:
 
     def many_steps(self, many: ManyRecords) -> Steps[BulkDelivery]:
         """Send what `send_many` was given; its BulkDelivery."""
+        tracing = self._send_path.tracing
+        if tracing is None:
+            return (yield from self._many_steps(many))
+        add, end = tracing.begin_bulk(many.topic, len(many.values))
+        return (yield from _traced(self._many_steps(many.with_headers(add)), end, whole=True))
+
+    def _many_steps(self, many: ManyRecords) -> Steps[BulkDelivery]:
         if self.row_by_row:
             return (yield from self.record_steps(list(many.records())))
         self._send_path.check_open()
         as_they_are = not self._send_path.serializes and many.are_bytes()
         rows = many.rows(None if as_they_are else self._send_path.serialize)
-        return (yield from self.steps(many.topic, [rows] if rows.length else [], skip=False))
+        return (yield from self._steps(many.topic, [rows] if rows.length else [], skip=False))
 
     def record_steps(self, records: Sequence[ProducerRecord]) -> Steps[BulkDelivery]:
         """Send records one by one through the general path, serializers and all."""
         promise = BulkPromise(self._accumulator.unseen)
         for row, record in enumerate(records):
             try:
-                delivery: Delivery = yield from self._send_path.steps(record, None)
+                delivery: Delivery = yield from self._send_path.steps(record, None, in_bulk=True)
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -419,9 +447,28 @@ class ColumnSender:
                 continue
             value, key, headers, partition, timestamp = window.rows.record(row)
             record = ProducerRecord(call.topic_of(row), value, key, headers, partition, timestamp)
-            delivery: Delivery = yield from self._send_path.steps(record, None, as_bytes=True)
+            delivery: Delivery = yield from self._send_path.steps(record, None, as_bytes=True, in_bulk=True)
             call.promise.note(delivery, row)
             yield Checkpoint.PROGRESS
+
+
+def _traced(steps: Steps[BulkDelivery], end: BulkEnd | None, *, whole: bool) -> Steps[BulkDelivery]:
+    """Take the steps, and end their span with the outcome of all rows.
+
+    Args:
+        steps: what is traced.
+        end: ends the span, if there is one.
+        whole: whether the rows of the BulkDelivery are those of these steps.
+    """
+    if end is None:
+        return (yield from steps)
+    try:
+        bulk = yield from steps
+    except BaseException as error:
+        end(0, error)
+        raise
+    bulk.trace(end if whole else lambda _, error: end(-1, error))
+    return bulk
 
 
 def _collect(window: Window, base_row: int, bad: BadRows) -> list[Lost]:

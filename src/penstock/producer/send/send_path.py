@@ -9,7 +9,7 @@ throws its error, or throws TimeIsUp; a yielded Checkpoint wants no answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._primitives_cy import CRC32, MURMUR2, partition_for_key
 from penstock._time import Clock
@@ -26,7 +26,7 @@ from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import TopicState
 from penstock.producer.batch._queue_cy import TopicForgotten
 from penstock.producer.guarantee.gate import Gate, OpenGate
-from penstock.producer.interceptors import Interceptors
+from penstock.producer.interceptors import Interceptors, refused_metadata
 from penstock.producer.metadata.cluster import ClusterSnapshot
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.producer.send.deferring import LaterRecord
@@ -35,6 +35,9 @@ from penstock.records._crc_cy import crc32_partition
 from penstock.records.format import estimate_record_size
 from penstock.serializers import BytesSerializer, MutableHeaders, Serializer, serialize_part
 from penstock.types import Header, OnDelivery, ProducerRecord, RecordMetadata
+
+if TYPE_CHECKING:
+    from penstock._tracing import ProducerTracing, RecordEnd
 
 _MAX_TIMESTAMP = 2**63 - 1
 _AS_THEY_ARE = (BytesSerializer(), BytesSerializer())
@@ -128,6 +131,7 @@ class SendPath:
         interceptors: see every record.
         max_record_size: the smaller of max.request.size and buffer.memory, with the name of the option.
         clock: for timestamps and for the metadata's notion of now.
+        tracing: gives records and calls the caller's context, and spans.
     """
 
     def __init__(
@@ -139,6 +143,7 @@ class SendPath:
         interceptors: Interceptors,
         max_record_size: tuple[int, str],
         clock: Clock,
+        tracing: ProducerTracing | None = None,
     ) -> None:
         self._accumulator = accumulator
         self._appender = accumulator.appender
@@ -150,24 +155,29 @@ class SendPath:
         self._clock = clock
         self.closed = False  # set by close(), on any thread
         self.gate: Gate = OpenGate(0)  # set once, when the producer is put together
+        self.tracing = tracing
 
     def steps(
-        self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool = False
+        self,
+        record: ProducerRecord,
+        on_delivery: OnDelivery | None,
+        as_bytes: bool = False,
+        in_bulk: bool = False,
     ) -> Steps[Delivery]:
         """Send a record. Whatever goes wrong before it is accepted is raised, and told to the interceptors.
 
         Args:
             as_bytes: key and value are bytes already, and no serializer is asked.
+            in_bulk: it is one of many in a call that is traced as a whole.
         """
-        if len(self._interceptors):
-            record = self._interceptors.on_send(record)
         reached = _Reached()
+        record = self._begin(record, reached, in_bulk)
         try:
             return (yield from self._accept(record, on_delivery, reached, as_bytes))
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._interceptors.on_send_error(record, reached.partition, error)
+            self._tell_refused(record, reached, error)
             raise
 
     def later(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> LaterRecord:
@@ -175,8 +185,8 @@ class SendPath:
 
         Whatever is wrong with the record itself is raised at once, as by `steps`.
         """
-        if len(self._interceptors):
-            record = self._interceptors.on_send(record)
+        reached = _Reached()
+        record = self._begin(record, reached, False)
         try:
             if self.closed:
                 raise ProducerClosedError(_CLOSED)
@@ -187,7 +197,7 @@ class SendPath:
             check_topic_name(record.topic)
             encoded = self._encode(record, *self.serialize(record))
         except BaseException as error:
-            self._interceptors.on_send_error(record, None, error)
+            self._tell_refused(record, reached, error)
             raise
         transaction = self.gate.transaction
 
@@ -197,17 +207,33 @@ class SendPath:
             self.check_open()
 
         return LaterRecord(
-            record.topic, encoded, self._append_later(record, encoded, on_delivery, admitted), admitted
+            record.topic,
+            encoded,
+            self._append_later(record, encoded, on_delivery, reached, admitted),
+            admitted,
         )
+
+    def _begin(self, record: ProducerRecord, reached: _Reached, in_bulk: bool) -> ProducerRecord:
+        """Show the record to those who see all records: interceptors first, so that what they add is traced."""
+        if len(self._interceptors):
+            record = self._interceptors.on_send(record)
+        if self.tracing is not None and not in_bulk:
+            record, reached.ended = self.tracing.begin(record)
+        return record
+
+    def _tell_refused(self, record: ProducerRecord, reached: _Reached, error: BaseException) -> None:
+        if reached.ended is not None:
+            reached.ended(refused_metadata(record, reached.partition), error)
+        self._interceptors.on_send_error(record, reached.partition, error)
 
     def _append_later(
         self,
         record: ProducerRecord,
         encoded: EncodedRecord,
         on_delivery: OnDelivery | None,
+        reached: _Reached,
         admitted: Callable[[], None],
     ) -> Steps[Delivery]:
-        reached = _Reached()
         try:
             admitted()
             cluster = yield from self.await_topic(record.topic, record.partition)
@@ -216,7 +242,7 @@ class SendPath:
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._interceptors.on_send_error(record, reached.partition, error)
+            self._tell_refused(record, reached, error)
             raise
 
     def await_topic(self, topic: str, partition: int | None) -> Steps[ClusterSnapshot]:
@@ -306,7 +332,7 @@ class SendPath:
             delivery = self._before_new_batch(record, topic, encoded, on_delivery, reached, cluster)
             if delivery is not None:
                 return delivery
-        callback = self._acknowledger(encoded.headers or (), on_delivery)
+        callback = self._acknowledger(encoded.headers or (), on_delivery, reached.ended)
         return (yield from self._appender.append_steps(topic, reached.partition, encoded, callback, admitted))
 
     def serialize(
@@ -333,7 +359,7 @@ class SendPath:
         cluster: ClusterSnapshot,
     ) -> Delivery | None:
         """Try the open batch; where there is none, tell the partitioner and ask it once more."""
-        callback = self._acknowledger(encoded.headers or (), on_delivery)
+        callback = self._acknowledger(encoded.headers or (), on_delivery, reached.ended)
         delivery = self._appender.try_append(topic, reached.partition, encoded, callback)
         if delivery is None:
             partitioner: Any = self._placement.partitioner
@@ -354,13 +380,17 @@ class SendPath:
             raise ValueError(f"timestamp_ms is too large: {timestamp}")
         return EncodedRecord(timestamp, key, value, headers or None, size)
 
-    def _acknowledger(self, headers: tuple[Header, ...], on_delivery: OnDelivery | None) -> OnDelivery | None:
-        """The callback of a record: interceptors first, then the user's."""
-        if not len(self._interceptors):
-            return on_delivery
+    def _acknowledger(
+        self, headers: tuple[Header, ...], on_delivery: OnDelivery | None, ended: RecordEnd | None
+    ) -> OnDelivery | None:
+        """The callback of a record: its span, then interceptors, then the user's."""
         interceptors = self._interceptors
+        if not len(interceptors) and ended is None:
+            return on_delivery
 
         def acknowledge(metadata: RecordMetadata, error: Exception | None) -> None:
+            if ended is not None:
+                ended(metadata, error)
             interceptors.on_acknowledgement(metadata, error, headers)
             if on_delivery is not None:
                 on_delivery(metadata, error)
@@ -389,7 +419,8 @@ def check_topic_name(topic: str) -> None:
 class _Reached:
     """How far a record came, for those who are told when it fails."""
 
-    __slots__ = ("partition",)
+    __slots__ = ("ended", "partition")
 
     def __init__(self) -> None:
         self.partition: int | None = None
+        self.ended: RecordEnd | None = None

@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.protocol import messages
 from penstock.protocol.schema import ApiSchema
-from penstock.testing.apis import cluster, groups, produce, reading, sasl, topics, transactions
+from penstock.testing.apis import cluster, groups, produce, reading, sasl, telemetry, topics, transactions
 from penstock.testing.apis.context import Handler
 
 _HANDLERS: Final[dict[ApiSchema, Handler]] = {
@@ -39,6 +39,10 @@ _HANDLERS: Final[dict[ApiSchema, Handler]] = {
     messages.LIST_TRANSACTIONS: Handler(
         transactions.handle_list_transactions, transactions.refuse_list_transactions
     ),
+    messages.GET_TELEMETRY_SUBSCRIPTIONS: Handler(
+        telemetry.handle_get_telemetry_subscriptions, telemetry.refuse_get_telemetry_subscriptions
+    ),
+    messages.PUSH_TELEMETRY: Handler(telemetry.handle_push_telemetry, telemetry.refuse_push_telemetry),
 }
 
 HANDLERS: Final[dict[int, Handler]] = {api.key: handler for api, handler in _HANDLERS.items()}

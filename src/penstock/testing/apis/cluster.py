@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.error_codes import ErrorCode
 from penstock.protocol.codec import encode_response_body
-from penstock.protocol.messages import API_VERSIONS
+from penstock.protocol.messages import API_VERSIONS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from penstock.protocol.messages.metadata import OPERATIONS_NOT_ASKED
 from penstock.protocol.schema import ZERO_UUID
 from penstock.testing.apis.context import ApiRequest, Body
@@ -20,6 +20,8 @@ from penstock.types import Node
 
 # ------------------------------------------------------------------------------------------------- ApiVersions
 
+
+TELEMETRY: Final = (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY)
 
 _ZERO_LEVELS_SINCE: Final = 4
 
@@ -48,7 +50,7 @@ def handle_api_versions(request: ApiRequest) -> Body:
     supported = ranges | dict(request.release.supported_features)
     return {
         "error_code": ErrorCode.NONE,
-        "api_keys": _api_rows(request.release),
+        "api_keys": _api_rows(request.release, telemetry=cluster.telemetry is not None),
         "supported_features": [
             {"name": name, "min_version": low, "max_version": max(high, cluster.features.get(name, 0))}
             for name, (low, high) in supported.items()
@@ -75,10 +77,13 @@ def unknown_version_answer(release: Release) -> bytes:
     return b"".join(encode_response_body(API_VERSIONS, 0, body))
 
 
-def _api_rows(release: Release) -> list[Body]:
+def _api_rows(release: Release, *, telemetry: bool = False) -> list[Body]:
+    ranges = dict(release.ranges)
+    if telemetry:  # a broker that has nobody to give it to does not offer to take it
+        ranges |= {api.key: (api.min_version, api.max_version) for api in TELEMETRY}
     return [
         {"api_key": key, "min_version": low, "max_version": high}
-        for key, (low, high) in sorted(release.ranges.items())
+        for key, (low, high) in sorted(ranges.items())
     ]
 
 

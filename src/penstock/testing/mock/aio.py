@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -172,6 +173,10 @@ class MockAsyncProducer:
     async def partitions_for(self, topic: str) -> tuple[MockPartitionInfo, ...]:
         """The partitions of a topic."""
         return self._mock.partitions_for(topic)
+
+    async def client_instance_id(self, timeout: float) -> uuid.UUID:  # noqa: ASYNC109 - as AsyncProducer's
+        """An id of this producer's own."""
+        return self._mock.client_instance_id(timeout)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """A copy of `mock_metrics`."""

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import copy
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -104,6 +105,7 @@ class MockProducer:
         read = MockOptions(config, options)
         self.options = read.given
         self.mock_metrics: dict[str, dict[str, Any]] = {}
+        self._instance_id = uuid.uuid4()
         self._auto_complete = auto_complete
         self._clock = clock or SystemClock()
         self._plugins = read.plugins
@@ -267,6 +269,14 @@ class MockProducer:
             self._check_open_locked()
             self._injected.maybe_raise("partitions_for")
         return self._topics.partitions_for(topic)
+
+    def client_instance_id(self, timeout: float) -> uuid.UUID:
+        """An id of this producer's own; there is nobody to wait for."""
+        check_timeout(timeout)
+        with self._lock:
+            self._check_open_locked()
+            self._injected.maybe_raise("client_instance_id")
+        return self._instance_id
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """A copy of `mock_metrics`."""

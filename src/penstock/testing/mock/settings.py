@@ -26,6 +26,7 @@ CAN_FAIL = (
     "flush",
     "close",
     "partitions_for",
+    "client_instance_id",
     "metrics",
     "init_transactions",
     "begin_transaction",
@@ -45,7 +46,7 @@ class MockOptions:
     Attributes:
         given: all options as they were given, by their names in snake case.
         transactional_id: the option of that name.
-        plugins: serializers and partitioner; interceptors are not made, because they would not run.
+        plugins: serializers and partitioner; interceptors and tracing are not made, because they would not run.
 
     Raises:
         ConfigError: `config` is no mapping, or a Producer would refuse an option.
@@ -63,7 +64,7 @@ class MockOptions:
             values["client.id"] = "mock-producer"
         self.given = {name.replace(".", "_"): value for name, value in {**(config or {}), **options}.items()}
         self.transactional_id: str | None = values["transactional.id"]
-        self.plugins = load_plugins({**values, "interceptor.classes": ()})
+        self.plugins = load_plugins({**values, "interceptor.classes": (), "tracing": None})
 
 
 class InjectedErrors:

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics that the cluster asks its clients for (KIP-714). What pushes them is loaded when a broker takes them."""

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks what the cluster wants to know, and pushes it. I/O thread only; loaded when a broker offers to take it.
+
+Rules:
+1. One request at a time, to one broker as long as its connection lasts; then to another one, under the same id.
+2. The first push of a subscription comes at a random time around its interval, so that the clients of a cluster do not
+   push together; later ones after exactly the interval.
+3. What an error means is in `_MEANING`. An error that is not there ends it for good. Nothing is repeated without end: a
+   subscription that changed is asked for at once, but only once for each push.
+4. Nothing here raises or warns: telemetry is the cluster's concern. The log has it at DEBUG.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from penstock._metrics import MetricValue
+from penstock._time import FOREVER, Clock
+from penstock.error_codes import ErrorCode
+from penstock.errors import ConfigError
+from penstock.network import ClientRequest, InFlightRequest
+from penstock.protocol.messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
+from penstock.protocol.requests import SchemaRequest
+from penstock.protocol.schema import ZERO_UUID
+from penstock.records.compression import CODECS, Codec, codec
+from penstock.telemetry.otlp import Deltas, Point, encode, points
+from penstock.types import Node
+
+log = logging.getLogger("penstock.telemetry")
+
+_USUAL_INTERVAL = 300.0  # seconds, where the broker gives none, and after a request without an answer
+_LAST_PUSH_SECONDS = 1.0
+_NONE = codec("none")
+_CODEC_NAMES = {row.id: row.name for row in CODECS}
+
+
+class _Course(Enum):
+    """How to go on after an error."""
+
+    STOP = auto()
+    ASK_AGAIN = auto()
+    NEXT_INTERVAL = auto()
+
+
+_MEANING = {
+    ErrorCode.INVALID_REQUEST: _Course.STOP,
+    ErrorCode.INVALID_RECORD: _Course.STOP,
+    ErrorCode.UNSUPPORTED_VERSION: _Course.STOP,
+    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: _Course.ASK_AGAIN,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: _Course.ASK_AGAIN,
+    ErrorCode.TELEMETRY_TOO_LARGE: _Course.NEXT_INTERVAL,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: _Course.NEXT_INTERVAL,
+}
+
+
+class Subscription(NamedTuple):
+    """What the cluster wants to know.
+
+    Attributes:
+        id: of this version of it.
+        wanted: prefixes of names, or "*".
+        interval: seconds between pushes.
+        max_bytes: of one push.
+        delta: sums are pushed as differences.
+        codec: how a push is compressed.
+    """
+
+    id: int
+    wanted: Sequence[str]
+    interval: float
+    max_bytes: int
+    delta: bool
+    codec: Codec
+
+
+class TelemetryPusher:
+    """Pushes the metrics of one producer.
+
+    Args:
+        client: the network.
+        nodes: the brokers that are known.
+        values: reads all metrics, with the time.
+        resource: attributes of this client.
+        clock: the time.
+        rng: when the first push is.
+        timeout: seconds for an answer.
+        on_instance_id: told the id that a broker has given.
+
+    Attributes:
+        stopped: why nothing is pushed any more; "" while it goes on.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        nodes: Callable[[], Iterable[Node]],
+        values: Callable[[float], list[MetricValue]],
+        resource: Mapping[str, str],
+        clock: Clock,
+        rng: random.Random,
+        timeout: float,
+        on_instance_id: Callable[[uuid.UUID], object],
+    ) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._values = values
+        self._resource = resource
+        self._clock = clock
+        self._rng = rng
+        self._timeout = timeout
+        self._on_instance_id = on_instance_id
+        self._instance_id = ZERO_UUID
+        self._subscription: Subscription | None = None
+        self._node_id: int | None = None
+        self._busy = False  # a request has no answer yet
+        self._next_at = -FOREVER
+        self._has_pushed = False
+        self._asked_again = False  # since the last push
+        self._started_ns = self._now_ns()
+        self._deltas = Deltas(self._started_ns)
+        self.stopped = ""
+
+    def advance(self, now: float) -> float:
+        """Send what is due, if it can be sent; seconds until there will be more to do."""
+        if self.stopped or self._busy:
+            return FOREVER
+        if now < self._next_at:
+            return self._next_at - now
+        node = self._node()
+        if node is None:
+            return FOREVER  # a new connection ends the wait
+        if not self._client.is_ready(node, now):
+            delay: float = self._client.connection_delay(node, now)
+            return delay
+        if self._subscription is None:
+            self._ask(node, now)
+        else:
+            self._push(node, self._subscription, now, terminating=False)
+        return FOREVER
+
+    def push_last(self, forced: Callable[[], bool]) -> None:
+        """The producer closes: tell the cluster what there is, and that no more will come. Takes a second at most."""
+        subscription, now = self._subscription, self._clock.now()
+        deadline = now + _LAST_PUSH_SECONDS
+        sent = False
+        while subscription is not None and not self.stopped and not forced() and now < deadline:
+            node = self._node()
+            if node is None or (sent and not self._busy):
+                return
+            if not sent and self._client.is_ready(node, now):
+                self._push(node, subscription, now, terminating=True)
+                sent = True
+            self._client.poll(deadline - now, now)
+            now = self._clock.now()
+
+    # ------------------------------------------------------------------------------------------ what the cluster wants
+
+    def _ask(self, node: Node, now: float) -> None:
+        body = {"client_instance_id": self._instance_id}
+        request = SchemaRequest.of(GET_TELEMETRY_SUBSCRIPTIONS, body)
+        self._send(node, request, now, self._on_subscription)
+
+    def _on_subscription(self, body: Mapping[str, Any], now: float) -> None:
+        if self._failed("asking for the subscription", body["error_code"], now):
+            return
+        self._instance_id = bytes(body["client_instance_id"])
+        self._on_instance_id(uuid.UUID(bytes=self._instance_id))
+        interval = body["push_interval_ms"] / 1000 if body["push_interval_ms"] > 0 else _USUAL_INTERVAL
+        wanted = list(body["requested_metrics"])
+        log.debug("the cluster subscribes to %s every %.1f s", wanted, interval)
+        if not wanted:
+            self._subscription = None
+            self._next_at = now + interval
+            return
+        self._subscription = Subscription(
+            body["subscription_id"],
+            wanted,
+            interval,
+            body["telemetry_max_bytes"],
+            body["delta_temporality"],
+            _first_known(body["accepted_compression_types"]),
+        )
+        self._next_at = now + interval * (1.0 if self._has_pushed else self._rng.uniform(0.5, 1.5))
+
+    # ------------------------------------------------------------------------------------------ pushing
+
+    def _push(self, node: Node, subscription: Subscription, now: float, *, terminating: bool) -> None:
+        now_ns = self._now_ns()
+        pushed, payload = self._payload(subscription, points(self._values(now), subscription.wanted), now_ns)
+        body = {
+            "client_instance_id": self._instance_id,
+            "subscription_id": subscription.id,
+            "terminating": terminating,
+            "compression_type": subscription.codec.id,
+            "metrics": payload,
+        }
+
+        def on_answer(answer: Mapping[str, Any], at: float) -> None:
+            if self._failed("pushing metrics", answer["error_code"], at):
+                return
+            self._has_pushed = True
+            self._asked_again = False
+            self._next_at = at + subscription.interval
+            self._deltas.remember(pushed, now_ns)
+
+        self._send(node, SchemaRequest.of(PUSH_TELEMETRY, body), now, on_answer)
+
+    def _payload(
+        self, subscription: Subscription, wanted: list[Point], now_ns: int
+    ) -> tuple[list[Point], bytes]:
+        """What is pushed, as far as it fits: all, or what is of the whole producer, or nothing."""
+        deltas = self._deltas if subscription.delta else None
+        whole = [point for point in wanted if not point.tags]
+        for pushed in (wanted, whole):
+            raw = encode(pushed, self._resource, now_ns, self._started_ns, deltas)
+            payload = bytes(subscription.codec.compress(raw))
+            if len(payload) <= subscription.max_bytes:
+                return pushed, payload
+        return [], b""
+
+    # ------------------------------------------------------------------------------------------ requests
+
+    def _node(self) -> Node | None:
+        """A broker that takes telemetry and has a connection: the one of the last request, if it still has."""
+        able = [node for node in self._nodes() if takes_telemetry(self._client.api_versions(node.id))]
+        if not able:
+            return None
+        chosen = next((node for node in able if node.id == self._node_id), able[0])
+        self._node_id = chosen.id
+        return chosen
+
+    def _send(
+        self,
+        node: Node,
+        request: SchemaRequest,
+        now: float,
+        on_answer: Callable[[Mapping[str, Any], float], None],
+    ) -> None:
+        self._busy = True
+
+        def on_response(response: InFlightRequest) -> None:
+            self._busy = False
+            if response.body is not None:
+                on_answer(response.body, response.received_at)
+                return
+            log.debug("%s has no answer: %s", request.api.name, response.error)
+            known = self._subscription
+            interval = _USUAL_INTERVAL if known is None else min(known.interval, _USUAL_INTERVAL)
+            self._subscription = None
+            self._next_at = response.received_at + interval
+
+        self._client.send(ClientRequest(node, request, self._timeout, on_response), now)
+
+    def _failed(self, doing: str, code: int, now: float) -> bool:
+        """Whether the broker refused, and then how it goes on."""
+        if code == ErrorCode.NONE:
+            return False
+        course = _MEANING.get(code, _Course.STOP)  # type: ignore[call-overload]
+        interval = _USUAL_INTERVAL if self._subscription is None else self._subscription.interval
+        if course is _Course.STOP:
+            self.stopped = f"{doing}: the broker answered with error {code}"
+        elif course is _Course.ASK_AGAIN:
+            self._subscription = None
+            self._next_at = now + interval if self._asked_again else now
+            self._asked_again = True
+        else:
+            self._next_at = now + interval
+        log.debug("%s: error %d; %s", doing, code, course.name)
+        return True
+
+    def _now_ns(self) -> int:
+        return self._clock.wall_ms() * 1_000_000
+
+
+def takes_telemetry(versions: Any) -> bool:
+    """Whether a broker with these versions takes telemetry; None: it has no connection."""
+    return versions is not None and versions.range(PUSH_TELEMETRY.key) is not None
+
+
+def _first_known(accepted: Iterable[int]) -> Codec:
+    """The codec that the broker likes best of those that can be used here."""
+    for number in accepted:
+        name = _CODEC_NAMES.get(number)
+        if name is None:
+            continue
+        try:
+            return codec(name)
+        except ConfigError:
+            continue  # its library is not there
+    return _NONE
