@@ -7,12 +7,13 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from watchable import WatchablePool
+
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError
 from penstock.producer.batch._accumulator_cy import AccumulatorSettings, RecordAccumulator
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._batch_cy import Batch, BatchState
-from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings, TopicState
 from penstock.producer.batch._queue_cy import PartitionQueue
@@ -124,7 +125,7 @@ class Core:
         self.now = START
         self.snapshot = cluster(leaders)
         self.wakeups = 0
-        self.pool = BufferPool(memory, batch_size)
+        self.pool = WatchablePool(memory, batch_size)
         self.sealer = Sealer(codec(compression), self.pool, batch_size)
         self.partitioner = BuiltInPartitioner(
             partitioner or PartitionerSettings(), lambda: self.snapshot, random.Random(seed)

@@ -27,11 +27,13 @@ from network.fakes import (
     parse_request,
     response_frame,
 )
+from watchable import watchable_parts
 
 from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
 from penstock.producer.assembly import assemble
 from penstock.producer.batch._delivery_cy import Delivery
+from penstock.producer.io import _sender_cy
 from penstock.producer.steps import TimeIsUp
 from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE
 from penstock.records.reader import Record, read_batches
@@ -154,17 +156,6 @@ def produce_body(
     return body
 
 
-class Changed:
-    """Another object, but for some of its methods: those of a compiled object cannot be replaced."""
-
-    def __init__(self, original: Any, methods: dict[str, Callable[..., Any]]) -> None:
-        self._original = original
-        self.__dict__.update(methods)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._original, name)
-
-
 class Rig:
     """Brokers 0..n-1 at names b0:9092, b1:9092, ..., and a producer without a thread that knows b0.
 
@@ -188,25 +179,24 @@ class Rig:
         } | options
         options = {name: value for name, value in options.items() if value is not None}
         self.config = ProducerConfig.from_user(None, options)
-        self.parts = assemble(self.config, self.clock, self.network.backend(), random.Random(11))
+        with watchable_parts():
+            self.parts = assemble(self.config, self.clock, self.network.backend(), random.Random(11))
 
     # ---- the producer's side
 
-    def change_client(self, monkeypatch: pytest.MonkeyPatch, **methods: Callable[..., Any]) -> None:
-        """Let the sender, and what sends the gate's requests, find other methods at the network client."""
-        changed = Changed(self.parts.client, methods)
-        for owner in (self.parts.sender, self.parts.sender._gate_requests):
-            monkeypatch.setattr(owner, "_client", changed)
+    def break_requests(self, monkeypatch: pytest.MonkeyPatch, fail: Callable[..., Any]) -> None:
+        """Let no produce request be made."""
+        monkeypatch.setattr(_sender_cy, "ProduceRequest", lambda *_args, **_options: fail())
 
-    def change_drainer(self, monkeypatch: pytest.MonkeyPatch, **methods: Callable[..., Any]) -> None:
-        """Let the sender find other methods at the drainer."""
-        monkeypatch.setattr(self.parts.sender, "_drainer", Changed(self.parts.sender._drainer, methods))
+    def break_counting(self, monkeypatch: pytest.MonkeyPatch, fail: Callable[..., Any]) -> None:
+        """Let nothing be counted of a topic, neither what is sent nor what fails."""
+        self.parts.sender_metrics.keep_topics(())
+        monkeypatch.setattr(self.parts.registry, "rate_total", fail)
 
-    def change_metrics(self, monkeypatch: pytest.MonkeyPatch, **methods: Callable[..., Any]) -> None:
-        """Let the sender, and what gives batches their outcome, find other methods at the statistics."""
-        changed = Changed(self.parts.sender_metrics, methods)
-        for owner in (self.parts.sender, self.parts.sender._outcomes):
-            monkeypatch.setattr(owner, "_metrics", changed)
+    def watch_waits(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[float], float]) -> None:
+        """Be told how long the network client is about to wait, and say how long it waits."""
+        poll = self.network.poll
+        monkeypatch.setattr(self.network, "poll", lambda timeout: poll(look(timeout)))
 
     def steps(self, record: ProducerRecord, on_delivery: Any = None) -> Any:
         return self.parts.send_path.steps(record, on_delivery)

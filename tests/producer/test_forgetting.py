@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import threading
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,17 +278,19 @@ def test_threads_that_send_while_topics_are_forgotten_lose_and_double_nothing(mo
         Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, batch_size=500) as producer,
     ):
         sender = producer._parts.sender
-        run_once, topics = sender.run_once, producer._parts.accumulator.topics
+        clock, topics = sender._clock, producer._parts.accumulator.topics
         forgotten = 0
 
-        def forgetful(now: float, **more: Any) -> None:
+        def forgetful() -> float:
+            """What the sender asks for the time, at the beginning of each turn."""
             nonlocal forgotten
             before = len(topics)
             sender.keep_topics(())
             forgotten += len(topics) < before
-            run_once(now, **more)
+            now: float = clock.now()
+            return now
 
-        monkeypatch.setattr(sender, "run_once", forgetful)
+        monkeypatch.setattr(sender, "_clock", SimpleNamespace(now=forgetful))
 
         def send(thread: int) -> None:
             for number in range(500):

@@ -19,6 +19,7 @@ from producer.fakes_txn import GateRig
 from penstock import Producer
 from penstock._ticket import Ticket
 from penstock.errors import KafkaError, RequestTimedOutError
+from penstock.network.failures import FailureReporter
 from penstock.producer.batch._batch_cy import Batch
 from penstock.producer.batch._partitioner_cy import (
     BuiltInPartitioner,
@@ -144,7 +145,7 @@ def test_a_gate_that_cannot_hear_of_failures_keeps_no_batch_from_its_outcome(
     for step in ("decide", "on_failure"):
         monkeypatch.setattr(gate, step, fail)
     if not counted:
-        rig.change_metrics(monkeypatch, on_batch_error=fail)
+        rig.break_counting(monkeypatch, fail)
     rig.answer(error_code=code)
     assert all_have_an_error(rig, deliveries, MemoryError)
 
@@ -154,7 +155,7 @@ def test_an_unmade_request_of_which_the_gate_cannot_hear_leaves_no_batch_without
 ):
     rig = Rig(max_in_flight_requests_per_connection=1)
     rig.know("t", partitions=2)
-    rig.change_client(monkeypatch, send=fail)
+    rig.break_requests(monkeypatch, fail)
     monkeypatch.setattr(rig.parts.send_path.gate, "on_failure", fail)
     deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
     rig.settle()
@@ -170,7 +171,7 @@ def test_trouble_with_expired_batches_leaves_none_without_an_outcome(monkeypatch
     if step == "on_expired":
         monkeypatch.setattr(gate, step, fail)
     else:
-        rig.change_client(monkeypatch, connection_error=fail)
+        monkeypatch.setattr(FailureReporter, "last_error", fail)
     stuck = [rig.send("t", b"v", partition=partition) for partition in range(2)]
     rig.run_for(0.9)
     rig.clock.advance(0.2)
@@ -226,7 +227,7 @@ def test_counting_that_fails_keeps_no_other_request_from_being_sent(monkeypatch,
     for partition in range(2):  # connects
         rig.send("t", b"v", partition=partition)
     rig.settle()
-    rig.change_metrics(monkeypatch, on_request=fail)
+    rig.break_counting(monkeypatch, fail)
     deliveries = [rig.send("t", b"v", partition=partition) for partition in range(2)]
     with pytest.raises(MemoryError):
         rig.turn()

@@ -272,7 +272,7 @@ def test_a_flush_is_told_at_once_and_the_records_stay():
         for flush in flushes:
             with pytest.raises(AuthenticationError, match="2 records have no outcome yet"):
                 flush.result  # noqa: B018 - raises
-    assert not rig.parts.accumulator.everything_sendable, "nobody waits any more"
+    assert not rig.parts.accumulator.everything_sendable(), "nobody waits any more"
     let_in(rig)
     flush = rig.parts.accumulator.flush()
     rig.deliver(*deliveries)

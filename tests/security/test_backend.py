@@ -81,7 +81,7 @@ class Context:
 @pytest.fixture
 def layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.security.proxy.ProxyTransport", ProxyLayer)
-    monkeypatch.setattr("penstock.security.tls.transport.TlsTransport", TlsLayer)
+    monkeypatch.setattr("penstock.security.tls._transport_cy.TlsTransport", TlsLayer)
     monkeypatch.setattr("penstock.security.tls.context.TlsContext", Context)
     monkeypatch.setattr(ProxyLayer, "made", [])
     monkeypatch.setattr(TlsLayer, "made", [])
@@ -117,7 +117,7 @@ def test_a_transport_that_cannot_be_made_leaves_no_socket_open(layers, address, 
     def fail(inner: Any, *about: Any) -> None:
         raise OSError("no certificate can be for that")
 
-    monkeypatch.setattr("penstock.security.tls.transport.TlsTransport", fail)
+    monkeypatch.setattr("penstock.security.tls._transport_cy.TlsTransport", fail)
     backend = secure_backend(
         network_settings(), SecuritySettings(protocol="SSL", tls=TlsSettings(), proxy=PROXY)
     )

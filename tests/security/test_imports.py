@@ -47,5 +47,5 @@ def test_settings_load_no_openssl() -> None:
 
 
 def test_pem_and_jks_need_no_further_package() -> None:
-    loaded = loaded_by("import penstock.security.tls.context, penstock.security.tls.transport")
+    loaded = loaded_by("import penstock.security.tls.context, penstock.security.tls._transport_cy")
     assert "cryptography" not in loaded

@@ -24,8 +24,8 @@ from penstock.network._sockets_cy import TcpTransport
 from penstock.network.transport import NOTHING, READ, WRITE, Address, Transport
 from penstock.protocol.schema import Buffer
 from penstock.security.proxy import ProxyIdentityError, ProxyRefusedError, ProxySettings, ProxyTransport
+from penstock.security.tls._transport_cy import TlsTransport
 from penstock.security.tls.errors import TlsRefusedError
-from penstock.security.tls.transport import TlsTransport
 
 SECRET = "p%40ss:w/ord"
 KINDS = ["socks5", "http"]

@@ -245,8 +245,8 @@ def retry_without_refresh() -> Changes:
 def muted_after_a_failure() -> Changes:
     """With one request in flight, a partition whose request failed stays muted."""
 
-    def on_response(original: Any, sender: Any, response: Any, batches: list[Any]) -> None:
-        original(sender, response, batches)
+    def on_response(original: Any, sender: Any, batches: list[Any], response: Any) -> None:
+        original(sender, batches, response)
         if response.error is not None and sender._one_at_a_time:
             for batch in batches:
                 batch.queue.muted = True

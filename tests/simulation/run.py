@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from watchable import watchable_parts
+
 from penstock import AsyncProducer
 from penstock._identity import ProducerIdentity
 from penstock.config.config import ProducerConfig
@@ -310,7 +312,8 @@ class Simulation:
         servers = ",".join(f"broker-{index}:9092" for index in range(plan.brokers))
 
         def assemble_here(config: ProducerConfig) -> ProducerParts:
-            return assemble(config, self.clock, self.world.backend(), rng)
+            with watchable_parts():
+                return assemble(config, self.clock, self.world.backend(), rng)
 
         with (
             mock.patch.object(lifecycle, "assemble", assemble_here),

@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from watchable import WatchablePool
+
 from penstock._ticket import Ticket
 from penstock.errors import BufferExhaustedError, DeliveryTimeoutError, KafkaTimeoutError
 from penstock.producer.assembly import ProducerParts
@@ -184,7 +186,7 @@ class Watch:
 @contextmanager
 def watched_order(sim: Simulation) -> Iterator[None]:
     """Watch the order of callbacks in a batch, and that of memory, for all producers of a simulation."""
-    call_callbacks, take_for = _delivery_cy.call_callbacks, BufferPool.take_for
+    call_callbacks, take_for = _delivery_cy.call_callbacks, WatchablePool.take_for
     asked: dict[BufferPool, list[Ticket[bytearray]]] = defaultdict(list)
 
     def watched_callbacks(result: BatchResult, callbacks: list[Any]) -> None:
@@ -210,7 +212,7 @@ def watched_order(sim: Simulation) -> Iterator[None]:
     with (
         # A function of the module: a method of a compiled class could not be replaced.
         mock.patch.object(_delivery_cy, "call_callbacks", watched_callbacks),
-        mock.patch.object(BufferPool, "take_for", watched_take),
+        mock.patch.object(WatchablePool, "take_for", watched_take),
     ):
         yield
 

@@ -17,7 +17,7 @@ from penstock.control.partition_log import init_producer_id
 from penstock.control.topics import describe_topic
 from penstock.devbroker import DevCluster
 from penstock.errors import DecidedDataLostError, DecisionRefusedError, KafkaError, SinkSupersededError
-from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
+from penstock.producer.guarantee.transactions.coordinator import ClusterFacts
 from penstock.sink import Slots, abort, commit, end_left_over, inspect_sinks, prepare, roll_forward
 from penstock.sink.effects import AppendFacts, AppendInTransaction, EndAll, EndTransaction, InitProducer
 from penstock.sink.identity import task_id_pattern

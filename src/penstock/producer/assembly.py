@@ -32,8 +32,11 @@ from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.guarantee.gate import Gate, IdempotentGate, OpenGate
-from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
-from penstock.producer.guarantee.transactions.coordinator import TransactionHooks, TransactionSettings
+from penstock.producer.guarantee.transactions.coordinator import (
+    ClusterFacts,
+    TransactionHooks,
+    TransactionSettings,
+)
 from penstock.producer.guarantee.transactions.manager import TransactionManager
 from penstock.producer.interceptors import Interceptors
 from penstock.producer.io._drain_cy import Drainer

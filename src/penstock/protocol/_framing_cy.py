@@ -30,6 +30,7 @@ if cython.compiled:
 _FIRST_RESERVED_ID = cython.declare(cython.int, 2**31 - 8)
 
 _PREFIX_SIZE = cython.declare(cython.Py_ssize_t, 4)
+_SMALL = cython.declare(cython.Py_ssize_t, 1024)  # bytes of a frame
 _ID_SIZE = cython.declare(cython.Py_ssize_t, 4)  # of the correlation id, the smallest frame
 _FIXED_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 14)
 _MAX_STRING_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFF)
@@ -152,11 +153,16 @@ def frame_size(buffers: Any) -> cython.longlong:
 
 
 def parse_response_header(api: Any, version: cython.int, frame: Any) -> tuple:  # type: ignore[type-arg]
-    """Split a frame into correlation id and body; the body refers to the frame.
+    """Split a frame into correlation id and body; the body refers to the frame, unless it is small.
 
     Raises:
         ProtocolError: the frame is too short for the header, or its tagged fields are broken.
     """
+    flexible_from: Any = api.flexible_from
+    is_plain: cython.bint = flexible_from is None or version < flexible_from or api.plain_response_header
+    if not is_plain and isinstance(frame, bytes) and _ID_SIZE < len(frame) < _SMALL and not frame[4]:
+        # The answer to a lone record: a copy is made sooner than a view.
+        return _length_at(frame, 0), frame[5:]
     view: Any = memoryview(frame)
     size: cython.Py_ssize_t = len(view)
     if size < _ID_SIZE:
@@ -166,8 +172,7 @@ def parse_response_header(api: Any, version: cython.int, frame: Any) -> tuple:  
         correlation_id = _length_at(frame, 0)
     else:
         (correlation_id,) = _PREFIX.unpack_from(view)
-    flexible_from: Any = api.flexible_from
-    if flexible_from is None or version < flexible_from or api.plain_response_header:
+    if is_plain:
         return correlation_id, view[4:]
     if size > _ID_SIZE and not view[4]:
         return correlation_id, view[5:]  # no tagged fields, as nearly always

@@ -104,8 +104,8 @@ def _resolve_proxy(proxy: ProxySettings, resolve: Resolve) -> Resolve:
 
 
 def _tls_layer(settings: TlsSettings, run_aside: RunAside) -> _Layer:
+    from penstock.security.tls._transport_cy import Listener, TlsTransport
     from penstock.security.tls.context import TlsContext
-    from penstock.security.tls.transport import Listener, TlsTransport
 
     context = TlsContext(settings, run_aside)
     listeners: dict[Endpoint, Listener] = {}

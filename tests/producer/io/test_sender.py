@@ -235,14 +235,13 @@ def test_after_a_batch_has_expired_in_flight_the_gate_can_settle_it_at_once(monk
     rig.await_request()
     rig.parts.client._pool.get(0).in_flight.extend_deadlines(10)
     waits: list[float] = []
-    poll = rig.parts.client.poll
 
-    def look(timeout: float, now: float) -> Any:
+    def look(timeout: float) -> float:
         if delivery.done():
             waits.append(timeout)
-        return poll(timeout, now)
+        return timeout
 
-    rig.change_client(monkeypatch, poll=look)
+    rig.watch_waits(monkeypatch, look)
     rig.run_for(1.5)
     assert waits[0] == 0
 
@@ -477,15 +476,16 @@ def test_an_error_in_a_turn_is_logged_and_the_next_turn_goes_on(monkeypatch, cap
     rig = Rig()
     rig.know("t")
     rig.acknowledge_all()
-    ready = rig.parts.sender._drainer.ready
+    gate = rig.parts.send_path.gate
+    before_turn = gate.before_turn
     troubles = [RuntimeError("bad turn")]
 
     def fail_once(*args):
         if troubles:
             raise troubles.pop()
-        return ready(*args)
+        return before_turn(*args)
 
-    rig.change_drainer(monkeypatch, ready=fail_once)
+    monkeypatch.setattr(gate, "before_turn", fail_once)
     delivery = rig.send("t", b"a")
     rig.parts.accumulator.close()
     rig.parts.sender.initiate_close()
@@ -498,7 +498,7 @@ def test_a_request_that_cannot_be_made_fails_its_records_and_no_others(monkeypat
     rig = Rig(max_in_flight_requests_per_connection=1)
     rig.know("t")
     free = rig.available_memory
-    rig.change_client(monkeypatch, send=lambda *args: 1 / 0)
+    rig.break_requests(monkeypatch, lambda: 1 / 0)
     bad = rig.send("t", b"a")
     rig.settle()
     error = bad.exception(0)
@@ -522,7 +522,7 @@ def test_when_the_thread_dies_nobody_is_left_waiting(monkeypatch):
     def die(*_):
         raise Unheard
 
-    rig.change_drainer(monkeypatch, ready=die)
+    monkeypatch.setattr(rig.parts.send_path.gate, "before_turn", die)
     delivery = rig.send("t", b"a")
     with pytest.raises(Unheard):
         rig.run_to_end()
@@ -602,13 +602,12 @@ def test_a_throttled_broker_gets_nothing_until_its_time_is_over():
 def turns_of_the_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch, turns: int) -> list[float]:
     """Take turns as the I/O thread does; how long each would have waited."""
     waits: list[float] = []
-    poll = rig.parts.client.poll
 
-    def look(timeout: float, now: float) -> Any:
+    def look(timeout: float) -> float:
         waits.append(timeout)
-        return poll(0.0, now)
+        return 0.0
 
-    rig.change_client(monkeypatch, poll=look)
+    rig.watch_waits(monkeypatch, look)
     for _ in range(turns):
         rig.parts.sender.run_once(rig.clock.now(), may_rest=True)
     monkeypatch.undo()

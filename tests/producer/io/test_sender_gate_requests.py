@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import AuthenticationError, KafkaError, NetworkError
 from penstock.network import ClientRequest
 from penstock.producer.guarantee.gate import GateRequest
-from penstock.producer.io._sender_cy import GateRequests
+from penstock.producer.io.gate_requests import GateRequests
 from penstock.protocol.messages import END_TXN
 from penstock.protocol.requests import SchemaRequest
 from penstock.types import Node

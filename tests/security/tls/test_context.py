@@ -39,12 +39,12 @@ from penstock.config.files import UnreadableError
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
 from penstock.security.tls import der, material
+from penstock.security.tls._transport_cy import TlsTransport
 from penstock.security.tls.context import TlsContext
 from penstock.security.tls.errors import TlsRefusedError
 from penstock.security.tls.material import StoreError
 from penstock.security.tls.pkcs12 import read_identity
 from penstock.security.tls.settings import TlsSettings
-from penstock.security.tls.transport import TlsTransport
 
 SECRETS = (STORE_PASSWORD, KEY_PASSWORD, TRUST_PASSWORD)
 

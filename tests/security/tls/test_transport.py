@@ -20,9 +20,9 @@ from security.tls.certificates import (
 from security.tls.wires import TlsPeer, Wire, cycle, shake
 
 from penstock.network.transport import NOTHING, READ, WRITE
-from penstock.security.tls import transport as transport_module
+from penstock.security.tls import _transport_cy as transport_module
+from penstock.security.tls._transport_cy import Listener, TlsTransport
 from penstock.security.tls.errors import TlsLostError, TlsRefusedError
-from penstock.security.tls.transport import Listener, TlsTransport
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
@@ -265,14 +265,14 @@ def test_no_call_asks_openssl_for_what_is_not_there():
     transport.recv_some(65536)
     peer.say(b"a" * 100)
     calls = []
-    read = transport._object.read
+    read = transport._engine.read
 
     class Counting:
         def read(self, size: int) -> bytes:
             calls.append(size)
             return read(size)
 
-    transport._object = Counting()
+    transport._engine = Counting()
     assert transport.recv_some(65536) == b"a" * 100
     assert len(calls) == 1
 

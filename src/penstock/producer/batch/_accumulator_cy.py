@@ -20,18 +20,9 @@ from penstock._locks import new_lock
 from penstock._ticket import Countdown, Ticket
 from penstock.errors import AuthenticationError, KafkaError
 from penstock.producer.batch._appending_cy import Appender, BulkWake
-from penstock.producer.batch._batch_cy import (
-    ANONYMOUS,
-    CLOSE,
-    FLUSH,
-    MEMORY,
-    Batch,
-    comes_before,
-    take_memory,
-)
+from penstock.producer.batch._batch_cy import ANONYMOUS, CLOSE, FLUSH, MEMORY, comes_before
 from penstock.producer.batch._delivery_cy import BatchResult
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, TopicState
-from penstock.producer.batch._queue_cy import Admission, PartitionQueue, in_order
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.batch.unseen import UnseenFailures
@@ -46,6 +37,18 @@ except ModuleNotFoundError:
 
 if TYPE_CHECKING:
     from penstock.producer.send.deferring import DeferredSends
+
+# In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
+if not cython.compiled:
+    from penstock.producer.batch._batch_cy import Batch, take_memory
+    from penstock.producer.batch._queue_cy import Admission, PartitionQueue, in_order
+else:
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch, take_memory  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._queue_cy import (  # type: ignore[no-redef]
+        Admission,
+        PartitionQueue,
+        in_order,
+    )
 
 # Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
 _ROUNDING = 1e-6
@@ -65,10 +68,11 @@ class AccumulatorSettings:
     delivery_timeout_ms: int
 
 
+@cython.cclass
 class RecordAccumulator:
     """Collects records into batches, partition by partition.
 
-    It is a Python class, also when compiled: the simulator watches it, and plants bugs in it.
+    Not final: the simulator, and tests, watch it through the methods of a class of their own.
 
     Args:
         settings: sizes and times.
@@ -222,12 +226,11 @@ class RecordAccumulator:
 
     # ---------------------------------------------------------------------------------------- I/O thread
 
-    def active_queues(self) -> list[PartitionQueue]:
+    def active_queues(self) -> list:
         """The queues that have batches, in a stable order."""
         return in_order(self._active)
 
-    @property
-    def everything_sendable(self) -> bool:
+    def everything_sendable(self) -> cython.bint:
         """Whether batches need not wait for more records: a flush, a close, or memory is short."""
         return True if self._closed or self._flushes else self.pool.waiting() > 0
 
@@ -354,17 +357,19 @@ class RecordAccumulator:
         """A batch has its outcome, and its memory is taken care of."""
         self._incomplete.discard(batch)
 
-    def forget_all(self, batches: Iterable[Batch]) -> None:
+    def forget_all(self, batches: list) -> None:
         """The same for several."""
-        self._incomplete.difference_update(batches)
+        for batch in batches:
+            self._incomplete.discard(batch)
 
     def release(self, batch: Batch) -> None:
         """Return a finished batch's memory, unless a request still holds its bytes. Once; later calls do nothing."""
-        self.release_all((batch,))
+        self.release_all([batch])
 
-    def release_all(self, batches: Iterable[Batch]) -> None:
+    def release_all(self, batches: list) -> None:
         """Return the memory of several batches in one go, so that the pool's lock is taken once."""
-        buffers, counted = take_memory(batches, self._given_up)
+        buffers: list = []
+        counted: cython.Py_ssize_t = take_memory(batches, self._given_up, buffers)
         if buffers or counted:
             self.pool.give_back(buffers, counted)
 

@@ -126,6 +126,14 @@ class Appender:
         now: the monotonic clock.
     """
 
+    batch_size = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    pool = cython.declare(object, visibility="readonly")
+    _sealer = cython.declare(object)
+    _admission: Admission
+    _lock = cython.declare(object)  # the accumulator's; here it guards the first choice of a sticky partition
+    _wake = cython.declare(object)
+    _now = cython.declare(object)
+
     def __init__(
         self,
         batch_size: cython.Py_ssize_t,
@@ -232,6 +240,7 @@ class Appender:
             if not isinstance(outcome, int):
                 return outcome
 
+    @cython.ccall
     def _append(
         self,
         topic: TopicState,
@@ -247,6 +256,7 @@ class Appender:
             raise
         return self._append_to(queue, topic if partition is None else None, record, on_delivery, buffer)
 
+    @cython.cfunc
     def _append_to(
         self,
         queue: PartitionQueue,
@@ -365,6 +375,7 @@ class Appender:
                 wake.after(window.payload)
                 yield Checkpoint.PROGRESS
 
+    @cython.cfunc
     def _append_rows(
         self,
         where: Any,
@@ -372,7 +383,7 @@ class Appender:
         rows: tuple,
         accepted: list,
         buffer: Any,
-    ) -> tuple[int, int]:
+    ) -> tuple:
         """One chunk; an unused `buffer` goes back to the pool, whatever happens."""
         fresh: Any = None
         spares: list | None = None
@@ -424,7 +435,8 @@ class Appender:
             self.pool.withdraw(ticket)
             raise
 
-    def _return_unused(self, buffer: Any, fresh: Any, spares: Any) -> None:
+    @cython.cfunc
+    def _return_unused(self, buffer: Any, fresh: Any, spares: Any) -> Any:
         """Give back what was taken for a batch and is not in it, also when Ctrl-C came before there was a batch."""
         if fresh is not None:
             if fresh.record_count == 0:
@@ -440,6 +452,7 @@ class Appender:
         if not self._admission.open:
             raise error  # it knows of no reason
 
+    @cython.ccall
     def _queue(self, topic: TopicState, partition: Any) -> PartitionQueue:
         """The queue of a partition; without one, of wherever records without key go now."""
         queues: list = topic.queues
@@ -454,12 +467,14 @@ class Appender:
             chosen = topic.sticky_partition
         return queues[chosen]
 
-    def _place(self, where: Any) -> tuple[PartitionQueue, TopicState | None]:
+    @cython.cfunc
+    def _place(self, where: Any) -> tuple:
         """The queue that rows go to now, and their topic where that is only for now."""
         if isinstance(where, TopicState):
             return self._queue(where, None), where
         return where, None
 
+    @cython.cfunc
     def _new_batch(self, queue: PartitionQueue, buffer: Any) -> Any:
         # A first record larger than batch.size is accepted all the same, and the batch is full with it.
         writer: BatchWriter = BatchWriter(buffer, self.batch_size, self._sealer.expected_ratio(queue.topic))

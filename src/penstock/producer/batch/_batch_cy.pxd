@@ -61,3 +61,4 @@ cdef class Batch:
 
 cdef BatchIdentity new_identity(long long producer_id, int producer_epoch, int base_sequence, bint transactional)
 cpdef bint is_later(int sequence, int than) noexcept
+cpdef Py_ssize_t take_memory(list batches, set given_up, list buffers) except -1

@@ -139,7 +139,10 @@ class BatchIdentity:
 
     def is_of(self, producer: Any) -> cython.bint:
         """Whether the producer with this ProducerIdentity has given it."""
-        return self.producer_id == producer[0] and self.producer_epoch == producer[1]
+        known: tuple = cython.cast(tuple, producer)  # which it is, by another name
+        producer_id: cython.longlong = known[0]
+        producer_epoch: cython.int = known[1]
+        return self.producer_id == producer_id and self.producer_epoch == producer_epoch
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BatchIdentity):
@@ -424,13 +427,13 @@ class Batch:
         return f"<Batch {self.topic_partition}: {state}>"
 
 
-def take_memory(batches: Any, given_up: set) -> tuple[list[bytearray], int]:  # type: ignore[type-arg]
-    """Take the memory of those batches that have their outcome and are held by no request: buffers, and counted bytes.
+def take_memory(batches: list, given_up: set, buffers: list) -> cython.Py_ssize_t:  # type: ignore[type-arg]
+    """Take the memory of those batches that have their outcome and are held by no request; the bytes only counted.
 
     Args:
         given_up: batches that have their outcome while a request still holds them; left by those that are freed.
+        buffers: gets the buffers.
     """
-    buffers: list = []
     counted: cython.Py_ssize_t = 0
     batch: Batch
     for batch in batches:
@@ -443,7 +446,7 @@ def take_memory(batches: Any, given_up: set) -> tuple[list[bytearray], int]:  # 
         batch.counted = 0
         batch.wire = None
         batch.legacy = None
-    return buffers, counted
+    return counted
 
 
 def comes_before(queued: Batch, batch: Batch) -> bool:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock._locks import new_lock
 from penstock._ticket import Ticket, TicketKind
@@ -67,10 +67,11 @@ class _Waiting:
         self.gathered = 0
 
 
+@cython.cclass
 class BufferPool:
     """Hands out record memory up to `total` bytes.
 
-    It is a Python class, also when compiled: the simulator watches it through methods that it replaces.
+    Not final: the simulator, and tests, watch it through the methods of a class of their own.
 
     Args:
         total: bytes that may be handed out at once.
@@ -78,6 +79,16 @@ class BufferPool:
         new_buffer: makes memory; replaced in tests.
         now: the monotonic clock.
     """
+
+    total = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    buffer_size = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    _now = cython.declare(object)
+    _new_buffer = cython.declare(object)
+    _lock = cython.declare(object, visibility="public")
+    _free: list
+    _unused: cython.Py_ssize_t
+    _waiting = cython.declare(object, visibility="readonly")
+    _closed: cython.bint
 
     def __init__(
         self,
@@ -90,14 +101,14 @@ class BufferPool:
         self.total = total
         self.buffer_size = buffer_size
         self._new_buffer = new_buffer
-        self._lock: Any = new_lock()  # guards all below; never taken with a partition lock held
-        self._free: list[Memory] = []  # each of buffer_size
+        self._lock = new_lock()  # guards all below; never taken with a partition lock held
+        self._free = []  # each of buffer_size
         self._unused = total  # bytes that exist neither as a free buffer nor outside
         # In order of arrival. Thousands may stop waiting at once, and are found without a search.
-        self._waiting: OrderedDict[Ticket[Memory], _Waiting] = OrderedDict()
+        self._waiting = OrderedDict()  # of _Waiting, by Ticket
         self._closed = False
 
-    def try_take(self, size: int) -> Memory | None:
+    def try_take(self, size: cython.Py_ssize_t) -> Memory | None:
         """Memory at once, or None: there is not enough, or others came first.
 
         Raises:
@@ -235,7 +246,8 @@ class BufferPool:
         self._unused += sum(one.gathered for one in waiting)
         return waiting
 
-    def _make_room_locked(self, size: int) -> bool:
+    @cython.cfunc
+    def _make_room_locked(self, size: cython.Py_ssize_t) -> cython.bint:
         """Break up free buffers until `size` bytes are unused; whether that was enough."""
         if self._unused + len(self._free) * self.buffer_size < size:
             return False

@@ -16,6 +16,9 @@ cdef class BatchResult:
     cdef public object unseen
     cdef public object expendable
 
+    cpdef tuple resolve(self, Py_ssize_t index)
+    cpdef error_of(self, Py_ssize_t index)
+    cpdef metadata_of(self, Py_ssize_t index, long long timestamp, key_size, value_size)
     cdef bint settle_unwatched(self, long long base_offset, long long log_append_time_ms) except -1
 
 cdef class Delivery:

@@ -151,7 +151,7 @@ class BatchResult:
             index -= first
         return result, index
 
-    def error_of(self, index: int) -> KafkaError | None:
+    def error_of(self, index: cython.Py_ssize_t) -> KafkaError | None:
         """The error of one record of a settled result. Users get a `twin`.
 
         A raise of this very object would hang frames on it. Where they hold a Delivery, that would be a cycle which the
@@ -167,7 +167,7 @@ class BatchResult:
             self.unseen.look(index, count)
 
     def metadata_of(
-        self, index: cython.Py_ssize_t, timestamp: cython.longlong, key_size: int, value_size: int
+        self, index: cython.Py_ssize_t, timestamp: cython.longlong, key_size: Any, value_size: Any
     ) -> RecordMetadata:
         """Where one record of a settled result is; -1 for what is not known."""
         if self.error_of(index) is not None:
@@ -289,24 +289,17 @@ class BatchResult:
             entry.call()
 
     def __repr__(self) -> str:
-        state = (
-            "split"
-            if self.pieces
-            else "pending"
-            if not self.settled
-            else "failed"
-            if self.error
-            else "acknowledged"
-        )
+        outcome = "failed" if self.error else "acknowledged"
+        state = "split" if self.pieces else outcome if self.settled else "pending"
         return f"<BatchResult {self.topic_partition} {state}>"
 
 
 def call_callbacks(result: BatchResult, callbacks: list[Any]) -> None:
     """Call the callbacks of a settled result, in the order of the records. The simulator watches this function."""
     for delivery, callback in callbacks:
-        look = result.unseen is None or getattr(callback, "is_look", True)
+        look: cython.bint = result.unseen is None or bool(getattr(callback, "is_look", True))
         try:
-            callback(*delivery._outcome(look))
+            callback(*_outcome_of(delivery, look))
         except BaseException:  # no error of a callback, whatever its class, may end the I/O thread
             log.exception("on_delivery callback for %s raised", result.topic_partition)
 
@@ -499,23 +492,16 @@ class Delivery:
         """The result that answers for the record now: its batch's or, after a split, a piece's."""
         return self._batch.resolve(self._index)[0]
 
-    def _outcome(self, look: object = True) -> tuple[RecordMetadata, KafkaError | None]:
-        """Metadata and error of a settled record, as callbacks get them; `look`: they are the sender's."""
-        batch, index = self._batch.resolve(self._index)
-        error = batch.error_of(index)
-        if error is not None and look:
-            batch.look_at(index)
-        return (
-            batch.metadata_of(index, self._timestamp, self._key_size, self._value_size),
-            None if error is None else error.twin(),
-        )
+    def _outcome(self) -> tuple[RecordMetadata, KafkaError | None]:
+        """Metadata and error of a settled record, as callbacks get them."""
+        return _outcome_of(self, True)
 
     def _wait(self, timeout: Seconds | None) -> tuple[RecordMetadata, KafkaError | None]:
         if timeout is not None and type(timeout) is not int and type(timeout) is not float:
             check_timeout(timeout)
         if self._batch.wait(self._index, timeout) is None:
             raise self._out_of_time(timeout)
-        return self._outcome()
+        return _outcome_of(self, True)
 
     def _out_of_time(self, timeout: Seconds | None) -> KafkaTimeoutError:
         return KafkaTimeoutError(
@@ -533,7 +519,7 @@ class Delivery:
                 finally:
                     _leave(batch, waiting, token)
             batch = self._answered_by()
-        metadata, error = self._outcome()
+        metadata, error = _outcome_of(self, True)
         if error is not None:
             raise error
         return metadata
@@ -542,7 +528,7 @@ class Delivery:
         batch, _ = self._batch.resolve(self._index)
         if not batch.done:
             return f"<Delivery {batch.topic_partition} pending>"
-        metadata, error = self._outcome()
+        metadata, error = _outcome_of(self, True)
         return f"<Delivery {batch.topic_partition} {error!r}>" if error else f"<Delivery {metadata}>"
 
 
@@ -565,6 +551,20 @@ def new_delivery(
     delivery._key_size = key_size
     delivery._value_size = value_size
     return delivery
+
+
+@cython.cfunc
+def _outcome_of(delivery: Delivery, look: cython.bint) -> tuple:  # type: ignore[type-arg]
+    """See `Delivery._outcome`; `look`: for the sender. As a method of C it would make every Delivery larger."""
+    batch: BatchResult = delivery._batch
+    index: cython.Py_ssize_t = delivery._index
+    if batch.pieces:
+        batch, index = batch.resolve(index)
+    error: Any = batch.error_of(index)
+    if error is not None and look:
+        batch.look_at(index)
+    metadata = batch.metadata_of(index, delivery._timestamp, delivery._key_size, delivery._value_size)
+    return metadata, None if error is None else error.twin()
 
 
 # What the rest of the package asks of a Delivery, and no user needs, are functions.

@@ -71,3 +71,7 @@ cdef class PartitionQueue:
     cpdef bint is_empty(self) except -1
     cpdef bint take(self, Batch batch) except -1
     cdef bint _take_locked(self, Batch batch) except -1
+    cpdef retire(self)
+    cdef _retire_locked(self)
+
+cpdef list in_order(set active)

@@ -525,9 +525,19 @@ class PartitionQueue:
 
     def retire(self) -> None:
         """Leave the active queues, if nothing waits here."""
-        with self._lock:
-            if not self.batches:
-                self.active.discard(self)
+        if not cython.compiled:
+            with self._lock:
+                self._retire_locked()
+            return
+        self._lock.acquire()
+        try:
+            self._retire_locked()
+        finally:
+            self._lock.release()
+
+    def _retire_locked(self) -> None:
+        if not self.batches:
+            self.active.discard(self)
 
     def _pop_locked(self) -> Batch:
         batch: Batch = self.batches.popleft()
@@ -539,7 +549,7 @@ class PartitionQueue:
         return f"<PartitionQueue {self.topic}-{self.partition}: {len(self.batches)} batches>"
 
 
-def in_order(active: set) -> list[PartitionQueue]:  # type: ignore[type-arg]
+def in_order(active: set) -> list:  # type: ignore[type-arg]
     """These queues, by topic and partition. Other threads may add to the set meanwhile: its copy is atomic."""
     queues: list = list(active)
     count: cython.Py_ssize_t = len(queues)

@@ -1,5 +1,5 @@
 # C layout of the numbers, so that what is asked of every batch reads fields and not dictionaries.
-from penstock.producer.batch._batch_cy cimport Batch
+from penstock.producer.batch._batch_cy cimport Batch, BatchIdentity
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 
 cdef class PartitionNumbers:
@@ -33,6 +33,10 @@ cdef class Numbering:
     cdef object _identity
     cdef readonly bint has_identity
     cdef public bint halted
+
+    cpdef bint may_drain(self, PartitionQueue queue, Batch batch) except -1
+    cpdef BatchIdentity assign(self, Batch batch)
+    cpdef on_success(self, Batch batch, long long base_offset)
 
 cpdef int next_sequence(int base_sequence, Py_ssize_t count) noexcept
 cpdef int last_sequence_of(Batch batch) noexcept

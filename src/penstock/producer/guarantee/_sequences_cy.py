@@ -175,7 +175,8 @@ class SequenceBook:
         numbers: PartitionNumbers = self.of(batch.queue)
         if numbers.identity is not identity and numbers.identity != identity:
             numbers.restart(identity, transactional)
-        batch.identity = new_identity(identity[0], identity[1], numbers.next, transactional)
+        known: tuple = cython.cast(tuple, identity)  # which it is, by another name
+        batch.identity = new_identity(known[0], known[1], numbers.next, transactional)
         batch.numbered_as = numbers.numbered
         numbers.next = next_sequence(numbers.next, batch.writer.count)
         numbers.numbered += 1
@@ -366,7 +367,7 @@ class Numbering:
 
     # ---- asked for every batch
 
-    def may_drain(self, queue: PartitionQueue, batch: Batch) -> bool:
+    def may_drain(self, queue: PartitionQueue, batch: Batch) -> cython.bint:
         """Whether a batch can have its number now, or has it and is the oldest of its partition in flight."""
         if not self.has_identity:
             return False

@@ -1,4 +1,5 @@
 # C layout of the drainer, and of what one pass over the queues finds.
+from penstock.producer.batch._accumulator_cy cimport RecordAccumulator
 from penstock.producer.batch._batch_cy cimport Batch
 from penstock.producer.batch._queue_cy cimport PartitionQueue
 
@@ -12,6 +13,7 @@ cdef class PartitionLeader:
     cdef object node
     cdef object node_id
     cdef int epoch
+    cdef bytes topic_id
 
 cdef class LeaderCache:
     cdef object snapshot
@@ -31,6 +33,7 @@ cdef class QueueHead:
 cdef class QueueScan:
     cdef object snapshot
     cdef dict nodes
+    cdef list ready
     cdef dict heads
     cdef set topics
     cdef set leaderless
@@ -44,7 +47,7 @@ cdef class NodeProgress:
     cdef double drained
 
 cdef class Drainer:
-    cdef object _accumulator
+    cdef RecordAccumulator _accumulator
     cdef readonly object gate
     cdef readonly object sealer
     cdef Py_ssize_t _max_request_size
@@ -63,6 +66,7 @@ cdef class Drainer:
     cpdef note_node(self, node_id, bint can_take, double now)
     cpdef dict drain(self, snapshot, list nodes, double now, old=?)
     cpdef bint has_more(self, node_id) except -1
+    cpdef list partition_batches(self, list batches, bint is_old)
     cdef QueueScan _scan_queues(self, snapshot, bint sendable, double linger, double now)
     cdef _update_load(self, str topic, snapshot)
     cdef bint _stalled(self, node_id, double timeout) except -1
@@ -70,5 +74,3 @@ cdef class Drainer:
     cdef int _why(self, Batch batch, bint full, double now) noexcept
     cdef _on_gate_error(self, batch, error)
     cdef _fail_unsealed(self, batch, error)
-
-cpdef list partition_batches(list batches, topic_id, bint is_old)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.response_policy import Action, Decision
+from penstock.producer.metadata.cluster import NO_TOPIC_ID
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -26,24 +27,28 @@ except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
+    from cython.cimports.penstock.producer.batch._accumulator_cy import RecordAccumulator
     from cython.cimports.penstock.producer.batch._batch_cy import (
         ALONG,
         FULL,
         LINGER,
         TRANSACTION_END,
         Batch,
+        BatchIdentity,
     )
     from cython.cimports.penstock.producer.batch._partitioner_cy import TopicState
     from cython.cimports.penstock.producer.batch._queue_cy import PartitionQueue
+    from cython.cimports.penstock.producer.guarantee._sequences_cy import Numbering
     from cython.cimports.penstock.protocol._produce_cy import PartitionBatch
 else:
-    from penstock.producer.batch._batch_cy import ALONG, FULL, LINGER, TRANSACTION_END, Batch
+    from penstock.producer.batch._accumulator_cy import RecordAccumulator
+    from penstock.producer.batch._batch_cy import ALONG, FULL, LINGER, TRANSACTION_END, Batch, BatchIdentity
     from penstock.producer.batch._partitioner_cy import TopicState
     from penstock.producer.batch._queue_cy import PartitionQueue
+    from penstock.producer.guarantee._sequences_cy import Numbering
     from penstock.protocol._produce_cy import PartitionBatch
 
 if TYPE_CHECKING:
-    from penstock.producer.batch._accumulator_cy import RecordAccumulator
     from penstock.producer.guarantee.gate import Gate
     from penstock.producer.metadata.cluster import ClusterSnapshot
     from penstock.types import Node, TopicPartition
@@ -89,12 +94,13 @@ class ReadyCheck:
 @cython.final
 @cython.cclass
 class PartitionLeader:
-    """The broker that leads a partition, and its leader epoch."""
+    """The broker that leads a partition, and its leader epoch; and the id of the topic."""
 
-    def __init__(self, node: Any, epoch: cython.int) -> None:
+    def __init__(self, node: Any, epoch: cython.int, topic_id: bytes) -> None:
         self.node = node
         self.node_id = node.id
         self.epoch = epoch
+        self.topic_id = topic_id
 
 
 @cython.final
@@ -133,7 +139,9 @@ class LeaderCache:
         node = None if info is None else self.snapshot.leader_of(info)
         if info is None or node is None:
             return None
-        self._known[queue] = leader = PartitionLeader(node, info.leader_epoch)
+        self._known[queue] = leader = PartitionLeader(
+            node, info.leader_epoch, self.snapshot.topic_id(queue.topic)
+        )
         return leader
 
 
@@ -159,6 +167,7 @@ class QueueScan:
     Attributes:
         snapshot: the cluster that it was made with.
         nodes: brokers that have at least one batch ready, by id.
+        ready: the same brokers, as they were found.
         heads: the QueueHeads of each broker, by its id.
         topics: those of all active queues, also of queues that just became empty: that changes their lengths.
         leaderless: topics with batches for partitions whose leader is not known.
@@ -169,6 +178,7 @@ class QueueScan:
     def __init__(self, snapshot: ClusterSnapshot | None) -> None:
         self.snapshot = snapshot
         self.nodes: dict[int, Node] = {}
+        self.ready: list[Node] = []
         self.heads: dict[int, list[QueueHead]] = {}
         self.topics: set[str] = set()
         self.leaderless: set[str] = set()
@@ -223,7 +233,7 @@ class Drainer:
         self._progress: dict[int, NodeProgress] = {}  # by node
         self._seen: Any = defaultdict(set)  # partitions that have had a batch, by topic
         self._leaders = LeaderCache(None, self._seen)
-        self._scan = QueueScan(None)
+        self._scan: QueueScan | None = None
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
         self._linger = 0.0
         self._hurry = ALONG  # why batches need not wait for more records, or ALONG: they do
@@ -234,9 +244,9 @@ class Drainer:
 
     def ready(self, snapshot: ClusterSnapshot, now: cython.double) -> ReadyCheck:
         """Find out which brokers have something to be sent."""
-        accumulator = self._accumulator
-        all_sendable = True
-        if accumulator.everything_sendable:
+        accumulator: RecordAccumulator = self._accumulator
+        all_sendable: cython.bint = True
+        if accumulator.everything_sendable():
             self._hurry = accumulator.why_sendable()
         elif self.gate.completing:
             self._hurry = TRANSACTION_END
@@ -244,15 +254,16 @@ class Drainer:
             self._hurry = ALONG
             all_sendable = False
         self._linger = accumulator.linger
-        self.unsealed = []
+        if self.unsealed:
+            self.unsealed = []
         self.gate_failed = False
-        scan = self._scan_queues(snapshot, all_sendable, self._linger, now)
+        scan: QueueScan = self._scan_queues(snapshot, all_sendable, self._linger, now)
         self._scan = scan
-        if accumulator.partitioner.adaptive:
+        if scan.topics and accumulator.partitioner.adaptive:
             for topic in scan.topics:
                 self._update_load(topic, snapshot)
         expiry = scan.oldest + accumulator.delivery_timeout
-        return ReadyCheck(list(scan.nodes.values()), scan.next_delay, expiry, scan.leaderless)
+        return ReadyCheck(scan.ready, scan.next_delay, expiry, scan.leaderless)
 
     def _scan_queues(
         self, snapshot: Any, sendable: cython.bint, linger: cython.double, now: cython.double
@@ -297,7 +308,9 @@ class Drainer:
                 # From the moment itself, not from the age: rounding must not leave a rest that never becomes zero.
                 delay = min(linger, batch.created + linger - now)
             if delay <= 0:
-                scan.nodes[leader.node_id] = leader.node
+                if leader.node_id not in scan.nodes:
+                    scan.nodes[leader.node_id] = leader.node
+                    scan.ready.append(leader.node)
             elif delay < scan.next_delay:
                 scan.next_delay = delay
         return scan
@@ -367,11 +380,11 @@ class Drainer:
             now: the time.
             old: ids of those that need an older message format: their batches are sealed without the codec.
         """
-        scan = self._scan
-        if scan.snapshot is not snapshot:
+        scan: QueueScan | None = self._scan
+        if scan is None or scan.snapshot is not snapshot:
             scan = self._scan_queues(snapshot, False, 0.0, 0.0)  # for the heads alone
-        self._scan = QueueScan(None)  # its batches leave now: it serves once
-        drained = {}
+        self._scan = None  # its batches leave now: it serves once
+        drained: dict = {}
         self._left_behind.clear()
         for node in nodes:
             is_old: cython.bint = bool(old) and node.id in old
@@ -400,6 +413,9 @@ class Drainer:
             plain: whether they are sealed without the codec.
         """
         numbering: Any = self.gate.numbering
+        # Nearly always it is this one, which compiled code asks without the interpreter.
+        numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
+        identity: BatchIdentity
         sealer: Any = self.sealer
         taken: list = []
         size: cython.Py_ssize_t = 0
@@ -420,7 +436,9 @@ class Drainer:
             if taken and size + batch.wire_size() > self._max_request_size:
                 break  # it is looked at first next time
             try:
-                if not numbering.may_drain(queue, batch):
+                if not (
+                    numbering.may_drain(queue, batch) if numbers is None else numbers.may_drain(queue, batch)
+                ):
                     continue  # its partition waits for something; the others need not
             except Exception as error:  # noqa: BLE001 - it is logged
                 # It stays where it is. What was taken before is in no queue: it must not be lost with this one.
@@ -436,7 +454,8 @@ class Drainer:
                 else:
                     batch.left_by = self._why(batch, head.full, now)
                 batch.drained_at = now
-                sealer.seal(batch, numbering.assign(batch), plain)
+                identity = numbering.assign(batch) if numbers is None else numbers.assign(batch)
+                sealer.seal(batch, identity, plain)
             except Exception as error:  # noqa: BLE001 - likewise
                 self._fail_unsealed(batch, error)
                 continue
@@ -456,6 +475,29 @@ class Drainer:
             return FULL
         # The same sum as in the scan.
         return LINGER if batch.created + self._linger - now <= 0 else self._hurry
+
+    def partition_batches(self, batches: list, is_old: cython.bint) -> list:
+        """What a request says of each of the batches that were drained: where it goes, and its bytes.
+
+        Args:
+            batches: those of the request.
+            is_old: whether the leader gets their message sets.
+        """
+        found: list = []
+        batch: Batch
+        queue: PartitionQueue
+        leader: PartitionLeader | None
+        topic_id: bytes
+        for batch in batches:
+            queue = batch.queue
+            leader = self._leaders._find(queue)
+            topic_id = NO_TOPIC_ID if leader is None else leader.topic_id
+            if is_old and batch.legacy is not None:
+                found.append(PartitionBatch(queue.topic, topic_id, queue.partition, batch.legacy[1]))
+            elif batch.wire is not None:
+                batch.legacy = None  # of a leader before; this one needs none
+                found.append(PartitionBatch(queue.topic, topic_id, queue.partition, batch.wire))
+        return found
 
     # ---- what goes wrong
 
@@ -498,29 +540,3 @@ def _rotated(heads: list, last: Any) -> list:  # type: ignore[type-arg]
             if head.queue.place >= last:
                 return heads[at:] + heads[:at] if at else heads
     return heads
-
-
-def partition_batches(batches: list, topic_id: Any, is_old: cython.bint) -> list:  # type: ignore[type-arg]
-    """What a request says of each batch: where it goes, and its bytes.
-
-    Args:
-        batches: those of the request.
-        topic_id: gives the id of a topic.
-        is_old: whether the leader gets their message sets.
-    """
-    found: list = []
-    batch: Batch
-    queue: PartitionQueue
-    topic: str | None = None
-    known: Any = None
-    for batch in batches:
-        queue = batch.queue
-        if queue.topic is not topic:
-            topic = queue.topic
-            known = topic_id(topic)
-        if is_old and batch.legacy is not None:
-            found.append(PartitionBatch(queue.topic, known, queue.partition, batch.legacy[1]))
-        elif batch.wire is not None:
-            batch.legacy = None  # of a leader before; this one needs none
-            found.append(PartitionBatch(queue.topic, known, queue.partition, batch.wire))
-    return found

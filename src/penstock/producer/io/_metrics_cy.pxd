@@ -58,4 +58,9 @@ cdef class SenderMetrics:
     cdef _record_topic(self, str name, RequestSums sums, double now)
     cdef _note_left(self, list batches, double now)
     cpdef double enter(self, int activity) except? -1
+    cpdef on_turn(self, double now)
+    cpdef on_request(self, list batches, double now)
+    cpdef on_response(self, double latency, long long throttle_ms, double now)
+    cpdef on_written(self, list batches, double now)
+    cpdef on_callbacks(self, double seconds, double now)
     cpdef TopicStats topic(self, str name)

@@ -16,16 +16,12 @@ from typing import Any
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
-from penstock.network import InFlightRequest
 from penstock.producer.batch._batch_cy import BatchState
-from penstock.producer.batch._accumulator_cy import RecordAccumulator
 from penstock.producer.guarantee.gate import Gate
 from penstock.producer.guarantee.response_policy import Action, BatchSituation, Decision
-from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.io.converting import EARLIER_ATTEMPT, Refusal
 from penstock.producer.metadata.cluster import LeaderHint
 from penstock.producer.metadata.metadata import ProducerMetadata
-from penstock.protocol._produce_cy import ProduceResponse
 from penstock.types import Node, TopicPartition
 
 try:
@@ -34,16 +30,30 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-if cython.compiled:
-    from cython.cimports.penstock.producer.batch._batch_cy import Batch
-    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult
-    from cython.cimports.penstock._stats_cy import CALLBACKS, OTHER
-    from cython.cimports.penstock.protocol._produce_cy import PartitionResponse
-else:
+# In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
+if not cython.compiled:
+    from penstock._stats_cy import CALLBACKS, OTHER
+    from penstock.network._connection_cy import InFlightRequest
+    from penstock.producer.batch._accumulator_cy import RecordAccumulator
     from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.batch._delivery_cy import BatchResult
-    from penstock._stats_cy import CALLBACKS, OTHER
-    from penstock.protocol._produce_cy import PartitionResponse
+    from penstock.producer.guarantee._sequences_cy import Numbering
+    from penstock.producer.io._metrics_cy import SenderMetrics
+    from penstock.protocol._produce_cy import PartitionResponse, ProduceResponse
+else:
+    from cython.cimports.penstock._stats_cy import CALLBACKS, OTHER  # type: ignore[no-redef]
+    from cython.cimports.penstock.network._connection_cy import InFlightRequest  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._accumulator_cy import (  # type: ignore[no-redef]
+        RecordAccumulator,
+    )
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.batch._delivery_cy import BatchResult  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.guarantee._sequences_cy import Numbering  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.io._metrics_cy import SenderMetrics  # type: ignore[no-redef]
+    from cython.cimports.penstock.protocol._produce_cy import (  # type: ignore[no-redef]
+        PartitionResponse,
+        ProduceResponse,
+    )
 
 log = logging.getLogger("penstock.producer")
 
@@ -92,11 +102,11 @@ class Retries:
         batch.retry_at = now + self.backoff.seconds(batch.attempts - 1, self.rng)
 
 
+@cython.cclass
 class Outcomes:
     """Gives the batches of a request that has ended what they are due.
 
-    It is a Python class, also when compiled: the simulator watches it through methods that it replaces. What runs for
-    every batch is in the functions below, which read fields of C.
+    Not final: the simulator, and tests, watch it through the methods of a class of their own.
 
     Args:
         accumulator: where batches go back to, and their memory.
@@ -105,6 +115,13 @@ class Outcomes:
         retries: of a batch.
         metrics: what is counted.
     """
+
+    _accumulator: RecordAccumulator
+    _gate = cython.declare(object)
+    _metadata = cython.declare(object)
+    _retries = cython.declare(object)
+    _metrics: SenderMetrics
+    _split_topics = cython.declare(set, visibility="readonly")
 
     def __init__(
         self,
@@ -119,7 +136,7 @@ class Outcomes:
         self._metadata = metadata
         self._retries = retries
         self._metrics = metrics
-        self._split_topics: set[str] = set()  # whose batches were too large: told once each
+        self._split_topics = set()  # whose batches were too large: told once each
 
     def keep_topics(self, kept: Container[str]) -> None:
         """Forget of which other topics it was told that batches are too large."""
@@ -127,7 +144,7 @@ class Outcomes:
 
     # ---- a request has ended
 
-    def on_response(self, response: InFlightRequest, batches: list[Batch], now: float) -> None:
+    def on_response(self, response: InFlightRequest, batches: list, now: cython.double) -> None:
         """A request has ended; whatever goes wrong here, each of its batches is queued again or has its outcome."""
         try:
             if response.error is not None:
@@ -143,8 +160,10 @@ class Outcomes:
                 self._fail_unhandled(batch, cause, now)
                 self._release(batch)
 
-    def _on_answer(self, body: ProduceResponse, node: Node, batches: list[Batch], now: float) -> None:
-        written, others = match_answers(batches, body.partitions)
+    @cython.cfunc
+    def _on_answer(self, body: ProduceResponse, node: Any, batches: list, now: cython.double) -> Any:
+        written: list = []
+        others: list = match_answers(batches, body.partitions, written)
         if len(written) < len(body.partitions):
             self._take_hints(body)
         for batch, answer in others:
@@ -185,14 +204,16 @@ class Outcomes:
 
     # ---- batches that were written
 
-    def _acknowledge(self, written: list[tuple[Batch, PartitionResponse]], now: float) -> None:
+    @cython.cfunc
+    def _acknowledge(self, written: list, now: cython.double) -> Any:
         """Complete the batches that a request has brought to the broker: nearly all, and so in one pass.
 
         Their memory goes back at once, and before anybody is told: who waits for memory need not wait for callbacks,
         and a callback that sends finds what its own record has left.
         """
-        done, unhandled = _note_written(written, self._gate.numbering)
-        batches = [batch for batch, _ in done]
+        unhandled: list = []
+        batches: list = []
+        done: list = _note_written(written, self._gate.numbering, batches, unhandled)
         try:
             self._accumulator.release_all(batches)
             self._metrics.on_written(batches, now)  # who is told of a record finds it counted
@@ -379,19 +400,20 @@ class Outcomes:
 # ---- all batches of an answer
 
 
-def match_answers(batches: list, answers: list) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
-    """The batches that were simply written, and the others; each with its answer, or None without one.
+@cython.ccall
+def match_answers(batches: list, answers: list, written: list) -> list:
+    """Part the batches that were simply written from the others, which are returned; each with its answer, or None.
 
     Args:
         batches: those of a request.
         answers: the PartitionResponses to it.
+        written: gets those that were written.
     """
-    written: list = []
     others: list = []
     batch: Batch
     answer: PartitionResponse | None
     at: cython.Py_ssize_t
-    by_place: dict | None = None  # type: ignore[type-arg]
+    by_place: dict | None = None
     if not _in_order(batches, answers):
         by_place = {(answer.topic, answer.partition): answer for answer in answers}
     for at in range(len(batches)):
@@ -401,7 +423,7 @@ def match_answers(batches: list, answers: list) -> tuple[list[Any], list[Any]]: 
             written.append((batch, answer))
         else:
             others.append((batch, answer))
-    return written, others
+    return others
 
 
 @cython.cfunc
@@ -423,27 +445,39 @@ def _in_order(batches: list, answers: list) -> cython.bint:  # type: ignore[type
 
 
 @cython.cfunc
-def _note_written(written: list, numbering: Any) -> tuple[list[Any], list[Any]]:  # type: ignore[type-arg]
-    """Tell the numbering of batches that were written; those that are done, and (batch, error) where that failed."""
+def _note_written(written: list, numbering: Any, batches: list, failed: list) -> list:
+    """Tell the numbering of batches that were written; those that are done, each with its answer.
+
+    Args:
+        written: those, each with its answer.
+        numbering: the gate's.
+        batches: gets the batches that are done.
+        failed: gets (batch, error) where that failed.
+    """
     done: list = []
-    failed: list = []
     batch: Batch
     answer: PartitionResponse
+    # Nearly always it is this one, which compiled code asks without the interpreter.
+    numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
     for pair in written:
         batch = pair[0]
         answer = pair[1]
         try:
-            numbering.on_success(batch, answer.base_offset)
+            if numbers is None:
+                numbering.on_success(batch, answer.base_offset)
+            else:
+                numbers.on_success(batch, answer.base_offset)
             batch.move_to(_SUCCEEDED)
         except Exception as error:  # noqa: BLE001 - logged by the caller, and the others get their turn
             failed.append((batch, error))
         else:
             done.append(pair)
-    return done, failed
+            batches.append(batch)
+    return done
 
 
 @cython.cfunc
-def _settle_written(done: list, metrics: Any) -> None:  # type: ignore[type-arg]
+def _settle_written(done: list, metrics: SenderMetrics) -> Any:
     """Settle the results of batches that were written. Event loops are woken at the end, once for all of them.
 
     Args:
@@ -464,7 +498,9 @@ def _settle_written(done: list, metrics: Any) -> None:  # type: ignore[type-arg]
             if not result.settle_unwatched(answer.base_offset, answer.log_append_time_ms):
                 if begun < 0:
                     begun = metrics.enter(CALLBACKS)
-                if holder is None and (result.interested or result.callbacks) and result.owner is not None:
+                # The callback of a lone record wakes one loop at most, and once.
+                told = result.interested or len(result.callbacks) > 1 or (result.callbacks and len(done) > 1)
+                if told and holder is None and result.owner is not None:
                     holder = result.owner
                     holder.hold()
                 batch.result.settle(answer.base_offset, answer.log_append_time_ms)

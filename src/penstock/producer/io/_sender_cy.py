@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from penstock._stats_cy import OTHER, SEALING, WRITING
 from penstock._time import FOREVER, Clock, ExponentialBackoff
-from penstock.errors import DeliveryTimeoutError, KafkaError, NetworkError, ProducerClosedError
-from penstock.network import ClientRequest, InFlightRequest, NetworkClient
-from penstock.producer.batch._accumulator_cy import RecordAccumulator
+from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
 from penstock.producer.batch._batch_cy import how_far
-from penstock.producer.guarantee.gate import Gate, GateRequest
-from penstock.producer.io._drain_cy import Drainer
 from penstock.producer.io._outcomes_cy import Outcomes, Retries
-from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.io.converting import Conversions
+from penstock.producer.io.gate_requests import GateRequests
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.producer.owner import mark_io_thread
 from penstock.protocol._produce_cy import ProduceRequest
@@ -39,12 +35,28 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-if cython.compiled:
-    from cython.cimports.penstock.producer.batch._batch_cy import Batch
-    from cython.cimports.penstock.producer.io._drain_cy import partition_batches
-else:
+# In this order, so that type checkers see the classes: to them the second branch is of an unknown type.
+if not cython.compiled:
+    from penstock._stats_cy import OTHER, SEALING, WRITING
+    from penstock.network._client_cy import NetworkClient
+    from penstock.network._connection_cy import ClientRequest, InFlightRequest
+    from penstock.producer.batch._accumulator_cy import RecordAccumulator
     from penstock.producer.batch._batch_cy import Batch
-    from penstock.producer.io._drain_cy import partition_batches
+    from penstock.producer.io._drain_cy import Drainer, ReadyCheck
+    from penstock.producer.io._metrics_cy import SenderMetrics
+else:
+    from cython.cimports.penstock._stats_cy import OTHER, SEALING, WRITING  # type: ignore[no-redef]
+    from cython.cimports.penstock.network._client_cy import NetworkClient  # type: ignore[no-redef]
+    from cython.cimports.penstock.network._connection_cy import (  # type: ignore[no-redef]
+        ClientRequest,
+        InFlightRequest,
+    )
+    from cython.cimports.penstock.producer.batch._accumulator_cy import (  # type: ignore[no-redef]
+        RecordAccumulator,
+    )
+    from cython.cimports.penstock.producer.batch._batch_cy import Batch  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.io._drain_cy import Drainer, ReadyCheck  # type: ignore[no-redef]
+    from cython.cimports.penstock.producer.io._metrics_cy import SenderMetrics  # type: ignore[no-redef]
 
 log = logging.getLogger("penstock.producer")
 
@@ -71,10 +83,11 @@ class SenderSettings:
     max_in_flight: int
 
 
+@cython.cclass
 class Sender:
     """Sends batches and handles their answers.
 
-    It is a Python class, also when compiled: the simulator watches it through methods that it replaces.
+    Not final: the simulator, and tests, watch it through the methods of a class of their own.
 
     Args:
         settings: the few options that matter here.
@@ -88,6 +101,28 @@ class Sender:
         conversions: puts batches into the format of old leaders.
     """
 
+    _accumulator: RecordAccumulator
+    _drainer = cython.declare(Drainer, visibility="readonly")
+    _client: NetworkClient
+    _metrics: SenderMetrics
+    _conversions = cython.declare(object)
+    _unseen = cython.declare(object)
+    _gate = cython.declare(object, visibility="readonly")
+    _gate_requests = cython.declare(object, visibility="readonly")
+    _metadata = cython.declare(object)
+    _clock = cython.declare(object, visibility="public")
+    _outcomes = cython.declare(object, visibility="readonly")
+    _acks = cython.declare(object)
+    _request_timeout_ms: cython.int
+    _one_at_a_time = cython.declare(cython.bint, visibility="readonly")
+    _in_flight: dict
+    _next_in_flight_expiry: cython.double
+    _has_sent: cython.bint
+    _running: cython.bint
+    _forced: cython.bint
+    on_topic_forgotten = cython.declare(object, visibility="public")
+    losses_told = cython.declare(cython.bint, visibility="public")
+
     def __init__(
         self,
         settings: SenderSettings,
@@ -100,7 +135,8 @@ class Sender:
         metrics: SenderMetrics,
         conversions: Conversions,
     ) -> None:
-        self._settings = settings
+        self._acks = settings.acks
+        self._request_timeout_ms = settings.request_timeout_ms
         self._conversions = conversions
         self._accumulator = accumulator
         self.unseen: Any = accumulator.unseen  # or what stands in front of it
@@ -116,13 +152,13 @@ class Sender:
         retries = Retries(settings.retries, backoff, rng)
         self._outcomes = Outcomes(accumulator, drainer.gate, metadata, retries, metrics)
         # Ordered as drained, so that expiry finds the oldest first in each partition.
-        self._in_flight: dict[Batch, None] = {}
+        self._in_flight = {}  # Batches
         self._next_in_flight_expiry = FOREVER
         self._has_sent = False  # in this turn
         # Set by any thread, read by the I/O thread.
         self._running = True
         self._forced = False
-        self.on_topic_forgotten: Callable[[str], None] | None = None  # the user's partitioner; set once
+        self.on_topic_forgotten = None  # the user's partitioner, told of a topic; set once
         self.losses_told = False  # somebody has said how many records are given up at the end
 
     # ------------------------------------------------------------------------------------- any thread
@@ -164,7 +200,7 @@ class Sender:
 
     def _finish_gate(self) -> None:
         """Let the gate end what is under way. A coordinator that does not answer is not waited for without end."""
-        deadline = self._clock.now() + self._settings.request_timeout_ms / 1000
+        deadline = self._clock.now() + self._request_timeout_ms / 1000
         while not self._forced and self._gate.busy:
             if self._clock.now() >= deadline:
                 log.warning(
@@ -177,7 +213,7 @@ class Sender:
 
     def _turn(self) -> None:
         try:
-            self.run_once(self._clock.now(), may_rest=True)
+            self._take_turn(self._clock.now(), True)
         except Exception:
             log.exception("an unexpected error on the I/O thread; it goes on")
             self._client.poll(_AFTER_TROUBLE, self._clock.now())
@@ -214,11 +250,14 @@ class Sender:
             may_rest: wait also in a turn that has sent something, when nothing more can be sent at once. Without it
                 such a turn only looks at the network: who takes turns by hand sees the request before time goes on.
         """
+        self._take_turn(now, may_rest)
+
+    @cython.cfunc
+    def _take_turn(self, now: cython.double, may_rest: cython.bint) -> Any:
         delay: cython.double = _FOREVER
         other: cython.double
-        client: Any = self._client
         self._metrics.on_turn(now)
-        deferred = self._accumulator.deferred
+        deferred: Any = self._accumulator.deferred
         if deferred.waiting:
             delay = deferred.run(now)
         # Nearly always: a lone record need not wait for questions that have one answer.
@@ -230,7 +269,7 @@ class Sender:
         if self.unseen.has_news:
             other = self.unseen.maybe_tell(now)
             delay = min(delay, other)
-        client.poll(delay if may_rest or not self._has_sent else 0.0, now)
+        self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 
     def _ask_gate(self, now: float) -> float:
         """Let the gate settle what it can, and send what it needs; seconds until it is worth asking again."""
@@ -258,73 +297,98 @@ class Sender:
                 except Exception:
                     log.exception("the partitioner's on_topic_forgotten raised for topic %s", topic)
 
-    def _send_ready(self, now: float) -> float:
+    @cython.cfunc
+    def _send_ready(self, now: cython.double) -> cython.double:
         """Drain and send; seconds for which nothing more will be due."""
-        drainer: Any = self._drainer
-        client: Any = self._client
-        snapshot: Any = self._metadata.snapshot
-        check: Any = drainer.ready(snapshot, now)
+        check: ReadyCheck = self._drainer.ready(self._metadata.snapshot, now)
+        delay: cython.double = check.next_delay
+        other: cython.double
+        nodes: list = []
+        self._has_sent = False
         if check.leaderless_topics:
             self._ask_for_leaders(check.leaderless_topics, now)
-        nodes: list = []
-        delay: cython.double = self._find_usable(check.nodes, now, nodes)
-        delay = min(delay, check.next_delay)
+        if check.nodes:
+            other = self._find_usable(check.nodes, now, nodes)
+            delay = min(delay, other)
+        if nodes:
+            other = self._send_to(nodes, check, now)
+            delay = min(delay, other)
+        elif self._is_expiring(check, now) and self._expire(now, check.next_expiry):
+            return 0.0  # the gate may have something to settle
+        other = min(check.next_expiry, self._next_in_flight_expiry) - now
+        return max(0.0, min(delay, other))
+
+    @cython.cfunc
+    def _is_expiring(self, check: ReadyCheck, now: cython.double) -> cython.bint:
+        """Whether the time of a batch is over."""
+        return now >= check.next_expiry or now >= self._next_in_flight_expiry
+
+    @cython.cfunc
+    def _send_to(self, nodes: list, check: ReadyCheck, now: cython.double) -> cython.double:
+        """Drain and send what is ready for these; seconds until more of it can be, 0 also where something failed.
+
+        Args:
+            nodes: leaders that can take a request.
+            check: what the queues have.
+            now: the time.
+        """
+        drainer: Drainer = self._drainer
+        delay: cython.double = _FOREVER
+        other: cython.double
         old: dict = self._old_leaders(nodes)
         others_wait: cython.bint = False
         if old:
             nodes, others_wait = self._conversions.admit(nodes, old)
+        drained: dict = {}
         if nodes:
             self._metrics.enter(SEALING)
-        drained: dict = drainer.drain(snapshot, nodes, now, old) if nodes else {}
-        if nodes:
+            drained = drainer.drain(self._metadata.snapshot, nodes, now, old)
             self._metrics.enter(WRITING if drained else OTHER)  # until the network waits
         for taken in drained.values():
             self._enter_flight(taken)
         self._has_sent = bool(drained)
         sent: list = []
-        expired: cython.bint = False
-        refused: cython.bint = False
+        failed: cython.bint = False
         try:
-            if now >= check.next_expiry or now >= self._next_in_flight_expiry:
-                expired = self._expire(now, check.next_expiry)
+            if self._is_expiring(check, now):
+                failed = self._expire(now, check.next_expiry)
         finally:
             # Whatever went wrong: what was drained is sent, or has its outcome.
             for node in nodes:
                 batches = drained.get(node.id)
                 if batches and (node.id in old or self._gate.headerless):
                     drained[node.id] = self._convert(node, old.get(node.id), batches, now)
-                    refused = refused or len(drained[node.id]) < len(batches)
+                    failed = failed or len(drained[node.id]) < len(batches)
                     batches = drained[node.id]
                 if batches and self._send_or_fail(node, batches, now, node.id in old):
                     sent.append(node)
         for node in sent:
             self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
             if drainer.has_more(node.id):
-                delay = min(delay, client.connection_delay(node, now))
+                other = self._client.connection_delay(node, now)
+                delay = min(delay, other)
             if others_wait and node.id in old:
                 delay = 0.0
         for batch in drainer.unsealed:
             self._metrics.on_batch_error(batch, now)
-        if expired or refused or drainer.unsealed or len(sent) < len(drained):
+        if failed or drainer.unsealed or len(sent) < len(drained):
             return 0.0  # the gate may have something to settle
-        if others_wait or drainer.gate_failed:
-            delay = min(delay, _AFTER_TROUBLE)
-        expiry: cython.double = self._next_in_flight_expiry
-        expiry = min(check.next_expiry, expiry)
-        return max(0.0, min(delay, expiry - now))
+        return min(delay, _AFTER_TROUBLE) if others_wait or drainer.gate_failed else delay
 
-    def _find_usable(self, ready: list, now: float, usable: list) -> float:  # type: ignore[type-arg]
+    @cython.cfunc
+    def _find_usable(self, ready: list, now: cython.double, usable: list) -> cython.double:
         """Which nodes can take a request now; seconds until one of the others may."""
-        drainer: Any = self._drainer
-        client: Any = self._client
         delay: cython.double = _FOREVER
+        other: cython.double
+        can_take: cython.bint
         for node in ready:
-            can_take: cython.bint = client.ready(node, now)
-            drainer.note_node(node.id, can_take, now)
+            can_take = self._client.ready(node, now)
+            self._drainer.note_node(node.id, can_take, now)
             if can_take:
                 usable.append(node)
             else:
-                delay = min(delay, client.connection_delay(node, now))
+                other = self._client.connection_delay(node, now)
+                delay = min(delay, other)
         return delay
 
     def _ask_for_leaders(self, topics: set, now: float) -> None:  # type: ignore[type-arg]
@@ -333,12 +397,12 @@ class Sender:
             self._metadata.want_topic(topic, now)
         self._metadata.request_update(now)
 
-    def _old_leaders(self, nodes: list) -> dict:  # type: ignore[type-arg]
+    @cython.cfunc
+    def _old_leaders(self, nodes: list) -> dict:
         """Those that cannot take batches as they are, by id. Asked for every request, and nearly always empty."""
-        old: dict = {}  # type: ignore[type-arg]
-        client: Any = self._client
+        old: dict = {}
         for node in nodes:
-            versions = client.api_versions(node.id)
+            versions: Any = self._client.api_versions(node.id)
             if versions is None:
                 continue  # nothing can be sent to it any more
             if versions.batches_remembered < BATCHES_REMEMBERED or self._conversions.forgetful:
@@ -349,12 +413,13 @@ class Sender:
                 old[node.id] = versions
         return old
 
-    def _enter_flight(self, batches: list[Batch]) -> None:
+    @cython.ccall
+    def _enter_flight(self, batches: list) -> Any:
         """A request is about to hold these batches."""
-        in_flight: dict = self._in_flight  # type: ignore[type-arg]
+        in_flight: dict = self._in_flight
         # With one request at a time nothing of these partitions may overtake: the next batch waits for the answer.
         mute: cython.bint = self._one_at_a_time
-        oldest: cython.double = FOREVER
+        oldest: cython.double = _FOREVER
         batch: Batch
         for batch in batches:
             batch.request_pending = True
@@ -367,16 +432,19 @@ class Sender:
             self._next_in_flight_expiry, oldest + self._accumulator.delivery_timeout
         )
 
-    def _leave_flight(self, batches: list[Batch]) -> None:
+    @cython.cfunc
+    def _leave_flight(self, batches: list) -> Any:
         """The request holds them no longer."""
-        in_flight: dict = self._in_flight  # type: ignore[type-arg]
+        in_flight: dict = self._in_flight
         batch: Batch
         for batch in batches:
             batch.request_pending = False
             in_flight.pop(batch, None)
 
-    def _let_go_on(self, batches: Sequence[Batch]) -> None:
+    @cython.cfunc
+    def _let_go_on(self, batches: list) -> Any:
         """Their partitions may send the next batch."""
+        batch: Batch
         if self._one_at_a_time:
             for batch in batches:
                 batch.queue.muted = False
@@ -397,7 +465,8 @@ class Sender:
                 self._let_go_on([refusal.batch])
         return ready
 
-    def _send_or_fail(self, node: Node, batches: list[Batch], now: float, is_old: bool) -> bool:
+    @cython.cfunc
+    def _send_or_fail(self, node: Any, batches: list, now: cython.double, is_old: cython.bint) -> cython.bint:
         """Send a request; False when it could not be made, and its batches have failed.
 
         Args:
@@ -421,18 +490,19 @@ class Sender:
             return False
         return True
 
-    def _send(self, node: Node, batches: list[Batch], now: float, is_old: bool) -> None:
-        client: Any = self._client
-        request = ProduceRequest(
-            self._settings.acks,
-            self._settings.request_timeout_ms,
-            partition_batches(batches, self._metadata.snapshot.topic_id, is_old),
-            self._gate.transactional_id,
-            max_version=self._gate.max_produce_version,
+    @cython.cfunc
+    def _send(self, node: Any, batches: list, now: cython.double, is_old: cython.bint) -> Any:
+        gate: Any = self._gate
+        request: Any = ProduceRequest(
+            self._acks,
+            self._request_timeout_ms,
+            self._drainer.partition_batches(batches, is_old),
+            gate.transactional_id,
+            max_version=gate.max_produce_version,
         )
-        timeout = self._settings.request_timeout_ms / 1000
-        client.send(
-            ClientRequest(node, request, timeout, lambda response: self._on_response(response, batches)), now
+        timeout: cython.double = self._request_timeout_ms
+        self._client.send(
+            ClientRequest(node, request, timeout / 1000, partial(self._on_response, batches)), now
         )
 
     def watch_answers(self, watcher: Callable[[InFlightRequest, list[Batch]], object]) -> None:
@@ -497,15 +567,15 @@ class Sender:
 
     # ---- answers
 
-    def _on_response(self, response: InFlightRequest, batches: list[Batch]) -> None:
-        now = response.received_at
+    def _on_response(self, batches: list, response: InFlightRequest) -> None:
+        now: cython.double = response.received_at
         self._leave_flight(batches)
         try:
             self._outcomes.on_response(response, batches, now)
         finally:
             self._let_go_on(batches)
         if response.error is None and response.body is not None:
-            self._metrics.on_response(response.latency, response.body.throttle_ms, now)
+            self._metrics.on_response(now - response.sent_at, response.body.throttle_ms, now)
 
 
 def _some(topics: set[str]) -> str:
@@ -513,89 +583,3 @@ def _some(topics: set[str]) -> str:
     if len(named) == 1:
         return f"topic {named[0]}"
     return f"{len(named)} topics ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"
-
-
-class GateRequests:
-    """Sends the gate's own requests, producer ids and transactions, to the node that they are for. One at a time.
-
-    Args:
-        gate: whose requests they are.
-        client: the network.
-        timeout: seconds for the answer, and for reaching the node before.
-    """
-
-    def __init__(self, gate: Gate, client: Any, timeout: float) -> None:
-        self._gate = gate
-        self._client = client
-        self._timeout = timeout
-        self.waiting: GateRequest | None = None  # until its node can take it; the sender looks
-        self._give_up_at = FOREVER
-        self._old_error: KafkaError | None = None  # why the node could not be reached before this request
-        self._old_refusal: KafkaError | None = None  # why brokers did not let this client in before it
-
-    def maybe_send(self, now: float, data_waits: bool | Callable[[], bool]) -> float:
-        """Send what the gate needs, if it can be sent now; seconds until it is worth looking again.
-
-        Args:
-            data_waits: whether there is something to send; or what tells, asked only where the gate's need depends on
-                it.
-        """
-        if self.waiting is None:
-            self.waiting = self._gate.next_request(now, False)
-            if self.waiting is None:
-                delay = self._gate.seconds_to_request(now)
-                if delay == FOREVER:
-                    return FOREVER  # nearly always: whatever waits, it needs nothing from the gate
-                if not (data_waits() if callable(data_waits) else data_waits):
-                    return delay if self._gate.busy else FOREVER
-                self.waiting = self._gate.next_request(now, True)
-            if self.waiting is None:
-                return self._gate.seconds_to_request(now)
-            self._give_up_at = now + self._timeout
-            node = self.waiting.node
-            self._old_error = None if node is None else self._client.connection_error(node.id)
-            self._old_refusal = self._client.refusal()
-        waiting = self.waiting
-        node = waiting.node or self._client.least_loaded_node(now)
-        if node is None:
-            return self._maybe_give_up(waiting, None, now)
-        if self._client.ready(node, now):
-            self.waiting = None
-            return self._send(waiting, node, now)
-        return self._maybe_give_up(waiting, node, now)
-
-    def _send(self, waiting: GateRequest, node: Node, now: float) -> float:
-        asked = ClientRequest(node, waiting.request, self._timeout, lambda response: _tell(waiting, response))
-        try:
-            self._client.send(asked, now)
-        except Exception as cause:
-            # No answer will ever come: without one the gate would wait for ever, and with it everything else.
-            log.exception("%s could not be sent to %s", waiting.request.api.name, node)
-            error = KafkaError(f"{waiting.request.api.name} could not be sent: {cause!r}")
-            error.__cause__ = cause
-            _tell(waiting, InFlightRequest.never_sent(asked, error, now))
-            return 0.0
-        return FOREVER
-
-    def _maybe_give_up(self, waiting: GateRequest, node: Node | None, now: float) -> float:
-        """A node that cannot be reached is reported, once it is known: the coordinator may be elsewhere by now.
-
-        So is a refusal of who we are, where no broker is left that may accept it: somebody may wait for an answer that
-        cannot come.
-        """
-        error = None if node is None else self._client.connection_error(node.id)
-        failed = waiting.node is not None and error is not None and error is not self._old_error
-        refusal = self._client.refusal()
-        if refusal is not None and refusal is not self._old_refusal:
-            error, failed = refusal, True
-        if failed or now >= self._give_up_at:
-            self.waiting = None
-            waiting.on_unreachable(error or NetworkError("no broker could be reached"), now)
-            return 0.0
-        # Without a node, too: no event tells that one whose last attempt failed may be tried again.
-        delay = self._client.shortest_delay(now) if node is None else self._client.connection_delay(node, now)
-        return min(delay, self._give_up_at - now)
-
-
-def _tell(waiting: GateRequest, response: InFlightRequest) -> None:
-    waiting.on_response(response, response.received_at)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock._identity import ProducerIdentity
@@ -31,14 +31,14 @@ from penstock.errors import (
     ProtocolError,
     UnsupportedVersionError,
 )
-from penstock.network import InFlightRequest
+from penstock.network import InFlightRequest, NetworkClient
 from penstock.producer.guarantee._sequences_cy import Numbering
 from penstock.producer.guarantee.gate import GateRequest
-from penstock.producer.guarantee.transactions.cluster_facts import ClusterFacts
 from penstock.producer.guarantee.transactions.operation import Operation
 from penstock.producer.guarantee.transactions.policy import Verdict
 from penstock.producer.guarantee.transactions.request_queue import RequestQueue
 from penstock.producer.guarantee.transactions.requests import (
+    FIRST_OFFSETS_BY_TOPIC_ID,
     AddPartitionsRequest,
     EndTxnRequest,
     FindCoordinatorRequest,
@@ -52,7 +52,11 @@ from penstock.producer.guarantee.transactions.states import (
     fence_text,
     for_the_transaction,
 )
-from penstock.protocol.requests import CoordinatorKind, Request
+from penstock.producer.metadata.cluster import NO_TOPIC_ID
+from penstock.producer.metadata.metadata import ProducerMetadata
+from penstock.protocol.messages import END_TXN, TXN_OFFSET_COMMIT
+from penstock.protocol.requests import CoordinatorKind, NodeApiVersions, Request
+from penstock.protocol.schema import ApiSchema
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger("penstock.producer")
@@ -64,6 +68,65 @@ _FIRST_VERSION_WITH_BUMP = 3  # of InitProducerId
 # Of EndTxn in protocol v1; 4 differs from it in one more error only, which nobody needs who ends a transaction later.
 _END_VERSION_V1 = 3
 _END_VERSION_V2 = 5
+
+
+class ClusterFacts:
+    """What transactions want to know of the cluster: its features, the versions of its brokers, the ids of its topics.
+
+    Answers from what is known at the moment; asks no broker itself. I/O thread only.
+
+    Args:
+        client: knows what each connected broker can do.
+        metadata: knows the topics.
+        now: the present moment.
+    """
+
+    def __init__(self, client: NetworkClient, metadata: ProducerMetadata, now: Callable[[], float]) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._now = now
+
+    def transaction_version(self) -> int | None:
+        """The finalized feature of that name, as the newest answer has it; 0 without, None while nobody can tell."""
+        known = self._known()
+        if not known:
+            return None
+        newest = max(known, key=lambda versions: versions.finalized_features_epoch)
+        return newest.finalized_features.get("transaction.version", 0)
+
+    def end_txn_version(self) -> int | None:
+        """The highest version of EndTxn that every connected broker accepts; None while nobody can tell."""
+        return min(map(_highest(END_TXN), self._known()), default=None)
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, bytes] | None:
+        """The ids of all these topics; None when one is not known, or no connected broker takes offsets by id.
+
+        Those that are not known are asked for, so that the next offsets may go by id.
+        """
+        offered = max(map(_highest(TXN_OFFSET_COMMIT), self._known()), default=-1)
+        if offered < FIRST_OFFSETS_BY_TOPIC_ID:
+            return None
+        for topic in topics:
+            self._metadata.want_topic(topic, self._now())
+        snapshot = self._metadata.snapshot
+        ids = {topic: snapshot.topic_id(topic) for topic in topics}
+        return None if NO_TOPIC_ID in ids.values() else ids
+
+    def doubt_topics(self) -> None:
+        """A broker did not know a topic: ask for all of them again."""
+        self._metadata.request_update(self._now())
+
+    def _known(self) -> list[NodeApiVersions]:
+        nodes = self._metadata.nodes()
+        return [versions for node in nodes if (versions := self._client.api_versions(node.id)) is not None]
+
+
+def _highest(api: ApiSchema) -> Callable[[NodeApiVersions], int]:
+    def highest(versions: NodeApiVersions) -> int:
+        offered = versions.range(api.key)
+        return -1 if offered is None else offered[1]
+
+    return highest
 
 
 class TransactionSettings(NamedTuple):

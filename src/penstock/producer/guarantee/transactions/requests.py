@@ -14,7 +14,6 @@ from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, broker_error
 from penstock.producer.guarantee.gate import NEEDED_FOR_PRODUCER_ID
-from penstock.producer.guarantee.transactions.cluster_facts import FIRST_OFFSETS_BY_TOPIC_ID
 from penstock.producer.guarantee.transactions.policy import Verdict, judge
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
 from penstock.protocol.messages import (
@@ -32,6 +31,7 @@ from penstock.types import ConsumerGroupMetadata, Node, OffsetAndMetadata, Topic
 if TYPE_CHECKING:
     from penstock.producer.guarantee.transactions.coordinator import Coordinator
 
+FIRST_OFFSETS_BY_TOPIC_ID = 6  # version of TxnOffsetCommit
 _NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR  # for what an answer leaves out
 
 # An earlier transaction of the id is still being completed: that takes milliseconds, so the first partition of a new

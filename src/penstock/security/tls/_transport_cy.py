@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS over another transport, without blocking: OpenSSL works on two buffers in memory, and the bytes are moved here.
 
+Compiled if possible: a lone record passes it twice, and finds its code cold.
+
 Rules:
 1. Few large calls. Each call into OpenSSL gives up the interpreter lock, and beside a busy thread may wait milliseconds
    to get it back. So all that is given to `send_some` is encrypted by one call and written by one more, and a read
@@ -39,16 +41,27 @@ from penstock.security.tls.errors import (
     record_error,
 )
 
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
 # One read of the inner transport.
-_READ_SIZE: Final = 65_536
+_READ_SIZE = cython.declare(cython.Py_ssize_t, 65_536)
 # The longest record; OpenSSL hands out one at a time.
-_RECORD: Final = 16_384
+_RECORD = cython.declare(cython.Py_ssize_t, 16_384)
 # One call encrypts at most this much: a request has a second and a third copy while it is written. Most are smaller.
-_WRITE_SIZE: Final = 8 * 1024 * 1024
+_WRITE_SIZE = cython.declare(cython.Py_ssize_t, 8 * 1024 * 1024)
 # What a handshake may take. OpenSSL takes 100 KiB of certificates, real ones are a few KiB.
 _HANDSHAKE_BYTES: Final = 1024 * 1024
 # Rule 6.
 _TIMES_TO_BELIEVE: Final = 3
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
 
 
 class Listener:
@@ -66,6 +79,8 @@ class Listener:
         self.hang_ups = 0
 
 
+@cython.final
+@cython.cclass
 class TlsTransport:
     """A TLS connection.
 
@@ -80,24 +95,23 @@ class TlsTransport:
         TlsRefusedError: no certificate can be for such a host.
     """
 
-    __slots__ = (
-        "_allowance",
-        "_ciphertext",
-        "_connected",
-        "_early",
-        "_encrypted",
-        "_ended",
-        "_heard",
-        "_held",
-        "_host",
-        "_incoming",
-        "_inner",
-        "_inner_connected",
-        "_listener",
-        "_object",
-        "_outgoing",
-        "_trouble",
-    )
+    _inner = cython.declare(object)
+    _listener = cython.declare(object)
+    _host = cython.declare(object)
+    _incoming = cython.declare(object)
+    _outgoing = cython.declare(object, visibility="readonly")
+    _object = cython.declare(object)
+    _engine = cython.declare(object, visibility="public")
+    _inner_connected: cython.bint
+    _connected: cython.bint
+    _allowance: cython.Py_ssize_t
+    _heard: cython.bint
+    _held: cython.bint
+    _encrypted: cython.Py_ssize_t
+    _ciphertext = cython.declare(object)
+    _early = cython.declare(object)
+    _ended: cython.bint
+    _trouble = cython.declare(object)
 
     def __init__(
         self, inner: Transport, context: ssl.SSLContext, host: str, listener: Listener | None = None
@@ -115,16 +129,18 @@ class TlsTransport:
                 f"no certificate can be for the host name {host!r}",
                 "Check advertised.listeners of the broker.",
             ) from error
+        # What is behind it does the same, without a function of Python around each call.
+        self._engine = getattr(self._object, "_sslobj", self._object)
         self._inner_connected = False
         self._connected = False
         self._allowance = _HANDSHAKE_BYTES  # bytes that the peer may still send in the handshake
         self._heard = False  # the application has been given a byte
         self._held = False  # OpenSSL may have more of the record that was read last
         self._encrypted = 0  # plain bytes that were encrypted and are not reported yet
-        self._ciphertext = memoryview(b"")  # what of it has still to be written
+        self._ciphertext = b""  # what of it has still to be written
         self._early = b""  # what was read while an alert was looked for
         self._ended = False  # nothing more can be read
-        self._trouble: OSError | None = None  # why, where the peer has not just closed
+        self._trouble = None  # why, where the peer has not just closed
 
     # ---- connecting
 
@@ -216,7 +232,7 @@ class TlsTransport:
                 plain = _joined(buffers)
                 if not plain:
                     return 0
-                self._object.write(plain)
+                self._engine.write(plain)
                 self._encrypted = _size(plain)
             if not self._flush():
                 return 0
@@ -231,19 +247,22 @@ class TlsTransport:
         self._encrypted = 0
         return sent
 
-    def _flush(self) -> bool:
+    @cython.cfunc
+    def _flush(self) -> cython.bint:
         """Hand over ciphertext; whether all of it is gone."""
+        sent: cython.Py_ssize_t
         while True:
             if not self._ciphertext:
                 if not self._outgoing.pending:
                     return True
-                self._ciphertext = memoryview(self._outgoing.read())
+                self._ciphertext = self._outgoing.read()
             sent = self._inner.send_some((self._ciphertext,))
             if not sent:
                 return False
-            self._ciphertext = self._ciphertext[sent:]
+            self._ciphertext = memoryview(self._ciphertext)[sent:] if sent < len(self._ciphertext) else b""
 
-    def _try_flush(self) -> None:
+    @cython.cfunc
+    def _try_flush(self) -> Any:
         """Hand over what fits, where it does not matter whether the peer gets it."""
         try:
             self._flush()
@@ -262,7 +281,7 @@ class TlsTransport:
 
     # ---- reading
 
-    def recv_some(self, max_bytes: int) -> bytes | None:
+    def recv_some(self, max_bytes: cython.Py_ssize_t) -> bytes | None:
         """See Transport."""
         if self._early:
             data, self._early = self._early[:max_bytes], self._early[max_bytes:]
@@ -285,13 +304,15 @@ class TlsTransport:
             raise self._trouble
         return b""
 
-    def _decrypt(self, room: int) -> bytes:
+    @cython.cfunc
+    def _decrypt(self, room: cython.Py_ssize_t) -> Any:
         """The plain bytes of what has arrived. Where it has come to an end, that is noted."""
-        parts: list[bytes] = []
-        while room and (self._held or self._incoming.pending or not parts):
+        parts: list = []  # type: ignore[type-arg]
+        asked: cython.Py_ssize_t
+        while room and (self._held or not parts or self._incoming.pending):
             asked = min(room, _RECORD)
             try:
-                part = self._object.read(asked)
+                part: Any = self._engine.read(asked)
             except ssl.SSLWantReadError:
                 self._held = False
                 break
