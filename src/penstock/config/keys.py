@@ -319,6 +319,17 @@ _LOW_LATER = (
         Distinct(),
     ),
     ConfigKey(
+        "glass.box", _STRING, None, "low",
+        "Address of a live page that shows what the producer does and why, for example 127.0.0.1:0, where 0 is any "
+        "free port. Without it the environment variable PENSTOCK_GLASS_BOX counts. An address that cannot be used is a "
+        "warning in the log; the producer works without the page.",
+    ),
+    ConfigKey(
+        "glass.box.token", Kind.PASSWORD, None, "low",
+        "What a viewer of the live page must know. An address that other machines can reach needs one, of at least 16 "
+        "characters. Without it the environment variable PENSTOCK_GLASS_BOX_TOKEN counts.",
+    ),
+    ConfigKey(
         "config.providers", _LIST, (), "low",
         "Sources of configuration values.",
         Distinct(),
@@ -443,6 +454,8 @@ class ProducerOptions(TypedDict, total=False):
     transaction_two_phase_commit_enable: Flag
     enable_metrics_push: Flag
     metric_reporters: ReportersOption
+    glass_box: str | None
+    glass_box_token: Secret
     config_providers: Names
     security_providers: str | None
     ssl_truststore_location: str | None

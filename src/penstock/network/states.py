@@ -23,6 +23,7 @@ import enum
 import math
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from penstock._time import ExponentialBackoff
 from penstock.errors import IllegalStateError
@@ -130,6 +131,26 @@ class NodeState:
 
     def __repr__(self) -> str:
         return f"<NodeState {self.node}: {self.state.value}, {self.failed_attempts} failed attempts>"
+
+
+class NodeView(NamedTuple):
+    """How the connection to a node stands, for those who watch. Times are monotonic seconds.
+
+    Attributes:
+        state: of the connection.
+        in_flight: requests without an answer.
+        waits_since: when the oldest of them was sent, or the attempt to connect begun; None when nothing is waited for.
+        failed_attempts: in a row, since it was ready.
+        next_attempt_at: when a node without connection may be tried again.
+        throttled_until: when the broker takes the next request, as it said.
+    """
+
+    state: ConnectionState
+    in_flight: int
+    waits_since: float | None
+    failed_attempts: int
+    next_attempt_at: float
+    throttled_until: float
 
 
 class ConnectionStates:

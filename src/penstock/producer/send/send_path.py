@@ -150,6 +150,8 @@ class SendPath:
         self._clock = clock
         self.closed = False  # set by close(), on any thread
         self.gate: Gate = OpenGate(0)  # set once, when the producer is put together
+        # Takes the steps of a record in hand, to see its way; set and taken away by who watches, on any thread.
+        self.follower: Callable[[ProducerRecord, Steps[Delivery]], Steps[Delivery]] | None = None
 
     def steps(
         self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool = False
@@ -159,6 +161,13 @@ class SendPath:
         Args:
             as_bytes: key and value are bytes already, and no serializer is asked.
         """
+        steps = self._steps(record, on_delivery, as_bytes)
+        follower = self.follower
+        return steps if follower is None else follower(record, steps)
+
+    def _steps(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool
+    ) -> Steps[Delivery]:
         if len(self._interceptors):
             record = self._interceptors.on_send(record)
         reached = _Reached()
