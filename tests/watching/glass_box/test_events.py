@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,11 +12,13 @@ from penstock.watching.glass_box.events import KEPT, Events
 
 
 @pytest.fixture
-def logger(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
+def logger() -> Iterator[logging.Logger]:
     """A logger of its own that hands nothing on."""
     logger = logging.getLogger("penstock.of-a-test")
-    monkeypatch.setitem(logging.Logger.manager.loggerDict, logger.name, logger)
-    return logger
+    logger.propagate = False
+    yield logger
+    logger.propagate = True
+    logger.handlers.clear()
 
 
 def test_warnings_of_the_log_are_kept_on_one_line_and_others_are_not(logger: logging.Logger) -> None:
@@ -40,12 +43,17 @@ def test_the_last_ones_are_kept_and_long_ones_cut() -> None:
 
 
 def test_a_program_without_logging_still_sees_warnings_once(
-    logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shown: list[str] = []
+    last_resort = logging.Handler(logging.WARNING)
+    monkeypatch.setattr(last_resort, "emit", lambda record: shown.append(record.getMessage()))
+    monkeypatch.setattr(logging, "lastResort", last_resort)
+    logger.handlers.clear()  # those of the tests
     for _ in range(2):  # two pages
         logger.addHandler(Events())
     logger.warning("on standard error")
-    assert capsys.readouterr().err == "on standard error\n"
+    assert shown == ["on standard error"]
     logger.addHandler(logging.NullHandler())
     logger.warning("for the handler alone")
-    assert capsys.readouterr().err == ""
+    assert shown == ["on standard error"]

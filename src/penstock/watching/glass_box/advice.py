@@ -122,7 +122,8 @@ def _io_time(state: State) -> Iterator[Advice]:
         yield Advice(
             WARN,
             f"The I/O thread waits only {percent(shares['waiting'])} of its time: it is the limit of this producer. "
-            "Larger batches (batch.size, linger.ms) mean less work for each record; a second producer is a second thread.",
+            "Larger batches (batch.size, linger.ms) mean less work for each record; a second producer is a second "
+            "thread.",
         )
 
 
@@ -149,7 +150,8 @@ def _leaving(state: State) -> Iterator[Advice]:
         yield Advice(
             WARN,
             f"{percent(flush['share'])} of batches leave because flush() is called, "
-            f"{percent(flush['fill'])} full: without it they would gather more records. Wait for the Delivery of a record, or flush once at the end.",
+            f"{percent(flush['fill'])} full: without it they would gather more records. Wait for the "
+            "Delivery of a record, or flush once at the end.",
         )
     if full and full["share"] >= _MOSTLY_FULL:
         size = options["batch.size"]

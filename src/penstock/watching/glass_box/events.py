@@ -36,9 +36,8 @@ class Events(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a warning or an error of the log."""
         if logging.lastResort is not None and not self._others_hear(record.name):
-            logging.lastResort.handle(
-                record
-            )  # as without this handler: standard error, if nothing is configured
+            # As without this handler: standard error, if nothing is configured.
+            logging.lastResort.handle(record)
         try:
             tone = BAD if record.levelno >= logging.ERROR else WARN
             self._add(int(record.created * 1000), tone, record.getMessage())
@@ -50,10 +49,7 @@ class Events(logging.Handler):
         while logger is not None:
             if any(not isinstance(handler, Events) for handler in logger.handlers):
                 return True
-            if (
-                isinstance(logger.handlers[:1] and logger.handlers[0], Events)
-                and logger.handlers[0] is not self
-            ):
+            if logger.handlers and logger.handlers[0] is not self:
                 return True  # another page sees to it
             logger = logger.parent if logger.propagate else None
         return False
