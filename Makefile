@@ -131,8 +131,10 @@ test-pythons: setup need-java ## unit tests and the core of the tests with a bro
 	$(PY) tools/python_matrix.py $(PYTHONS) $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 .PHONY: test-watching
-test-watching: build ## the example scraped by a real Prometheus, every panel of the dashboard asked; needs Debian's package prometheus
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py $(PYTEST_ARGS)
+# The browser is driven by the extra `browser`, which brings none. What is missing is a failure.
+test-watching: build ## the example scraped by a real Prometheus, and the live page in a real browser; needs Debian's packages prometheus and chromium
+	$(PY) -m pip install --quiet --constraint constraints.txt playwright
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py tests/watching/in_browser.py $(PYTEST_ARGS)
 
 # Each release is a download of 14 to 60 MB, once. What is missing is a failure.
 .PHONY: test-brokers

@@ -178,8 +178,14 @@ class NetworkClient:
             waits_since = None if oldest is None else oldest.sent_at
         if state in PREPARING:
             waits_since = known.last_attempt_at
-        retry_at = known.last_attempt_at + known.reconnect_backoff
-        return NodeView(state, in_flight, waits_since, known.failed_attempts, retry_at, known.throttled_until)
+        lost_at = known.last_attempt_at
+        retry_at = lost_at + known.reconnect_backoff
+        tries = known.failed_attempts
+        return NodeView(state, in_flight, waits_since, tries, lost_at, retry_at, known.throttled_until)
+
+    def tried_nodes(self) -> list[Node]:
+        """All nodes to which a connection was ever tried. From any thread."""
+        return self._pool.states.nodes()
 
     # ---- sending, waiting
 

@@ -141,6 +141,7 @@ class NodeView(NamedTuple):
         in_flight: requests without an answer.
         waits_since: when the oldest of them was sent, or the attempt to connect begun; None when nothing is waited for.
         failed_attempts: in a row, since it was ready.
+        last_attempt_at: when it was tried, or lost.
         next_attempt_at: when a node without connection may be tried again.
         throttled_until: when the broker takes the next request, as it said.
     """
@@ -149,6 +150,7 @@ class NodeView(NamedTuple):
     in_flight: int
     waits_since: float | None
     failed_attempts: int
+    last_attempt_at: float
     next_attempt_at: float
     throttled_until: float
 
@@ -167,6 +169,10 @@ class ConnectionStates:
     def get(self, node_id: int) -> NodeState | None:
         """The state of a node, None when it was never tried."""
         return self._nodes.get(node_id)
+
+    def nodes(self) -> list[Node]:
+        """All nodes that were ever tried. From any thread: the copy is made in one step."""
+        return [known.node for known in list(self._nodes.values())]
 
     def state_of(self, node_id: int) -> ConnectionState:
         """The state of a node; one that was never tried is disconnected."""

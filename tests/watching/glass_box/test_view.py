@@ -90,7 +90,7 @@ def test_a_lost_broker_is_shown_with_its_cause_and_so_is_its_return() -> None:
     (broker,) = state["brokers"]
     assert broker["tone"] == "bad"
     assert "broke" in broker["error"]
-    assert state["advice"][0]["text"].startswith("Broker 0: disconnected. 1 batches wait for it.")
+    assert state["advice"][0]["text"].startswith("Broker 0: disconnected. A batch waits for it.")
     assert any(text.startswith("rig: broker 0 at b0:9092: disconnected") for text in watched.told())
 
 
@@ -294,3 +294,22 @@ def test_following_stops_by_itself_when_nobody_looks() -> None:
     rig.send("t", b"x")
     assert rig.parts.send_path.follower is None
     assert "t" in rig.parts.accumulator.fast_topics
+
+
+def test_a_broker_that_has_left_the_cluster_is_shown_for_a_while() -> None:
+    watched = Watched(2)
+    rig = watched.rig
+    rig.know("t", 2)
+    rig.acknowledge_all()
+    sent = [rig.send("t", b"x", partition=partition) for partition in (0, 1)]
+    rig.run_until(lambda: all(delivery.done() for delivery in sent))
+    assert [broker["state"] for broker in watched.look()["brokers"]] == ["ready", "ready"]
+    rig.cluster.nodes.remove(rig.nodes[1])
+    rig.break_connection(1)
+    rig.parts.metadata.request_update(rig.clock.now())
+    rig.run_for(1.0)
+    assert set(rig.snapshot.nodes) == {0}
+    gone = watched.look()["brokers"][1]
+    assert (gone["id"], gone["state"], gone["tone"]) == (1, "gone", "bad")
+    assert "does not name it any more" in gone["text"]
+    assert [broker["id"] for broker in watched.look(after=1000.0)["brokers"]] == [0]

@@ -116,6 +116,14 @@ def is_let_in(token: str | None, authorization: str | None) -> bool:
 # --------------------------------------------------------------------------------------------------- notes
 
 
+def program_name() -> str:
+    """What runs in this process, without its arguments, which may be secret."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+
+
 def notes_folder() -> Path:
     """Where the processes of this user note their pages; made if need be, for this user alone.
 
@@ -142,8 +150,7 @@ def write_note(url: str, token: str | None) -> Path:
     """
     port = url.rstrip("/").rpartition(":")[2]
     path = notes_folder() / f"glass-box-{os.getpid()}-{port}.json"
-    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-    note = {"pid": os.getpid(), "url": url, "token": token, "program": program, "since": time.time()}
+    note = {"pid": os.getpid(), "url": url, "token": token, "program": program_name(), "since": time.time()}
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -44,11 +44,16 @@ def _troubles(state: State) -> Iterator[Advice]:
     if memory["waiting"]:
         longest = max(wait["seconds"] for wait in memory["waits"])
         who = "1 sender waits" if memory["waiting"] == 1 else f"{memory['waiting']} senders wait"
+        held_up = any(_callback(state)) or any(_brokers(state))
+        why = (
+            "That ends with what is said above."
+            if held_up
+            else "Brokers are slower than senders: send less, look at the brokers, or raise buffer.memory."
+        )
         yield Advice(
             BAD,
             f"{who} for memory, the first for {longest:.1f} s: buffer.memory={_bytes(memory['total'])} is full with "
-            "records that have no answer yet. Brokers are slower than senders: send less, look at the brokers, or "
-            "raise buffer.memory.",
+            f"records that have no answer yet. {why}",
         )
     recent = state["recent"]
     if recent["errors"]:
@@ -96,7 +101,13 @@ def _brokers(state: State) -> Iterator[Advice]:
             for lane in state["lanes"]
             if lane["leader"] == broker["id"]
         )
-        wait = f" {waiting:,} batches wait for it." if waiting else ""
+        wait = (
+            f" {waiting:,} batches wait for it."
+            if waiting > 1
+            else " A batch waits for it."
+            if waiting
+            else ""
+        )
         yield Advice(BAD, f"Broker {broker['id']}: {broker['state']}.{wait} {broker['text']}")
 
 

@@ -120,7 +120,7 @@ class GlassBox:
             "at_ms": int(time.time() * 1000),
             "process": {
                 "pid": os.getpid(),
-                "program": Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python",
+                "program": addresses.program_name(),
                 "version": __version__,
             },
             "producers": [view.state() for view in list(self._views.values())],

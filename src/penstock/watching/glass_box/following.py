@@ -46,6 +46,7 @@ class Way:
         self.waits: list[tuple[float, float, str]] = []  # from, to, for what
         self.accepted: float | None = None
         self.batch: Batch | None = None
+        self.opened: float | None = None  # when the batch was
         self.result: BatchResult | None = None
         self.index = 0
         self.refused: str | None = None
@@ -80,8 +81,8 @@ class Way:
     def _accepted_text(self) -> str:
         assert self.result is not None
         text = f"It is record {self.index + 1:,} of a batch for {self.topic}-{self.result.partition}"
-        if self.batch is not None and self.accepted is not None and self.index:
-            text += f", which has been open for {_ms(max(0.0, self.accepted - self.batch.created))}"
+        if self.opened is not None and self.accepted is not None and self.index:
+            text += f", which had been open for {_ms(max(0.0, self.accepted - self.opened))}"
         return f"{text}."
 
     def _on_its_way(self, now: float, linger_ms: float) -> list[tuple[float, str, str]]:
@@ -199,6 +200,7 @@ class Follower:
         way.batch = next(
             (batch for batch in self._parts.accumulator.incomplete_batches() if batch.result is result), None
         )
+        way.opened = None if way.batch is None else way.batch.created
         way.result = result
         result.when_settled(lambda: self._settled(way))
         return delivery

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import heapq
 import math
 import threading
 from collections import defaultdict
@@ -34,6 +35,7 @@ MOST_WAITS = 20
 # Seconds without an answer from which on a broker is worth a word, and a callback that runs on.
 SILENCE = 1.0
 LONG_CALLBACK = 0.5
+REMEMBERED = 300.0  # for which a broker is shown that the cluster does not name any more
 
 GOOD, QUIET, WARN, BAD = "good", "quiet", "warn", "bad"
 
@@ -70,11 +72,6 @@ class Lane:
     oldest_ms: float = 0.0
     batches: int = 0
     text: str = ""
-
-    @property
-    def trouble(self) -> tuple[int, float]:
-        """How much it deserves to be shown."""
-        return self.retries, self.oldest_ms
 
 
 @dataclass
@@ -117,29 +114,28 @@ class Memory:
 def lanes_of(parts: ProducerParts, now: float) -> tuple[list[Lane], dict[str, int]]:
     """The partitions worth showing, by topic and number; and how many there are, busy or not."""
     by_queue: dict[PartitionQueue, list[Batch]] = defaultdict(list)
+    counts = dict.fromkeys(("partitions", "topics", "batches", "in_flight", "queued", "retries", "open"), 0)
     for batch in parts.accumulator.incomplete_batches():
         by_queue[batch.queue].append(batch)
+        counts["batches"] += 1
+        if batch.state is BatchState.IN_FLIGHT:
+            counts["in_flight"] += 1
+        elif batch.state is BatchState.QUEUED:
+            counts["retries" if batch.attempts else "queued"] += 1
+    counts["busy"] = len(by_queue)
+    counts["open"] = sum(not queue.needs_batch() for queue in by_queue)
+    counts["queued"] = max(0, counts["queued"] - counts["open"])
+    shown = list(by_queue)
+    if len(shown) > MOST_LANES:  # before anything is worked out for each
+        shown = heapq.nlargest(MOST_LANES, shown, key=lambda queue: _trouble(by_queue[queue]))
     linger = parts.accumulator.linger
-    lanes = [lane_of(queue, batches, linger, now) for queue, batches in by_queue.items()]
-    counts = {
-        "partitions": 0,
-        "topics": 0,
-        "busy": len(lanes),
-        "batches": sum(map(len, by_queue.values())),
-        "in_flight": sum(lane.in_flight for lane in lanes),
-        "queued": sum(lane.queued for lane in lanes),
-        "retries": sum(lane.retries for lane in lanes),
-        "open": sum(lane.open_fill is not None for lane in lanes),
-    }
-    if len(lanes) > MOST_LANES:
-        lanes.sort(key=lambda lane: lane.trouble, reverse=True)
-        del lanes[MOST_LANES:]
+    lanes = [lane_of(queue, by_queue[queue], linger, now) for queue in shown]
     for state in list(parts.accumulator.topics.values()):
         queues = state.queues
         counts["topics"] += 1
         counts["partitions"] += len(queues)
-        shown = [queue for queue in queues[: MOST_LANES - len(lanes)] if queue not in by_queue]
-        lanes.extend(Lane(queue.topic, queue.partition) for queue in shown)
+        idle = [queue for queue in queues[: MOST_LANES - len(lanes)] if queue not in by_queue]
+        lanes.extend(Lane(queue.topic, queue.partition) for queue in idle)
     snapshot = parts.metadata.snapshot
     for lane in lanes:
         info = snapshot.partition(lane.topic, lane.partition)
@@ -148,6 +144,11 @@ def lanes_of(parts: ProducerParts, now: float) -> tuple[list[Lane], dict[str, in
     lanes.sort(key=lambda lane: (lane.topic, lane.partition))
     counts["left_out"] = max(0, max(counts["partitions"], counts["busy"]) - len(lanes))
     return lanes, counts
+
+
+def _trouble(batches: list[Batch]) -> tuple[int, float]:
+    """How much a partition deserves to be shown: how often a batch was sent again, and the age of the oldest."""
+    return max(batch.attempts for batch in batches), -min(batch.created for batch in batches)
 
 
 def lane_of(queue: PartitionQueue, batches: Iterable[Batch], linger: float, now: float) -> Lane:
@@ -208,11 +209,20 @@ def lane_text(lane: Lane) -> str:
 
 
 def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
-    """All brokers of the cluster, as far as it is known."""
+    """All brokers of the cluster, as far as it is known, and those that have left it lately."""
     counters = parts.client.metrics.nodes
+    named = parts.metadata.snapshot.nodes
+    left = {node.id: node for node in parts.client.tried_nodes() if node.id >= 0 and node.id not in named}
     lines = []
-    for node in sorted(parts.metadata.snapshot.nodes.values()):
-        line = broker_line(node, parts.client.look_at(node.id), parts.client.connection_error(node.id), now)
+    for node in sorted([*named.values(), *left.values()]):
+        view, error = parts.client.look_at(node.id), parts.client.connection_error(node.id)
+        line = broker_line(node, view, error, now)
+        if node.id in left:
+            if view is None or now - view.last_attempt_at > REMEMBERED:
+                continue
+            line.state, line.tone = "gone", BAD
+            why = f"{line.error}. " if line.error else ""
+            line.text = f"{why}The cluster does not name it any more; others lead its partitions."
         counted = counters.get(node.id)
         if counted is not None:
             line.requests, line.responses = counted.requests, counted.responses
@@ -254,10 +264,11 @@ def broker_line(node: Node, view: NodeView | None, error: Exception | None, now:
     elif view.state in UNCONNECTED:
         again = max(0.0, view.next_attempt_at - now)
         line.state, line.tone = view.state.value, BAD if line.error else QUIET
-        tries = f" {_count(view.failed_attempts, 'attempt')} failed;" if view.failed_attempts > 1 else ""
-        line.text = f"{line.error or 'The connection was closed.'}{tries and '.' + tries} " + (
-            f"next attempt in {again:.1f} s." if again > 0 else "It is tried again when it is needed."
+        tries = f" {_count(view.failed_attempts, 'attempt')} failed." if view.failed_attempts > 1 else ""
+        next_one = (
+            f"The next attempt is in {again:.1f} s." if again > 0 else "It is tried again when it is needed."
         )
+        line.text = f"{(line.error or 'the connection was closed').rstrip('.')}.{tries} {next_one}"
     else:
         line.state, line.text = view.state.value, "The session is renewed."
     return line

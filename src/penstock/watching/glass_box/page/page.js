@@ -2,7 +2,7 @@
 "use strict";
 
 const PERIOD = 500; // milliseconds between two looks
-const KEPT = 120; // points of a line
+const KEPT = 60; // points of a line
 const $ = (id) => document.getElementById(id);
 const history_ = { records: [], bytes: [], latency: [] };
 let token = readToken();
@@ -166,7 +166,7 @@ function showNumbers(one) {
     ["records a second", number(one.rates.records), "records"],
     ["sent a second", bytes(one.rates.bytes), "bytes"],
     ["answer after", answers ? ms(mean) : "-", "latency"],
-    ["records without outcome", number(one.counts.waiting_records)],
+    ["no outcome yet", number(one.counts.waiting_records)],
     ["records sent", number(one.totals.records)],
     ["sent again", number(one.totals.retries)],
     ["failed", number(one.totals.errors)],
@@ -210,7 +210,7 @@ function draw(svg, values) {
 function showLanes(one) {
   const { counts, lanes } = one;
   const left = counts.left_out ? ` The ${number(lanes.length)} that matter most are shown.` : "";
-  put($("lanes-text"), `${number(counts.partitions)} partitions of ${number(counts.topics)} topics, ${number(counts.busy)} busy: ` +
+  put($("lanes-text"), `${number(counts.partitions)} partitions of ${number(counts.topics)} topic${counts.topics === 1 ? "" : "s"}, ${number(counts.busy)} busy: ` +
     `${number(counts.open)} batches open, ${number(counts.queued)} queued, ${number(counts.in_flight)} in flight, ` +
     `${number(counts.retries)} to be sent again.${left}`);
   list($("lanes"), lanes, newLane, fillLane);
@@ -238,7 +238,7 @@ function fillLane(row, lane) {
   const isOpen = lane.open_fill !== null;
   open.firstChild.firstChild.style.width = percent(isOpen ? lane.open_fill : 0).replace(" ", "");
   put(open.lastChild, isOpen
-    ? `${percent(lane.open_fill)} full, ${number(lane.open_records)} records${lane.linger_left_ms ? `, lingers ${ms(lane.linger_left_ms)}` : ""}`
+    ? `${percent(lane.open_fill)} full, ${number(lane.open_records)} record${lane.open_records === 1 ? "" : "s"}${lane.linger_left_ms ? `, lingers ${ms(lane.linger_left_ms)}` : ""}`
     : "no open batch");
   chips(queued, lane.queued, "");
   chips(flight, lane.in_flight, lane.in_flight ? ` for ${ms(lane.in_flight_ms)}` : "");
