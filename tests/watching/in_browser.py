@@ -216,7 +216,7 @@ def test_roles_and_names_for_those_who_do_not_see_it_and_the_keyboard(browser: B
 
 
 def test_a_killed_broker_is_shown_within_two_seconds_with_its_cause(browser: Browser) -> None:
-    with shop(reconnect_backoff_max_ms=1000) as (kafka, producer), load(producer), viewer(browser) as seen:
+    with shop(metadata_max_age_ms=1000) as (kafka, producer), load(producer), viewer(browser) as seen:
         took = []
         for number in range(3):  # the quickest counts: others may need this machine, too
             seen.wait("#brokers", r"broker 0[\s\S]*broker 1[\s\S]*broker 2")

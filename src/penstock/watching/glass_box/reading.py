@@ -15,7 +15,7 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock._stats_cy import ACTIVITIES
@@ -319,7 +319,7 @@ def options_of(parts: ProducerParts) -> dict[str, Any]:
 
 def as_json(value: Any) -> dict[str, Any]:
     """One of the above, as it is sent; floats with few digits."""
-    return {name: _short(one) for name, one in asdict(value).items()}
+    return {name: _short(one) for name, one in vars(value).items()}
 
 
 def percent(share: float) -> str:

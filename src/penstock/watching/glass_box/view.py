@@ -61,6 +61,7 @@ class ProducerView:
         self.client_id = parts.config.client_id
         self.follower = Follower(parts)
         self._parts = parts
+        self._options = reading.options_of(parts)
         self._thread = thread
         self._log = log
         self._lock = threading.Lock()  # one viewer looks at a time; no lock of the producer
@@ -96,7 +97,7 @@ class ProducerView:
             "id": self.number,
             "client_id": self.client_id,
             "servers": ", ".join(self._parts.config.bootstrap_servers),
-            "options": reading.options_of(self._parts),
+            "options": self._options,
             "transaction": None if transactions is None else transactions.state.value,
             "counts": counts | {"waiting_records": self._parts.accumulator.incomplete_records()},
             "totals": {name: int(value) for name, value in sample.totals.items()},
