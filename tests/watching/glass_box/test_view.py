@@ -313,3 +313,17 @@ def test_a_broker_that_has_left_the_cluster_is_shown_for_a_while() -> None:
     assert (gone["id"], gone["state"], gone["tone"]) == (1, "gone", "bad")
     assert "does not name it any more" in gone["text"]
     assert [broker["id"] for broker in watched.look(after=1000.0)["brokers"]] == [0]
+
+
+def test_a_broker_that_nobody_needs_is_no_trouble() -> None:
+    watched = Watched()
+    rig = watched.rig
+    rig.know("t")
+    rig.acknowledge_all()
+    delivery = rig.send("t", b"x")
+    rig.run_until(delivery.done)
+    rig.break_connection()
+    assert watched.look(after=0.5)["brokers"][0]["tone"] == "bad"
+    (broker,) = watched.look(after=20.0)["brokers"]
+    assert (broker["state"], broker["tone"]) == ("not used", "quiet")
+    assert "none was needed since: the connection to broker 0" in broker["text"]

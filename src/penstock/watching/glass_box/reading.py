@@ -35,6 +35,7 @@ MOST_WAITS = 20
 # Seconds without an answer from which on a broker is worth a word, and a callback that runs on.
 SILENCE = 1.0
 LONG_CALLBACK = 0.5
+UNUSED = 5.0  # after which a broker that could be tried again, and was not, is not needed
 REMEMBERED = 300.0  # for which a broker is shown that the cluster does not name any more
 
 GOOD, QUIET, WARN, BAD = "good", "quiet", "warn", "bad"
@@ -261,6 +262,11 @@ def broker_line(node: Node, view: NodeView | None, error: Exception | None, now:
             line.text = f"No answer for {waited:.0f} s." + (f" Before: {line.error}" if line.error else "")
         if line.error:
             line.tone = BAD
+    elif view.state in UNCONNECTED and now - view.next_attempt_at > UNUSED:
+        why = f": {line.error}" if line.error else ""
+        line.text = (
+            f"The connection ended {now - view.last_attempt_at:.0f} s ago, and none was needed since{why}"
+        )
     elif view.state in UNCONNECTED:
         again = max(0.0, view.next_attempt_at - now)
         line.state, line.tone = view.state.value, BAD if line.error else QUIET
