@@ -65,7 +65,11 @@ TARGETS = (
     Target("test-pythons", ("test-pythons",), "the core of the tests on every Python that is supported"),
     Target("wheels", ("wheels",), "the wheels of a release, each tried in a clean environment"),
     Target("test-install", ("test-install",), "the wheel with each extra, start and tutorial by the letter"),
-    Target("test-watching", ("test-watching",), "metrics in a real Prometheus, and the dashboard's queries"),
+    Target(
+        "test-watching",
+        ("test-watching",),
+        "metrics in a real Prometheus, the dashboard's queries, the live page in a browser",
+    ),
     Target("test-brokers", ("test-brokers",), "every release of Kafka from 0.9 to the newest"),
     Target(
         "test-examples", ("test-examples",), "services on FastAPI, Django and Celery, one of them under load"

@@ -28,7 +28,7 @@ import pythons
 
 PAGES = ("start.md", "tutorial.md")
 # For those who work on Penstock itself; the targets of the Makefile that need them install them.
-DEVELOPMENT = {"bench", "dev", "docs", "examples", "fuzz", "tests", "wheels"}
+DEVELOPMENT = {"bench", "browser", "dev", "docs", "examples", "fuzz", "tests", "wheels"}
 _PUT_FOR_A_WHEEL = "/path/of/the/checkout"
 
 _ON_A_FAKE = """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a producer for other systems (metric.reporters).
+"""The numbers of a producer for other systems (metric.reporters), and its live page (glass.box).
 
 A reporter is told of each producer that is made with it, and asks its MetricsSource whenever it wants to know: at a
 scrape, or by a timer of its own. A reporter that raises is logged; no producer fails because of it.
@@ -7,16 +7,23 @@ scrape, or by a timer of its own. A reporter that raises is logged; no producer 
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from penstock._metrics import HistogramMetric, MetricsRegistry, MetricValue
     from penstock._time import Clock
 
 log = logging.getLogger("penstock.producer")
+
+# The environment variable with an address for the live page of a program that is not changed.
+GLASS_BOX_VARIABLE = "PENSTOCK_GLASS_BOX"
+_GLASS_BOX = (
+    "penstock.watching.glass_box"  # by its name: it is above the producer, and loaded where it is asked for
+)
 
 
 class MetricsSource:
@@ -105,6 +112,21 @@ class Reporting:
                 reporter.stop(self.source)
             except Exception:
                 log.exception("the metric reporter %s could not be stopped", type(reporter).__qualname__)
+
+
+def show_in_glass_box(address: str | None, *what: Any) -> None:
+    """Let a producer be seen on a live page, if the option or the environment asks for one.
+
+    Args:
+        address: the option.
+        what: for the page, which imports what it needs to understand it.
+    """
+    if address is None and not os.environ.get(GLASS_BOX_VARIABLE):
+        return
+    try:
+        importlib.import_module(_GLASS_BOX).show(address, *what)
+    except Exception:  # whatever it is: nobody wants to lose a producer for it
+        log.warning("the live page of a producer could not be started", exc_info=True)
 
 
 def _never() -> bool:

@@ -41,6 +41,7 @@ _COMMANDS = (
     "recover",
     "produce",
     "perf",
+    "top",
     "broker",
     "demo.command",
 )  # modules below this package, in the order of the help text
@@ -63,6 +64,7 @@ examples:
   penstock produce orders orders.jsonl --format json --key-field id
   penstock run orders.toml --dry-run          what a pipeline on Spark would do
   penstock perf --topic test --num-records 1000000 --record-size 100
+  penstock top                                see what producers do, live
   penstock COMMAND --help                     options and more examples
 """
 

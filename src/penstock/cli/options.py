@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  # it has no public name
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+
+WATCH_ADDRESS = "127.0.0.1:0"  # of --watch: any free port, for this machine alone
 
 INTERRUPT_GRACE = 5.0  # seconds that accepted records have left after Ctrl-C
 
@@ -109,6 +112,23 @@ def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_watch_argument(parser: argparse.ArgumentParser) -> None:
+    """--watch."""
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="show what the producer does on a live page at 127.0.0.1, and say where; see also `penstock top`",
+    )
+
+
+def tell_pages() -> None:
+    """Say where the pages of this process are."""
+    from penstock.watching import glass_box
+
+    for url in glass_box.urls():
+        print(f"penstock: the producer can be watched at {url}", file=sys.stderr)
+
+
 def parse_option(text: str) -> tuple[str, str]:
     """NAME=VALUE as a pair."""
     name, separator, value = text.partition("=")
@@ -131,6 +151,8 @@ def producer_config(args: argparse.Namespace, defaults: Mapping[str, str] | None
     _override(config, dict(args.producer_options))
     if args.bootstrap_server is not None:
         config["bootstrap.servers"] = args.bootstrap_server
+    if getattr(args, "watch", False):
+        config.setdefault("glass.box", WATCH_ADDRESS)
     return config
 
 

@@ -21,9 +21,11 @@ from penstock.cli.options import (
     CommandError,
     OpenProducer,
     add_producer_arguments,
+    add_watch_argument,
     close_producer,
     counted,
     producer_config,
+    tell_pages,
 )
 from penstock.errors import KafkaError
 
@@ -84,6 +86,7 @@ def add_parser(subparsers: SubParsers) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="only the result")
     add_producer_arguments(parser)
+    add_watch_argument(parser)
     parser.set_defaults(func=run)
 
 
@@ -216,6 +219,8 @@ def run(
     load = Load(args.topic, payloads_of(args), args.throughput, sample_every(args))
     config = producer_config(args)
     producer = (open_producer or partial(reach.open_producer, topic=load.topic))(config)
+    if args.watch:
+        tell_pages()
     stats, problem, interrupted = Stats(), None, False
     started, cpu = pacer.now(), _cpu_seconds()
     reporter = Reporter(args.num_records, quiet=args.quiet, now=started)

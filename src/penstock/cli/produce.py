@@ -21,9 +21,11 @@ from penstock.cli.options import (
     OpenProducer,
     ProducerLike,
     add_producer_arguments,
+    add_watch_argument,
     close_producer,
     counted,
     producer_config,
+    tell_pages,
 )
 from penstock.errors import KafkaError, RecordTooLargeError, SerializationError
 
@@ -58,6 +60,7 @@ def add_parser(subparsers: SubParsers) -> None:
         "file", metavar="FILE", nargs="?", type=Path, help="what to read (default: standard input)"
     )
     add_producer_arguments(parser)
+    add_watch_argument(parser)
     _add_format_arguments(parser)
     record = parser.add_argument_group("every record")
     record.add_argument(
@@ -251,6 +254,8 @@ def run(args: argparse.Namespace, open_producer: OpenProducer | None = None) -> 
     problem: Exception | None = None
     with _input(args.file) as stream:
         producer = open_producer(producer_config(args))
+        if args.watch:
+            tell_pages()
         display = progress.open_progress(_size(stream), wanted=not args.quiet)
         try:
             send_lines(job, stream, producer, outcomes, display)

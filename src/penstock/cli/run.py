@@ -12,11 +12,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock._redaction import is_secret_name
-from penstock.cli.options import parse_option
+from penstock.cli.options import WATCH_ADDRESS, parse_option
 from penstock.cli.reach import quiet_network
 from penstock.errors import ExpectationFailedError, PipelineDefinitionError
 
@@ -71,6 +72,11 @@ def add_parser(subparsers: SubParsers) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="show nothing while it runs")
     parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="let each Python worker of Spark show its producers on a live page; `penstock top` lists them",
+    )
+    parser.add_argument(
         "--print-app",
         action="store_true",
         help="print the path of the program to give to spark-submit, and exit",
@@ -113,6 +119,13 @@ def _run(args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
     pipeline = load_pipeline(args.pipeline, dict(args.variables))
+    if args.watch:
+        options = {"kafka.glass.box": WATCH_ADDRESS, **pipeline.sink.options}
+        pipeline = replace(pipeline, sink=replace(pipeline.sink, options=options))
+        print(
+            "penstock run: while records are sent, `penstock top` lists the pages of Spark's workers",
+            file=sys.stderr,
+        )
     if args.report is not None and not args.report.absolute().parent.is_dir():
         print(f"penstock run: --report: there is no folder {str(args.report.parent)!r}", file=sys.stderr)
         return EXIT_BAD_DEFINITION

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.input import ConfigSource, read_values
 from penstock.config.keys import KEYS
+from penstock.config.kinds import Password
 from penstock.config.plugins import Plugins, load_plugins, without_plugins
 from penstock.config.rules import apply_rules, security_of
 from penstock.config.security_keys import SECURITY_NAMES
@@ -102,6 +103,8 @@ class ProducerConfig:
     enable_metrics_push: bool
     metric_reporters: tuple[Any, ...]
     tracing: Any | None
+    glass_box: str | None
+    glass_box_token: Password | None
     config_providers: tuple[str, ...]
     security_providers: str | None
 

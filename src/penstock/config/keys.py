@@ -324,6 +324,17 @@ _LOW_LATER = (
         "Penstock's own option.",
     ),
     ConfigKey(
+        "glass.box", _STRING, None, "low",
+        "Address of a live page that shows what the producer does and why, for example 127.0.0.1:0, where 0 is any "
+        "free port. Without it the environment variable PENSTOCK_GLASS_BOX counts. An address that cannot be used is a "
+        "warning in the log; the producer works without the page.",
+    ),
+    ConfigKey(
+        "glass.box.token", Kind.PASSWORD, None, "low",
+        "What a viewer of the live page must know. An address that other machines can reach needs one, of at least 16 "
+        "characters. Without it the environment variable PENSTOCK_GLASS_BOX_TOKEN counts.",
+    ),
+    ConfigKey(
         "config.providers", _LIST, (), "low",
         "Sources of configuration values.",
         Distinct(),
@@ -457,6 +468,8 @@ class ProducerOptions(TypedDict, total=False):
     enable_metrics_push: Flag
     metric_reporters: ReportersOption
     tracing: TracingOption
+    glass_box: str | None
+    glass_box_token: Secret
     config_providers: Names
     security_providers: str | None
     ssl_truststore_location: str | None

@@ -23,7 +23,7 @@ from penstock.network.handshake import HandshakeFactory
 from penstock.network.metadata_fetch import MetadataFetcher, least_loaded
 from penstock.network.resolver import DeferredBootstrap, as_bootstrap_nodes
 from penstock.network.settings import NetworkSettings
-from penstock.network.states import ConnectionStates
+from penstock.network.states import PREPARING, ConnectionStates, NodeView
 from penstock.network.transport import WRITE
 from penstock.protocol.requests import NodeApiVersions
 from penstock.types import Node
@@ -161,6 +161,31 @@ class NetworkClient:
     def in_flight_count(self, node_id: int | None = None) -> int:
         """Requests without an answer, of one node or of all."""
         return self._pool.in_flight_count(node_id)
+
+    def look_at(self, node_id: int) -> NodeView | None:
+        """How the connection to a node stands; None when it was never tried. From any thread: only reads."""
+        known = self._pool.states.get(node_id)
+        if known is None:
+            return None
+        state, waits_since, in_flight = known.state, None, 0
+        connection = self._pool.get(node_id)
+        if connection is not None:
+            in_flight = len(connection.in_flight)
+            try:
+                oldest = connection.in_flight.oldest()
+            except IndexError:  # in plain Python: it was answered between two steps
+                oldest = None
+            waits_since = None if oldest is None else oldest.sent_at
+        if state in PREPARING:
+            waits_since = known.last_attempt_at
+        lost_at = known.last_attempt_at
+        retry_at = lost_at + known.reconnect_backoff
+        tries = known.failed_attempts
+        return NodeView(state, in_flight, waits_since, tries, lost_at, retry_at, known.throttled_until)
+
+    def tried_nodes(self) -> list[Node]:
+        """All nodes to which a connection was ever tried. From any thread."""
+        return self._pool.states.nodes()
 
     # ---- sending, waiting
 

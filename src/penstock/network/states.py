@@ -23,6 +23,7 @@ import enum
 import math
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from penstock._time import ExponentialBackoff
 from penstock.errors import IllegalStateError
@@ -132,6 +133,28 @@ class NodeState:
         return f"<NodeState {self.node}: {self.state.value}, {self.failed_attempts} failed attempts>"
 
 
+class NodeView(NamedTuple):
+    """How the connection to a node stands, for those who watch. Times are monotonic seconds.
+
+    Attributes:
+        state: of the connection.
+        in_flight: requests without an answer.
+        waits_since: when the oldest of them was sent, or the attempt to connect begun; None when nothing is waited for.
+        failed_attempts: in a row, since it was ready.
+        last_attempt_at: when it was tried, or lost.
+        next_attempt_at: when a node without connection may be tried again.
+        throttled_until: when the broker takes the next request, as it said.
+    """
+
+    state: ConnectionState
+    in_flight: int
+    waits_since: float | None
+    failed_attempts: int
+    last_attempt_at: float
+    next_attempt_at: float
+    throttled_until: float
+
+
 class ConnectionStates:
     """The states of all nodes that were ever tried, by node id."""
 
@@ -146,6 +169,10 @@ class ConnectionStates:
     def get(self, node_id: int) -> NodeState | None:
         """The state of a node, None when it was never tried."""
         return self._nodes.get(node_id)
+
+    def nodes(self) -> list[Node]:
+        """All nodes that were ever tried. From any thread: the copy is made in one step."""
+        return [known.node for known in list(self._nodes.values())]
 
     def state_of(self, node_id: int) -> ConnectionState:
         """The state of a node; one that was never tried is disconnected."""

@@ -147,7 +147,7 @@ def _assemble(
     # The system's time is read without a call; any other clock is asked.
     wall_ms = None if given_clock is None else clock.wall_ms
     fast_path = FastPath(
-        accumulator.topics,
+        accumulator.fast_topics,
         max_record_size[0],
         placement.key_hash,
         wall_ms,

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock._locks import forbid_reentry, new_lock
+from penstock._reporting import show_in_glass_box
 from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
 from penstock.errors import (
@@ -113,6 +114,7 @@ class Core:
         register(self)
         ended = self.ended  # and not the Core: a reporter keeps what it is given
         parts.reporting.start(lambda: ended.done)
+        show_in_glass_box(parts.config.glass_box, parts, self.thread, ended)
 
     # ------------------------------------------------------------------------------------------ checks
 

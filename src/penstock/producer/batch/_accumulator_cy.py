@@ -109,6 +109,8 @@ class RecordAccumulator:
         # Guards the creation of topics and queues, the first choice of a topic's sticky partition, flushes and closed.
         self._lock: Any = new_lock()
         self.topics: dict[str, TopicState] = {}  # written under the lock, read by anyone
+        self.fast_topics: dict[str, TopicState] = {}  # likewise: those that the fast path may use
+        self._followed: str | None = None  # the one that it may not use
         self._queues: dict[str, dict[int, PartitionQueue]] = {}  # by topic and partition, likewise
         self._admission = Admission()
         self.appender = Appender(self.batch_size, pool, sealer, self._admission, self._lock, wake, now)
@@ -138,7 +140,17 @@ class RecordAccumulator:
             state.load = None  # it speaks of the partitions that there were before
             state.queues = [self._queue_locked(name, number) for number in range(partition_count)]
             self.topics[name] = state
+            if name != self._followed:
+                self.fast_topics[name] = state
         return state
+
+    def follow(self, name: str | None) -> None:
+        """Let all records of this topic, and of no other, take the general path; None: none any more."""
+        with self._lock:
+            self._followed = name
+            self.fast_topics.update(self.topics)
+            if name is not None:
+                self.fast_topics.pop(name, None)
 
     def _queue_locked(self, topic: str, partition: int) -> PartitionQueue:
         """The one queue of a partition: kept while the topic is used, also when that has fewer partitions since."""
@@ -207,6 +219,10 @@ class RecordAccumulator:
     def _flush_ended(self, ticket: Ticket[None]) -> None:
         with self._lock:
             self._flushes.discard(ticket)
+
+    def incomplete_batches(self) -> list[Batch]:
+        """The batches that have no outcome yet, queued or in flight. Takes no lock: the copy is made in one step."""
+        return list(self._incomplete)
 
     def incomplete_records(self) -> int:
         """How many accepted records have no outcome yet."""
@@ -430,6 +446,7 @@ class RecordAccumulator:
                     continue
                 del self._queues[name]
                 self.topics.pop(name, None)
+                self.fast_topics.pop(name, None)
             forgotten += gone
         return forgotten
 

@@ -86,7 +86,7 @@ class FastPath:
     """Sends the ordinary record: bytes, a known topic, no waiting.
 
     Args:
-        topics: the topics in use, by name; the accumulator keeps it.
+        topics: the topics in use that may take this path, by name; the accumulator keeps it.
         max_record_size: what one record may take, the size check's overhead included.
         key_hash: how keys choose the partition: IGNORED, MURMUR2 or CRC32.
         wall_ms: the clock for timestamps, or None for the system's.
@@ -226,6 +226,10 @@ class FastPath:
                 return None
         state.used = True
         return delivery
+
+    def look_up_again(self) -> None:
+        """Forget the topic of the last record: it may not be among `topics` any more. From any thread."""
+        self._last_topic = None
 
     def _size_bound(self, key: Any, value: Any, headers: Any) -> cython.Py_ssize_t:
         """The most that the record can take in a batch of its own, or -1: it is not made of bytes."""

@@ -156,6 +156,8 @@ class SendPath:
         self.closed = False  # set by close(), on any thread
         self.gate: Gate = OpenGate(0)  # set once, when the producer is put together
         self.tracing = tracing
+        # Takes the steps of a record in hand, to see its way; set and taken away by who watches, on any thread.
+        self.follower: Callable[[ProducerRecord, Steps[Delivery]], Steps[Delivery]] | None = None
 
     def steps(
         self,
@@ -170,6 +172,13 @@ class SendPath:
             as_bytes: key and value are bytes already, and no serializer is asked.
             in_bulk: it is one of many in a call that is traced as a whole.
         """
+        steps = self._steps(record, on_delivery, as_bytes, in_bulk)
+        follower = self.follower
+        return steps if follower is None else follower(record, steps)
+
+    def _steps(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None, as_bytes: bool, in_bulk: bool
+    ) -> Steps[Delivery]:
         reached = _Reached()
         record = self._begin(record, reached, in_bulk)
         try:

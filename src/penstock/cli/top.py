@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock top`: the glass box of a process in a terminal, and the list of those that run."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from penstock._escaping import escaped
+from penstock.cli.options import CommandError
+
+if TYPE_CHECKING:
+    from penstock.cli.options import SubParsers
+
+_EPILOG = """
+examples:
+  penstock top                        the pages of your processes on this machine
+  penstock top 127.0.0.1:8400         what that process does, until Ctrl-C
+  penstock top 4711 --once            the same of process 4711, one look
+  PENSTOCK_GLASS_BOX=127.0.0.1:0 python shop.py     gives a program a page without changing it
+
+A page that needs a token and is not yours: PENSTOCK_GLASS_BOX_TOKEN has it.
+"""
+
+_TIMEOUT = 10.0  # seconds for one answer
+_TOKEN_VARIABLE = "PENSTOCK_GLASS_BOX_TOKEN"  # noqa: S105 - where it is, not what
+_HOME_AND_CLEAR = "\x1b[H\x1b[J"
+_MARKS = {"good": "+", "quiet": "-", "warn": "!", "bad": "!!"}
+_MOST_EVENTS = 8
+
+
+class Place(NamedTuple):
+    """A page to ask."""
+
+    url: str
+    token: str | None
+
+
+def add_parser(subparsers: SubParsers) -> None:
+    """Add the `top` command."""
+    parser = subparsers.add_parser(
+        "top",
+        help="see what a producer does, live",
+        description="Show what the producers of a process do, and why. Without ADDRESS: list the pages that there are.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "address", metavar="ADDRESS", nargs="?", help="HOST:PORT or URL of a page, or the number of a process"
+    )
+    parser.add_argument("--once", action="store_true", help="show one look and end")
+    parser.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between two looks (default: 1)"
+    )
+    parser.set_defaults(func=run)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
+    return seconds
+
+
+def run(args: argparse.Namespace) -> int:
+    """List pages, or show one until Ctrl-C."""
+    from penstock.watching.glass_box.address import read_notes
+
+    notes = list(read_notes())
+    if args.address is None:
+        for line in listed(notes, time.time()):
+            print(line)
+        return 0
+    place = find(args.address, notes)
+    state = ask(place)
+    if args.once or not sys.stdout.isatty():
+        if not args.once:
+            raise CommandError("standard output is no terminal: --once shows one look")
+        time.sleep(min(1.0, args.interval))  # rates need two looks
+        print("\n".join(screen(ask(place), 100)))
+        return 0
+    while True:
+        size = shutil.get_terminal_size()
+        shown = [line[: size.columns - 1] for line in screen(state, size.columns)][: size.lines - 1]
+        sys.stdout.write(_HOME_AND_CLEAR + "\n".join(shown) + "\n")
+        sys.stdout.flush()
+        time.sleep(args.interval)
+        state = ask(place)
+
+
+def find(address: str, notes: list[dict[str, Any]]) -> Place:
+    """The page that is meant.
+
+    Raises:
+        CommandError: there is none.
+    """
+    if address.isdecimal():
+        for note in notes:
+            if note["pid"] == int(address):
+                return Place(note["url"], note.get("token"))
+        raise CommandError(f"process {address} has no page; `penstock top` lists those that there are")
+    url = address if "//" in address else f"http://{address}/"
+    for note in notes:
+        if urlsplit(note["url"]).netloc == urlsplit(url).netloc:
+            return Place(note["url"], note.get("token"))
+    return Place(url, os.environ.get(_TOKEN_VARIABLE))
+
+
+def ask(place: Place) -> dict[str, Any]:
+    """What the page says.
+
+    Raises:
+        CommandError: nobody answers, or not with a state.
+    """
+    split = urlsplit(place.url)
+    headers = {"Penstock-Viewer": "top"}
+    if place.token is not None:
+        headers["Authorization"] = f"Bearer {place.token}"
+    try:
+        connection = http.client.HTTPConnection(split.hostname or "", split.port or 80, timeout=_TIMEOUT)
+        try:
+            connection.request("GET", "/api/state", headers=headers)
+            answer = connection.getresponse()
+            body = answer.read()
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise CommandError(
+            f"no page answers at {place.url}: {error}; `penstock top` lists those that there are"
+        ) from error
+    if answer.status == http.client.UNAUTHORIZED:
+        raise CommandError(f"the page at {place.url} needs its token in {_TOKEN_VARIABLE}")
+    try:
+        if answer.status != http.client.OK:
+            raise ValueError(f"status {answer.status}")
+        state: dict[str, Any] = json.loads(body)
+        state["producers"], state["events"], state["process"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"what answers at {place.url} is no glass box: {error}") from error
+    return state
+
+
+def listed(notes: list[dict[str, Any]], now: float) -> Iterator[str]:
+    """The pages of this user."""
+    if not notes:
+        yield "No process of yours shows its producers."
+        yield "Start one with PENSTOCK_GLASS_BOX=127.0.0.1:0, with --watch, or with Producer(..., glass_box=...)."
+        return
+    for note in notes:
+        minutes = max(0, int((now - float(note.get("since", now))) / 60))
+        yield escaped(f"{note['pid']:>8}  {note['url']:<28} {note.get('program', ''):<20} for {minutes} min")
+    yield "penstock top ADDRESS shows one; a browser does, too."
+
+
+# ------------------------------------------------------------------------------------------------- the screen
+
+
+def screen(state: Mapping[str, Any], width: int) -> list[str]:
+    """All lines, the important ones first; what others have named can neither break a line nor paint over it."""
+    process = state["process"]
+    lines = [f"{process['program']}  process {process['pid']}  penstock {process['version']}"]
+    for producer in state["producers"]:
+        lines += ["", *_producer(producer, width)]
+    if not state["producers"]:
+        lines.append("no producer now")
+    lines += ["", "last events"]
+    for event in state["events"][:_MOST_EVENTS]:
+        at = time.strftime("%H:%M:%S", time.localtime(event["at_ms"] / 1000))
+        lines.append(f"  {at} {_MARKS[event['tone']]:<2} {event['text']}")
+    return [escaped(line) for line in lines]
+
+
+def _producer(one: Mapping[str, Any], width: int) -> Iterator[str]:
+    rates, counts, memory, io = one["rates"], one["counts"], one["memory"], one["io"]
+    yield (
+        f"{one['client_id']}  {rates['records']:,.0f} records/s  {_bytes(rates['bytes'])}/s  "
+        f"{rates['requests']:,.0f} requests/s  {one['totals']['records']:,} sent  "
+        f"{one['totals']['retries']:,} sent again  {one['totals']['errors']:,} failed"
+    )
+    for said in one["advice"]:
+        yield from _wrapped(f"{_MARKS[said['tone']]:<2} {said['text']}", width)
+    used = memory["total"] - memory["free"]
+    fill = _bar(used / max(1, memory["total"]))
+    yield f"memory   {fill} {_bytes(used)} of {_bytes(memory['total'])}, {memory['waiting']} wait"
+    shares = "  ".join(
+        f"{name} {100 * share:.0f} %" for name, share in io["shares"].items() if share >= 0.005
+    )
+    yield f"I/O      {shares or 'no numbers yet'}"
+    leaving = "  ".join(
+        f"{entry['reason']} {100 * entry['share']:.0f} % ({100 * entry['fill']:.0f} % full)"
+        for entry in one["leaving"]
+    )
+    yield f"batches  {leaving or 'none left yet'}"
+    for broker in one["brokers"]:
+        latency = "" if broker["latency_ms"] is None else f"  {broker['latency_ms']:.1f} ms"
+        why = f"  {broker['text']}" if broker["tone"] in ("bad", "warn") else ""
+        yield (
+            f"broker   {broker['id']:>4} {broker['address']:<22} {broker['state']:<20} "
+            f"{broker['in_flight']} in flight{latency}{why}"
+        )
+    yield (
+        f"lanes    {counts['partitions']:,} partitions, {counts['busy']:,} busy: {counts['open']:,} open, "
+        f"{counts['queued']:,} queued, {counts['in_flight']:,} in flight, {counts['retries']:,} to be sent again"
+    )
+    for lane in one["lanes"]:
+        if lane["text"] != "idle":
+            fill = _bar(lane["open_fill"] or 0.0)
+            yield f"  {lane['topic']}-{lane['partition']:<5} {fill} {lane['text']}"
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    import textwrap
+
+    yield from textwrap.wrap(text, max(40, width - 1), subsequent_indent="   ")
+
+
+def _bar(share: float, cells: int = 12) -> str:
+    full = round(max(0.0, min(1.0, share)) * cells)
+    return f"[{'#' * full}{'.' * (cells - full)}]"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sentences that follow from the numbers: what holds the producer up, or what would make it better.
+
+Pure functions of a state as the page gets it. The first sentence matters most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from penstock.watching.glass_box.reading import BAD, GOOD, LONG_CALLBACK, QUIET, WARN, percent
+
+State = Mapping[str, Any]
+
+# From these on a number is worth a sentence.
+_MANY = 0.5  # part of the batches that leave for one reason
+_MOSTLY_FULL = 0.8
+_LOW_FILL = 0.3
+_SOME_BATCHES = 20  # in the time that is looked at; fewer prove nothing
+_RETRIED = 0.01  # part of the records
+_BUSY = 0.5  # part of the I/O thread's time
+_NO_REST = 0.1
+_IDLE_SECONDS = 2.0
+
+
+class Advice(NamedTuple):
+    """A sentence, and how much it matters: good, quiet, warn or bad."""
+
+    tone: str
+    text: str
+
+
+def advice_for(state: State) -> list[Advice]:
+    """What to tell about a producer; never empty."""
+    said = [*_troubles(state), *_io_time(state), *_leaving(state)]
+    return said or [_all_is_well(state)]
+
+
+def _troubles(state: State) -> Iterator[Advice]:
+    yield from _callback(state)
+    yield from _brokers(state)
+    memory = state["memory"]
+    if memory["waiting"]:
+        longest = max(wait["seconds"] for wait in memory["waits"])
+        who = "1 sender waits" if memory["waiting"] == 1 else f"{memory['waiting']} senders wait"
+        held_up = any(_callback(state)) or any(_brokers(state))
+        why = (
+            "That ends with what is said above."
+            if held_up
+            else "Brokers are slower than senders: send less, look at the brokers, or raise buffer.memory."
+        )
+        yield Advice(
+            BAD,
+            f"{who} for memory, the first for {longest:.1f} s: buffer.memory={_bytes(memory['total'])} is full with "
+            f"records that have no answer yet. {why}",
+        )
+    recent = state["recent"]
+    if recent["errors"]:
+        yield Advice(
+            BAD,
+            f"{recent['errors']:,} records failed in the last {_seconds(recent['seconds'])}: each has its error in its "
+            "Delivery, in on_delivery, and in the log.",
+        )
+    if recent["retries"] > _RETRIED * max(1, recent["records"]):
+        causes = sorted({lane["cause"] for lane in state["lanes"] if lane["cause"]})
+        why = f" The last cause: {causes[0]}" if causes else ""
+        share = recent["retries"] / max(1, recent["records"])
+        yield Advice(
+            WARN,
+            f"{recent['retries']:,} records were sent again in the last {_seconds(recent['seconds'])}, "
+            f"{percent(min(1.0, share))} of those sent.{why}",
+        )
+    stuck = [lane for lane in state["lanes"] if lane["leader"] is None and lane["oldest_ms"] > 1000]
+    if stuck:
+        lane = stuck[0]
+        yield Advice(
+            WARN,
+            f"Records for {lane['topic']}-{lane['partition']} wait for {lane['oldest_ms'] / 1000:.0f} s: no leader of "
+            "the partition is known.",
+        )
+
+
+def _callback(state: State) -> Iterator[Advice]:
+    io = state["io"]
+    if io["now"] == "callbacks" and io["for_s"] >= LONG_CALLBACK:
+        where = f", in {io['where']}" if io["where"] else ""
+        yield Advice(
+            BAD,
+            f"A callback has held the I/O thread for {io['for_s']:.1f} s{where}: nothing is sent meanwhile. Let the "
+            "callback hand its work to another thread.",
+        )
+
+
+def _brokers(state: State) -> Iterator[Advice]:
+    for broker in state["brokers"]:
+        if broker["tone"] != BAD:
+            continue
+        waiting = sum(
+            lane["queued"] + lane["in_flight"] + lane["retries"]
+            for lane in state["lanes"]
+            if lane["leader"] == broker["id"]
+        )
+        wait = (
+            f" {waiting:,} batches wait for it."
+            if waiting > 1
+            else " A batch waits for it."
+            if waiting
+            else ""
+        )
+        yield Advice(BAD, f"Broker {broker['id']}: {broker['state']}.{wait} {broker['text']}")
+
+
+def _io_time(state: State) -> Iterator[Advice]:
+    shares = state["io"]["shares"]
+    if not shares:
+        return
+    if shares["callbacks"] >= _BUSY and state["io"]["now"] != "callbacks":
+        yield Advice(
+            WARN,
+            f"The I/O thread spends {percent(shares['callbacks'])} of its time in callbacks, where it sends nothing. "
+            "Hand the work to another thread.",
+        )
+    if shares["sealing"] >= _BUSY:
+        codec = state["options"]["compression.type"]
+        what = f"compressing with {codec}" if codec != "none" else "sealing batches"
+        yield Advice(
+            WARN,
+            f"The I/O thread spends {percent(shares['sealing'])} of its time {what}: a cheaper codec, or a lower "
+            "level, would let it send more.",
+        )
+    elif shares["waiting"] <= _NO_REST and shares["callbacks"] < _BUSY:
+        yield Advice(
+            WARN,
+            f"The I/O thread waits only {percent(shares['waiting'])} of its time: it is the limit of this producer. "
+            "Larger batches (batch.size, linger.ms) mean less work for each record; a second producer is a second "
+            "thread.",
+        )
+
+
+def _leaving(state: State) -> Iterator[Advice]:
+    by_reason = {entry["reason"]: entry for entry in state["leaving"]}
+    batches = sum(entry["batches"] for entry in state["leaving"])
+    if batches < _SOME_BATCHES:
+        return
+    options = state["options"]
+    linger, flush, full = (by_reason.get(reason) for reason in ("linger", "flush", "full"))
+    if linger and linger["share"] >= _MANY and linger["fill"] < _LOW_FILL:
+        linger_ms = options["linger.ms"]
+        larger = max(20, linger_ms * 4)
+        partitions = state["counts"]["partitions"]
+        fewer = f", and so would fewer than {partitions} partitions" if partitions > 1 else ""
+        yield Advice(
+            QUIET,
+            f"{percent(linger['share'])} of batches leave by linger.ms={linger_ms} and are "
+            f"{percent(linger['fill'])} full: "
+            f"linger.ms={larger} would make fewer and larger requests{fewer}, at the price of up to "
+            f"{larger - linger_ms} ms.",
+        )
+    if flush and flush["share"] >= _MANY and flush["fill"] < _LOW_FILL:
+        yield Advice(
+            WARN,
+            f"{percent(flush['share'])} of batches leave because flush() is called, "
+            f"{percent(flush['fill'])} full: without it they would gather more records. Wait for the "
+            "Delivery of a record, or flush once at the end.",
+        )
+    if full and full["share"] >= _MOSTLY_FULL:
+        size = options["batch.size"]
+        yield Advice(
+            QUIET,
+            f"{percent(full['share'])} of batches leave because they are full: a larger batch.size than {_bytes(size)} "
+            "may mean fewer requests and better compression.",
+        )
+
+
+def _all_is_well(state: State) -> Advice:
+    recent = state["recent"]
+    if not recent["records"]:
+        if recent["seconds"] < _IDLE_SECONDS:
+            return Advice(QUIET, "The first numbers come in a moment.")
+        return Advice(QUIET, f"Nothing was sent in the last {_seconds(recent['seconds'])}.")
+    delivery = state["times"].get("record-delivery-time")
+    took = f", half of them acknowledged within {delivery['p50']:.0f} ms" if delivery else ""
+    return Advice(GOOD, f"Nothing stands in the way: {state['rates']['records']:,.0f} records/s{took}.")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:g} {unit}" if unit == "bytes" or size == int(size) else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of this process, and the producers on each.
+
+A page belongs to the process, because its port does, and a producer asks for it by its address: producers with the same
+address are on the same page. What the environment asks for is one page until the process ends; a page that only options
+ask for ends with the last of its producers. A forked child has no page until it makes a producer of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock._reporting import GLASS_BOX_VARIABLE
+from penstock._version import __version__
+from penstock.watching.glass_box import address as addresses
+from penstock.watching.glass_box.address import BadAddress
+from penstock.watching.glass_box.events import Events
+from penstock.watching.glass_box.server import PageServer
+from penstock.watching.glass_box.view import ProducerView
+
+if TYPE_CHECKING:
+    from penstock._ticket import Ticket
+    from penstock.producer.assembly import ProducerParts
+
+TOKEN_VARIABLE = f"{GLASS_BOX_VARIABLE}_TOKEN"
+
+log = logging.getLogger("penstock.watching")
+
+_numbers = itertools.count(1)
+
+
+class GlassBox:
+    """One page, and the producers that it shows.
+
+    Args:
+        address: where it is.
+        token: what viewers must know; None: nothing.
+        lasting: it stays when its last producer is gone.
+
+    Raises:
+        BadAddress: it cannot be there.
+    """
+
+    def __init__(self, address: str, token: str | None, *, lasting: bool) -> None:
+        place = addresses.parse_address(address)
+        addresses.check_token(place, token)
+        self.lasting = lasting
+        self.token = token
+        self._views: dict[int, ProducerView] = {}  # copies of it are atomic
+        self._events = Events()
+        self._server = PageServer(place, token, self._answer)
+        self.url = self._server.url
+        self._process = os.getpid()
+        logging.getLogger("penstock").addHandler(self._events)
+        self._note: Path | None = None
+        try:
+            self._note = addresses.write_note(self.url, token)
+        except OSError as error:
+            log.warning("`penstock top` cannot list the page at %s: %s", self.url, error)
+        log.info("what the producers of this process do can be seen at %s", self.url)
+
+    def add(self, parts: ProducerParts, thread: threading.Thread) -> int:
+        """Show a producer; the number by which it is forgotten."""
+        view = ProducerView(next(_numbers), parts, thread, self._events)
+        self._views[view.number] = view
+        return view.number
+
+    def forget(self, number: int) -> bool:
+        """A producer has ended; whether the page has ended with it."""
+        view = self._views.pop(number, None)
+        if view is not None:
+            self._events.add("quiet", f"{view.client_id}: closed")
+        if self._views or self.lasting:
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Show nothing any more."""
+        logging.getLogger("penstock").removeHandler(self._events)
+        self._server.close()
+        if self._note is not None and self._process == os.getpid():
+            with contextlib.suppress(OSError):
+                self._note.unlink()
+
+    def abandon(self) -> None:
+        """This is the copy of a forked child."""
+        logging.getLogger("penstock").removeHandler(self._events)
+        self._server.abandon()
+
+    # ---- what viewers ask; on their threads
+
+    def _answer(self, path: str, given: Mapping[str, str]) -> Any:
+        if path == "follow":
+            self._follow(given)
+        elif path != "state":
+            raise KeyError(path)
+        return self._state()
+
+    def _follow(self, given: Mapping[str, str]) -> None:
+        view = self._views[_number(given.get("producer", ""))]
+        topic = given.get("topic")
+        if topic is None:
+            view.follower.stop()
+        else:
+            view.follower.start(topic, given.get("key"))
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "at_ms": int(time.time() * 1000),
+            "process": {
+                "pid": os.getpid(),
+                "program": addresses.program_name(),
+                "version": __version__,
+            },
+            "producers": [view.state() for view in list(self._views.values())],
+            "events": self._events.latest(),
+        }
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("producer must be a number, as the state has it")
+    return int(text)
+
+
+# ---------------------------------------------------------------------------------------------- of the process
+
+
+class _Process:
+    """The pages of this process, by the addresses that were asked for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.boxes: dict[str, GlassBox] = {}
+        self.refused: set[tuple[str, str | None]] = (
+            set()
+        )  # address and token of those that could not be: said once
+
+    def forked(self) -> None:
+        for box in self.boxes.values():
+            box.abandon()
+        self.lock = threading.Lock()
+        self.boxes = {}
+        self.refused = set()
+
+    def close(self) -> None:
+        boxes, self.boxes = self.boxes, {}
+        for box in boxes.values():
+            box.close()
+
+
+_process = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process.forked)
+atexit.register(_process.close)
+
+
+def show(option: str | None, parts: ProducerParts, thread: threading.Thread, ended: Ticket[None]) -> None:
+    """Show a producer on the page that its option, or the environment, asks for; a page that cannot be is a warning.
+
+    Args:
+        option: the address; without it the environment counts, unless this is a worker of Spark.
+        parts: the producer.
+        thread: its I/O thread.
+        ended: granted when that has ended.
+    """
+    if option is None and _is_spark_worker():
+        return
+    address = option if option is not None else os.environ.get(GLASS_BOX_VARIABLE, "")
+    password = parts.config.glass_box_token
+    token = password.value if password is not None else os.environ.get(TOKEN_VARIABLE) or None
+    process = _process
+    with process.lock:
+        box = _box(process, address, token, lasting=option is None)
+        number = None if box is None else box.add(parts, thread)
+
+    def forget(_: Ticket[None]) -> None:
+        with process.lock:
+            if box is not None and number is not None and box.forget(number):
+                process.boxes.pop(address, None)
+
+    if number is not None:
+        ended.on_done(forget)
+
+
+def _box(process: _Process, address: str, token: str | None, *, lasting: bool) -> GlassBox | None:
+    box = process.boxes.get(address)
+    if box is None and (address, token) not in process.refused:
+        try:
+            box = process.boxes[address] = GlassBox(address, token, lasting=lasting)
+        except BadAddress as error:
+            process.refused.add((address, token))
+            log.warning("the live page of this process (glass.box) cannot be shown: %s", error)
+    elif box is not None:
+        box.lasting = box.lasting or lasting
+        if box.token != token:
+            log.warning("the page at %s has the token of the producer that was made first", box.url)
+    return box
+
+
+def urls() -> list[str]:
+    """The pages of this process."""
+    return [box.url for box in list(_process.boxes.values())]
+
+
+def _is_spark_worker() -> bool:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == "pyspark.daemon"

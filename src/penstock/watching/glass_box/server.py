@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small web server for one page: GET and nothing else, and it sleeps until somebody asks.
+
+One thread waits for connections, and each connection has a thread; all are daemons. There are few connections at a
+time, requests are short, and a peer that says nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from penstock.watching.glass_box import address as rules
+from penstock.watching.glass_box.address import Address, BadAddress
+
+log = logging.getLogger("penstock.watching")
+
+_MOST_CONNECTIONS: Final = 32
+_IDLE_SECONDS: Final = 15.0
+_FILES: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+# Answers a path below /api/ with something for JSON; KeyError: there is no such thing; ValueError: it makes no sense.
+Answer = Callable[[str, Mapping[str, str]], Any]
+
+
+class PageServer:
+    """Serves one page until it is closed.
+
+    Args:
+        address: where to listen.
+        token: what viewers of data must know; None: nothing.
+        answer: gives the data.
+
+    Raises:
+        BadAddress: nobody can listen there.
+    """
+
+    def __init__(self, address: Address, token: str | None, answer: Answer) -> None:
+        self.token = token
+        self.answer = answer
+        self.host = address.host
+        self._listener = _listen(address)
+        bound = self._listener.getsockname()
+        self.url = f"http://{Address(bound[0], bound[1])}/"
+        self._wake, self._woken = socket.socketpair()
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="penstock-glass-box", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve no more. Twice is harmless."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            connections = list(self._connections)
+        with contextlib.suppress(OSError):
+            self._wake.send(b"x")
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def join(self, timeout: float) -> None:
+        """Wait until nobody is served any more."""
+        self._thread.join(timeout)
+
+    def abandon(self) -> None:
+        """Give up the copies of the sockets that the child of a fork has; the parent goes on with its own."""
+        for one in (self._listener, self._wake, self._woken, *self._connections):
+            with contextlib.suppress(OSError):
+                one.close()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            while not self._closed:
+                selector.select()
+                try:
+                    connection, peer = self._listener.accept()
+                except OSError:
+                    continue  # the peer went away again, or the server is closed
+                self._take(connection, peer)
+        for one in (self._listener, self._wake, self._woken):
+            one.close()
+
+    def _take(self, connection: socket.socket, peer: Any) -> None:
+        with self._lock:
+            if self._closed or len(self._connections) >= _MOST_CONNECTIONS:
+                connection.close()
+                return
+            self._connections.add(connection)
+        connection.settimeout(_IDLE_SECONDS)
+        thread = threading.Thread(
+            target=self._talk, args=(connection, peer), name="penstock-glass-box-viewer", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the program ends
+            self._drop(connection)
+
+    def _talk(self, connection: socket.socket, peer: Any) -> None:
+        try:
+            _Request(connection, peer, self)
+        except OSError:
+            pass  # the viewer has gone
+        except Exception:
+            log.exception("a request to the live page could not be answered")
+        finally:
+            self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+        connection.close()
+
+
+class _Request(BaseHTTPRequestHandler):
+    """One connection, and the requests that come on it."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE_SECONDS
+    server: PageServer  # type: ignore[assignment]  # what is used of it is the same
+
+    def __init__(self, connection: socket.socket, peer: Any, server: PageServer) -> None:
+        super().__init__(connection, peer, server)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        host = self.headers.get("Host")
+        if len(self.headers.get_all("Host", [])) != 1 or not rules.is_own_host(host, self.server.host):
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this Host is not here")
+            return
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # what follows is no request
+        split = urlsplit(self.path)
+        if split.path in _FILES:
+            name, kind = _FILES[split.path]
+            self._send(HTTPStatus.OK, kind, _file(name))
+        elif not split.path.startswith("/api/"):
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+        elif self._may_ask(host):
+            self._answer(split.path.removeprefix("/api/"), split.query)
+
+    def _may_ask(self, host: str | None) -> bool:
+        site, origin = self.headers.get("Sec-Fetch-Site"), self.headers.get("Origin")
+        if rules.VIEWER_HEADER not in self.headers or rules.is_from_elsewhere(site, origin, host):
+            self._refuse(
+                HTTPStatus.FORBIDDEN, f"only the page itself may ask, with the header {rules.VIEWER_HEADER}"
+            )
+            return False
+        if not rules.is_let_in(self.server.token, self.headers.get("Authorization")):
+            self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+            return False
+        return True
+
+    def _answer(self, path: str, query: str) -> None:
+        try:
+            given = {name: values[-1] for name, values in parse_qs(query, max_num_fields=10).items()}
+            body = json.dumps(self.server.answer(path, given), separators=(",", ":"))
+        except KeyError:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing")
+        except ValueError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+        else:
+            self._send(HTTPStatus.OK, "application/json", body.encode())
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self.close_connection = True
+        self._send(status, "text/plain; charset=utf-8", f"{why}\n".encode())
+
+    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """What the header Server says."""
+        return "penstock"
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no GET, or no HTTP, in the same way as everything else."""
+        del explain
+        self.request_version = self.protocol_version  # else an answer has no headers
+        self._refuse(HTTPStatus(code), message or "it is not understood")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - so it is called there
+        """Nothing: a viewer asks twice a second."""
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise BadAddress(f"{address}: {_why(error)}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(_MOST_CONNECTIONS)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise BadAddress(f"{address}: {_why(error)}") from error
+    return listener
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _file(name: str) -> bytes:
+    return resources.files("penstock.watching.glass_box").joinpath("page", name).read_bytes()

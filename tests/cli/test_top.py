@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock top`, and --watch: pages are found, shown, and told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from cli.support import FakeProducer
+
+from penstock import Producer
+from penstock.cli import top
+from penstock.cli.main import build_parser, main
+from penstock.testing import FakeCluster
+from penstock.watching import glass_box
+from penstock.watching.glass_box import address
+
+TOKEN = "0123456789abcdef-token"
+
+
+@pytest.fixture(autouse=True)
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "penstock"
+
+
+def test_a_list_without_pages_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top"]) == 0
+    assert "PENSTOCK_GLASS_BOX=127.0.0.1:0" in capsys.readouterr().out
+
+
+def test_pages_are_listed_and_shown(kafka: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    kafka.create_topic("orders", 2)
+    with Producer(
+        bootstrap_servers=kafka.bootstrap_servers, client_id="shop\x1b[2J", glass_box="127.0.0.1:0",
+        glass_box_token=TOKEN,
+    ) as producer:  # fmt: skip
+        (url,) = glass_box.urls()
+        assert main(["top"]) == 0
+        listed = capsys.readouterr().out
+        assert url in listed
+        assert str(os.getpid()) in listed
+        assert TOKEN not in listed
+        producer.send("orders", b"x").result(10)
+        for named in (url, url.removeprefix("http://").rstrip("/"), str(os.getpid())):
+            assert main(["top", named, "--once", "--interval", "0.1"]) == 0
+            shown = capsys.readouterr().out
+            assert "records/s" in shown
+            assert "ready" in shown
+            assert "lanes    2 partitions" in shown
+            assert "\x1b" not in shown
+
+
+def test_a_page_of_somebody_else_needs_its_token(
+    kafka: FakeCluster, notes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0", glass_box_token=TOKEN):
+        (url,) = glass_box.urls()
+        for note in notes.iterdir():
+            note.unlink()
+        assert main(["top", url, "--once"]) == 1
+        assert "needs its token in PENSTOCK_GLASS_BOX_TOKEN" in capsys.readouterr().err
+        monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", TOKEN)
+        assert main(["top", url, "--once", "--interval", "0.1"]) == 0
+
+
+def test_what_is_no_page(kafka: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "127.0.0.1:1", "--once"]) == 1
+    assert "no page answers at http://127.0.0.1:1/" in capsys.readouterr().err
+    assert main(["top", "999999999", "--once"]) == 1
+    assert "has no page" in capsys.readouterr().err
+    assert main(["top", kafka.bootstrap_servers, "--once"]) == 1
+    assert "no page answers" in capsys.readouterr().err
+
+
+def test_notes_of_processes_that_ended_are_taken_away(notes: Path) -> None:
+    note = address.write_note("http://127.0.0.1:1/", None)
+    assert [one["pid"] for one in address.read_notes()] == [os.getpid()]
+    note.write_text(note.read_text().replace(str(os.getpid()), "999999999"))
+    (notes / "glass-box-broken.json").write_text("{")
+    assert list(address.read_notes()) == []
+    assert not note.exists()
+
+
+def test_a_folder_of_somebody_else_is_not_used(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes.mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    with pytest.raises(PermissionError):
+        address.write_note("http://127.0.0.1:1/", None)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["perf", "--topic", "t", "--num-records", "1", "--record-size", "1"], ["produce", "t", os.devnull]],
+)
+def test_watch_asks_for_a_page_unless_there_is_one(command: list[str]) -> None:
+    for more, address_ in (
+        ([], None),
+        (["--watch"], "127.0.0.1:0"),
+        (["--watch", "-X", "glass.box=127.0.0.1:1"], "127.0.0.1:1"),
+    ):
+        args = build_parser().parse_args([*command, *more])
+        producer = FakeProducer()
+        args.func.__call__(args, producer.open)
+        assert producer.config.get("glass.box") == address_
+
+
+def test_watch_says_where_the_page_is(kafka: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    kafka.create_topic("t", 1)
+    code = main(
+        [
+            "perf",
+            "-b",
+            kafka.bootstrap_servers,
+            "--topic",
+            "t",
+            "--num-records",
+            "10",
+            "--record-size",
+            "9",
+            "-q",
+            "--watch",
+        ]
+    )
+    assert code == 0
+    assert "the producer can be watched at http://127.0.0.1:" in capsys.readouterr().err
+
+
+def test_a_process_without_a_producer() -> None:
+    state = {"process": {"program": "p", "pid": 1, "version": "v"}, "producers": [], "events": []}
+    assert "no producer now" in top.screen(state, 80)
