@@ -106,7 +106,8 @@ class Sender:
     _client: NetworkClient
     _metrics: SenderMetrics
     _conversions = cython.declare(object)
-    _unseen = cython.declare(object)
+    unseen = cython.declare(object, visibility="public")
+    _watcher = cython.declare(object)
     _gate = cython.declare(object, visibility="readonly")
     _gate_requests = cython.declare(object, visibility="readonly")
     _metadata = cython.declare(object)
@@ -139,7 +140,8 @@ class Sender:
         self._request_timeout_ms = settings.request_timeout_ms
         self._conversions = conversions
         self._accumulator = accumulator
-        self.unseen: Any = accumulator.unseen  # or what stands in front of it
+        self.unseen = accumulator.unseen  # or what stands in front of it
+        self._watcher = None  # sees each answer; set once, before the thread starts
         self._drainer = drainer
         self._gate = drainer.gate
         self._gate_requests = GateRequests(drainer.gate, client, settings.request_timeout_ms / 1000)
@@ -506,9 +508,8 @@ class Sender:
         )
 
     def watch_answers(self, watcher: Callable[[InFlightRequest, list[Batch]], object]) -> None:
-        """Show each answer to somebody before it is handled. Once, before the thread starts; else it costs nothing."""
-        handle = self._on_response
-        self._on_response = lambda response, batches: (watcher(response, batches), handle(response, batches))  # type: ignore[assignment]
+        """Show each answer to somebody before it is handled. Once, before the thread starts."""
+        self._watcher = watcher
 
     # ---- expiry
 
@@ -569,6 +570,8 @@ class Sender:
 
     def _on_response(self, batches: list, response: InFlightRequest) -> None:
         now: cython.double = response.received_at
+        if self._watcher is not None:
+            self._watcher(response, batches)
         self._leave_flight(batches)
         try:
             self._outcomes.on_response(response, batches, now)
