@@ -13,6 +13,8 @@ cdef class RecordAccumulator:
     cdef public bint watches_failures
     cdef readonly object _lock
     cdef readonly dict topics
+    cdef readonly dict fast_topics
+    cdef object _followed
     cdef readonly dict _queues
     cdef Admission _admission
     cdef readonly object appender
