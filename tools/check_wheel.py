@@ -97,11 +97,13 @@ def check_contents(wheel: Path, kind: Kind) -> None:
         for pattern in ("*_cy.py", "*_cy.pxd")
         for path in source_folder.rglob(pattern)
     ]
-    missing = [
-        name
-        for name in ("penstock/py.typed", "penstock/cli/demo/orders.toml", *expected)
-        if name not in names
+    # What a program reads besides the code: a wheel without it imports well.
+    expected += [
+        path.relative_to(source_folder).as_posix()
+        for pattern in ("py.typed", "*.toml", "*.pem", "*.html", "*.css", "*.js")
+        for path in source_folder.rglob(pattern)
     ]
+    missing = [name for name in expected if name not in names]
     extensions = [name for name in names if name.endswith((".so", ".pyd"))]
     strays = [
         name for name in names if name.endswith(".c") or name.split("/")[0] in ("tests", "tools", "bench")

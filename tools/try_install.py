@@ -103,6 +103,19 @@ if not read_identity(store, "secret of a store"):
     if "kafka_producer_producer_metrics_record_send_total" not in text:
         raise SystemExit(text)
 """,
+    "otel": _ON_A_FAKE
+    % """
+    from opentelemetry import trace
+    from penstock.watching.opentelemetry import OpenTelemetry
+    here = trace.SpanContext(7, 8, is_remote=False)
+    with penstock.Producer(bootstrap_servers=servers, tracing=OpenTelemetry("propagation")) as producer:
+        with trace.use_span(trace.NonRecordingSpan(here)):
+            for number in range(100):
+                producer.send("orders", b"%d" % number)
+    if not all("traceparent" in dict(record.headers)
+               for record in kafka.records("orders")):
+        raise SystemExit("a record has no context in its headers")
+""",
     "gssapi": "import gssapi",
 }
 
