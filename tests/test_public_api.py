@@ -62,6 +62,7 @@ SIGNATURES = {
     "Producer.close": "timeout=",
     "Producer.partitions_for": "topic",
     "Producer.metrics": "",
+    "Producer.client_instance_id": "timeout",
     "Producer.init_transactions": "transactional_id=",
     "Producer.begin_transaction": "",
     "Producer.send_offsets_to_transaction": "offsets, group",
@@ -77,14 +78,14 @@ SIGNATURES = {
 # All that can be asked of what users are given. A method that is for the package itself begins with an underscore.
 SURFACES = {
     "AsyncProducer": """
-        abort_transaction aclose begin_transaction commit_transaction detach_transaction flush init_transactions
-        initialization_in_doubt metrics partitions_for send send_and_wait send_arrow send_many
+        abort_transaction aclose begin_transaction client_instance_id commit_transaction detach_transaction flush
+        init_transactions initialization_in_doubt metrics partitions_for send send_and_wait send_arrow send_many
         send_offsets_to_transaction send_record transaction try_send
     """,
     "Producer": """
-        abort_transaction begin_transaction close commit_transaction detach_transaction flush init_transactions
-        initialization_in_doubt metrics partitions_for send send_arrow send_many send_offsets_to_transaction
-        send_record transaction
+        abort_transaction begin_transaction client_instance_id close commit_transaction detach_transaction flush
+        init_transactions initialization_in_doubt metrics partitions_for send send_arrow send_many
+        send_offsets_to_transaction send_record transaction
     """,
     "Delivery": "add_done_callback done exception result",
     "BulkDelivery": "accepted add_done_callback done errors exception result",
@@ -222,7 +223,7 @@ KIND_TYPES = {
     Kind.PASSWORD: ("Secret",),
     Kind.OBJECT: ("object",),
     Kind.LIST: ("Names",),
-    Kind.CLASS: ("SerializerOption", "PartitionerOption"),
+    Kind.CLASS: ("SerializerOption", "PartitionerOption", "TracingOption"),
     Kind.CLASSES: ("InterceptorsOption", "ReportersOption"),
 }
 

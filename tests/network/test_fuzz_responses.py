@@ -22,7 +22,13 @@ from penstock.errors import KafkaError, NetworkError, ProtocolError, RequestTime
 from penstock.network import InFlightRequest
 from penstock.protocol._produce_cy import ProduceResponse
 from penstock.protocol.codec import decode_response_body, encode_response_body
-from penstock.protocol.messages import API_VERSIONS, FETCH, PRODUCE
+from penstock.protocol.messages import (
+    API_VERSIONS,
+    FETCH,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PRODUCE,
+    PUSH_TELEMETRY,
+)
 from penstock.protocol.messages.produce import FIRST_VERSION_WITH_BATCHES
 from penstock.protocol.requests import NodeApiVersions
 
@@ -40,6 +46,10 @@ def ask(case: Case, **options: Any) -> tuple[Harness, Received, FakeTransport]:
         # No other broker is sent message sets.
         old = api_versions_body(Produce=(0, FIRST_VERSION_WITH_BATCHES - 1))
         h.brokers[0].rules[API_VERSIONS.key] = lambda _: old
+    elif case.api in (GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY):
+        # Only brokers that have a receiver for it are sent telemetry.
+        asks = api_versions_body(**{case.api.name: (case.api.min_version, case.api.max_version)})
+        h.brokers[0].rules[API_VERSIONS.key] = lambda _: asks
     h.connect()
     h.send(request=case.request())
     h.poll_until(lambda: h.brokers[0].waiting)

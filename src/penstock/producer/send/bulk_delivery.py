@@ -164,16 +164,6 @@ class BulkDelivery:
             result.when_settled(countdown.one_less)
         countdown.one_less()
 
-    def trace(self, end: BulkEnd) -> None:
-        """Call `end(records, first error)` when it is done. That is no look by who has sent the rows."""
-
-        def tell(_bulk: BulkDelivery) -> None:
-            self._add_up()
-            failed = self._failed  # nothing is added any more
-            end(self._records, failed[0][0] if failed else None)
-
-        self._follow(tell)
-
     def __await__(self) -> Generator[Any, None, BulkReport]:
         self._add_up()
         for _, part in list(self._pending):
@@ -360,6 +350,17 @@ class Leaf:
     index: int
     count: int
     skipped: int  # records of the part before these
+
+
+def trace(bulk: BulkDelivery, end: BulkEnd) -> None:
+    """Call `end(records, first error)` when a bulk is done. That does not count as a look at its outcomes."""
+
+    def tell(_bulk: BulkDelivery) -> None:
+        bulk._add_up()
+        failed = bulk._failed  # nothing is added any more
+        end(bulk._records, failed[0][0] if failed else None)
+
+    bulk._follow(tell)
 
 
 def _leaves(result: BatchResult, index: int, count: int, skipped: int = 0) -> Iterator[Leaf]:

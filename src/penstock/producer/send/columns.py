@@ -36,7 +36,7 @@ from penstock.producer.batch._delivery_cy import Delivery
 from penstock.producer.batch._partitioner_cy import TopicState
 from penstock.producer.batch._queue_cy import PartitionQueue, TopicForgotten
 from penstock.producer.batch.unseen import EACH_ROWS_OWN
-from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, Lost, span_of, span_rows
+from penstock.producer.send.bulk_delivery import BulkDelivery, BulkPromise, Lost, span_of, span_rows, trace
 from penstock.producer.send.send_path import RecordLimit, SendPath
 from penstock.producer.steps import Checkpoint, Steps
 from penstock.records._rows_cy import (
@@ -467,7 +467,7 @@ def _traced(steps: Steps[BulkDelivery], end: BulkEnd | None, *, whole: bool) -> 
     except BaseException as error:
         end(0, error)
         raise
-    bulk.trace(end if whole else lambda _, error: end(-1, error))
+    trace(bulk, end if whole else lambda _, error: end(-1, error))
     return bulk
 
 
