@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 
 from penstock import AsyncProducer
+from penstock.errors import KafkaTimeoutError
 
-SOON = 10.0  # seconds that a healthy test never needs
+SOON = 60.0  # seconds that a healthy test never needs, however busy the machine
 BATCH = 1024
 # anyio's name of the backend, and its options.
 LOOPS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -63,6 +64,16 @@ async def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         await anyio.sleep(0.001)
+
+
+async def known(producer: AsyncProducer, topic: str = "t") -> None:
+    """Let a topic be known, however short max.block.ms is and however busy the machine."""
+    while True:
+        try:
+            await producer.partitions_for(topic)
+        except KafkaTimeoutError:
+            continue
+        return
 
 
 class CancelAt:

@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pyarrow as pa
 import pytest
-from aio.support import FILLS, SOON, pool_of, until
+from aio.support import FILLS, SOON, known, pool_of, until
 
 from penstock import AsyncProducer, Interceptor, Producer, ProducerRecord
 from penstock.errors import (
@@ -174,6 +174,7 @@ def test_what_is_wrong_is_raised_by_send(made, run) -> None:
     producer = made(max_block_ms=50)
 
     async def main() -> None:
+        await known(producer)
         with pytest.raises(KafkaTimeoutError, match="unknown"):
             await producer.send("unknown", b"v")
         with pytest.raises(TypeError, match="callback"):
@@ -406,9 +407,13 @@ def test_a_blocking_producer_warns_once_where_it_would_block_a_loop(broker) -> N
 
 @pytest.mark.parametrize("call", ["flush", "result", "close"])
 def test_each_call_that_would_block_warns(broker, call) -> None:
+    async def release(producer: Producer) -> None:
+        await until(lambda: producer._core.owner._warned)
+        broker.release()
+
     async def main(producer: Producer) -> None:
         delivery = producer.send("t", b"v")
-        threading.Timer(0.05, broker.release).start()
+        threading.Thread(target=asyncio.run, args=(release(producer),)).start()
         with pytest.warns(RuntimeWarning, match=call):
             getattr(delivery if call == "result" else producer, call)()
 
@@ -500,9 +505,10 @@ def test_aclose_that_is_cancelled_does_not_wait(run, made, broker) -> None:
 
 def test_a_block_that_is_cancelled_delivers_what_was_accepted(run, made, broker) -> None:
     async def main() -> None:
-        with anyio.move_on_after(0.05):
+        with anyio.CancelScope() as scope:
             async with made(linger_ms=10_000) as producer:
                 await producer.send("t", b"v")
+                scope.cancel()
                 await anyio.sleep(SOON)
 
     run(main)
