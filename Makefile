@@ -150,8 +150,8 @@ fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers and lying Arrow tables, 
 
 # A seed decides everything that happens in a run; a failing one is replayed exactly by its number.
 .PHONY: simulate
-simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink; GUARDED=1: brokers that authenticate clients; OLD=1: brokers of old releases
-	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(GUARDED),--guarded) $(if $(OLD),--old) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
+simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink; GUARDED=1: brokers that authenticate clients; OLD=1: brokers of old releases; AWAITED=1: tasks in event loops
+	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(GUARDED),--guarded) $(if $(OLD),--old) $(if $(AWAITED),--awaited) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
 
 .PHONY: test-long
 test-long: build need-java ## all tests that are too long for `make test`, about two hours, and one table; LONG='fuzz chaos' for some
