@@ -51,6 +51,11 @@ TARGETS = (
         ("simulate", "OLD=1", "SEEDS=3000"),
         "the producer in virtual time, with old brokers that are upgraded and downgraded",
     ),
+    Target(
+        "simulate-awaited",
+        ("simulate", "AWAITED=1", "SEEDS=10000"),
+        "the producer in virtual time, used by tasks in event loops",
+    ),
     Target("instructions", ("bench", "ONLY=instructions"), "instructions per record against their limit"),
     Target("docs", ("docs",), "the documentation site, where a warning is an error"),
     Target("fuzz", ("fuzz",), "answers of brokers and Arrow data that lie"),

@@ -12,11 +12,11 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from penstock._waiting_cy import Mailbox, Waiting
+from penstock._waiting_cy import Event, Mailbox, Waiting
 
 if TYPE_CHECKING:
     from penstock._ticket import Ticket
@@ -39,7 +39,7 @@ class AsyncioLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = weakref.ref(loop)  # what waits holds the loop; this is kept after it
         self.mailbox = Mailbox(_waker_of(self.loop))
-        self.events: dict[Hashable, Waiting] = {}
+        self.events: dict[Event, Waiting] = {}
 
     def is_running_here(self) -> bool:
         """Whether it is the loop that runs on the calling thread."""
@@ -120,7 +120,7 @@ class TrioLoop:
         self._token = weakref.ref(lowlevel.current_trio_token())
         self._ended = False  # set by any thread that finds it so
         self.mailbox = Mailbox(self._wake_up)
-        self.events: dict[Hashable, Waiting] = {}
+        self.events: dict[Event, Waiting] = {}
 
     def is_running_here(self) -> bool:
         """Whether it is the run of the calling task."""
@@ -220,6 +220,34 @@ def running_loop() -> Loop:
         found = _here.loops[key] = TrioLoop(lowlevel) if in_trio else AsyncioLoop(key)
     _here.loop = found
     return found
+
+
+def joined(event: Event) -> Waiting:
+    """Those who wait for an event in the running loop, which the event is to tell.
+
+    Raises:
+        RuntimeError: no loop runs on the calling thread.
+    """
+    loop = running_loop()
+    waiting = loop.events.get(event)
+    if waiting is None:
+        waiting = loop.events[event] = Waiting(loop, event)
+        try:
+            event.join(waiting)
+        except BaseException:
+            del loop.events[event]
+            raise
+    return waiting
+
+
+def until(event: Event) -> Generator[Any, Any, None]:
+    """Let a coroutine wait for an event."""
+    waiting = joined(event)
+    token = waiting.enter()
+    try:
+        yield from waiting.sleep(token)
+    finally:
+        waiting.leave(token)
 
 
 class _Entered:

@@ -18,8 +18,7 @@ from asyncio import CancelledError, InvalidStateError
 from asyncio.events import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Generator
-from sys import modules
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -27,12 +26,7 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-if TYPE_CHECKING:
-    from penstock._loops import AsyncioLoop, TrioLoop
-
 _PENDING, _WOKEN, _CANCELLED = range(3)
-# The loop of asyncio that was waited in last, on whichever thread: nearly always the same.
-_last_loop = cython.declare(object, None)
 
 
 def is_compiled() -> bool:
@@ -228,7 +222,7 @@ class Waiting:
     """Those who wait in one loop for the same event.
 
     Args:
-        loop: the loop.
+        loop: the loop, as `_loops` has it.
         event: what they wait for, if others may join them.
         on_drop: called if the loop has ended before they could go on.
 
@@ -238,11 +232,11 @@ class Waiting:
 
     def __init__(
         self,
-        loop: AsyncioLoop | TrioLoop,
+        loop: Any,
         event: Event | None = None,
         on_drop: Callable[[], object] | None = None,
     ) -> None:
-        self._loop: Any = loop
+        self._loop = loop
         self._event = event
         self._on_drop = on_drop
         self.in_asyncio = loop.is_asyncio
@@ -303,48 +297,3 @@ class Waiting:
         del self._loop.events[self._event]
         self._event.quit(self)
         return True
-
-
-def joined(event: Event) -> Waiting:
-    """Those who wait for an event in the running loop, which the event is to tell.
-
-    Raises:
-        RuntimeError: no loop runs on the calling thread.
-    """
-    loop = _loop_here()
-    waiting = loop.events.get(event)
-    if waiting is None:
-        waiting = Waiting(loop, event)
-        loop.events[event] = waiting
-        try:
-            event.join(waiting)
-        except BaseException:
-            del loop.events[event]
-            raise
-    return waiting
-
-
-def until(event: Event) -> Generator[Any, Any, None]:
-    """Let a coroutine wait for an event."""
-    waiting = joined(event)
-    token = waiting.enter()
-    try:
-        yield from waiting.sleep(token)
-    finally:
-        waiting.leave(token)
-
-
-@cython.cfunc
-def _loop_here() -> Any:
-    global _last_loop
-    known = _last_loop
-    if known is not None and "trio.lowlevel" not in modules:
-        running = _get_running_loop()
-        if running is not None and known.loop() is running:
-            return known
-    from penstock._loops import running_loop  # which has those who wait from here
-
-    found = running_loop()
-    if found.is_asyncio:
-        _last_loop = found
-    return found

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aio.support import LOOPS
 
-from penstock._loops import running_loop
-from penstock._waiting_cy import Waiter, Waiting, until
+from penstock._loops import running_loop, until
+from penstock._waiting_cy import Waiter, Waiting
 
 TASKS: dict[str, Any] = {"of C": asyncio.Task, "of Python": asyncio.tasks._PyTask}  # type: ignore[attr-defined]
 

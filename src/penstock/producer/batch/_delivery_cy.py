@@ -341,7 +341,7 @@ def _joined() -> Any:
     """The function `joined`; who awaits nothing needs no event loop."""
     global _join
     if _join is None:
-        from penstock._waiting_cy import joined
+        from penstock._loops import joined
 
         _join = joined
     return _join

@@ -161,7 +161,7 @@ class BulkDelivery:
         countdown.one_less()
 
     def __await__(self) -> Generator[Any, None, BulkReport]:
-        from penstock._waiting_cy import until  # who awaits nothing needs no event loop
+        from penstock._loops import until  # who awaits nothing needs no event loop
 
         self._add_up()
         for _, part in list(self._pending):

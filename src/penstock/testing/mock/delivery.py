@@ -135,7 +135,7 @@ class MockDelivery:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done():
-            from penstock._waiting_cy import until  # who awaits nothing needs no event loop
+            from penstock._loops import until  # who awaits nothing needs no event loop
 
             yield from until(_Outcome(self))
         return self.result(0)
