@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from penstock import AsyncProducer
+from penstock.errors import KafkaTimeoutError
 
 SOON = 60.0  # seconds that a healthy test never needs, also on a machine that has no time for it
 BATCH = 1024
@@ -69,6 +70,16 @@ async def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came"
         await anyio.sleep(0.001)
+
+
+async def known(producer: AsyncProducer, topic: str = "t") -> None:
+    """Let a topic be known, however short max.block.ms is and however busy the machine."""
+    while True:
+        try:
+            await producer.partitions_for(topic)
+        except KafkaTimeoutError:
+            continue
+        return
 
 
 class CancelAt:

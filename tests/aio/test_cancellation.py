@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pyarrow as pa
 import pytest
-from aio.support import BATCH, FILLS, SOON, CancelAt, cancel_here, pool_of, until
+from aio.support import BATCH, FILLS, SOON, CancelAt, cancel_here, known, pool_of, until
 from fix_patience import silent
 from producer.fakes_sender import LoopbackBroker
 
@@ -31,7 +31,7 @@ Calls = Callable[[AsyncProducer], Coroutine[Any, Any, Any]]
 
 async def _full(producer: AsyncProducer, broker: LoopbackBroker) -> None:
     """Let all memory be in requests without an answer."""
-    await producer.partitions_for("t")
+    await known(producer)
     broker.hold = True
     for _ in range(2):
         await producer.send("t", FILLS)

@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pyarrow as pa
 import pytest
-from aio.support import FILLS, SOON, cancel_here, pool_of, until
+from aio.support import FILLS, SOON, cancel_here, known, pool_of, until
 
 from penstock import AsyncProducer, Interceptor, Producer, ProducerRecord
 from penstock.errors import (
@@ -176,6 +176,7 @@ def test_what_is_wrong_is_raised_by_send(made, run) -> None:
     producer = made()
 
     async def main() -> None:
+        await known(producer)
         with pytest.raises(KafkaTimeoutError, match="unknown"):
             await made(max_block_ms=50).send("unknown", b"v")
         with pytest.raises(TypeError, match="callback"):
