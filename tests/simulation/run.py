@@ -108,10 +108,10 @@ class Simulation:
     ) -> None:
         self.report = Report(seed)
         self.traced = traced
-        self.plan = plan_of(seed)
+        self.plan = plan_of(seed, awaited=awaited)
         if old:
             grow_old(self.plan, stream(seed, "old"))
-        self._awaited = awaited and self.plan.mode != TRANSACTIONAL
+        self._awaited = awaited
         self.seed = seed
         self.clock = sim_clock()
         self.cluster = self._make_cluster()
@@ -544,9 +544,9 @@ class _ApplicationSide:
         self._marks.update(self._before)
 
 
-def plan_of(seed: int) -> Plan:
+def plan_of(seed: int, *, awaited: bool = False) -> Plan:
     """What a seed decides before anything runs."""
-    return make_plan(stream(seed, "plan"))
+    return make_plan(stream(seed, "plan"), awaited=awaited)
 
 
 def simulate(
@@ -566,7 +566,7 @@ def simulate(
         guarded: with brokers that want to know who is there.
         frozen: with brokers that look at nothing for up to 30 seconds when a producer comes for the first time.
         old: with brokers of Kafka 0.9 to 2.8 that are upgraded and downgraded.
-        awaited: with tasks in event loops in place of threads, unless the producer is transactional.
+        awaited: with tasks in event loops in place of threads, and without transactions.
     """
     simulation = Simulation(seed, traced=traced, guarded=guarded, frozen=frozen, old=old, awaited=awaited)
     with broker_side(simulation.note) if traced else nullcontext():
