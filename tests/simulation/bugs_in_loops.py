@@ -48,11 +48,10 @@ def closed_loop_is_told() -> Changes:
 def abandoned_await_is_told_twice() -> Changes:
     """An await that is abandoned leaves its follower behind; the next one adds another."""
 
-    def leave(original: Any, waiting: Any, token: Any) -> bool:
-        original(waiting, token)
-        return False
+    def quit_(original: Any, result: Any, waiting: Any) -> None:
+        """Do nothing."""
 
-    return around("Waiting", "leave", leave)
+    return around("BatchResult", "quit", quit_)
 
 
 ALL = (cancelled_waiter_keeps_its_memory, closed_loop_is_told, abandoned_await_is_told_twice)

@@ -214,7 +214,7 @@ class LoopApplication:
         waiting = [
             getattr(follower.callback, "waiting", None) for follower in delivery._answered_by().followers
         ]
-        ours = [each for each in waiting if each is not None and each._loop._loop() is here]
+        ours = [each for each in waiting if each is not None and each._loop.loop() is here]
         if len(ours) > 1 or any(not each.tokens for each in ours):
             self.sim.violate("an abandoned await has left its follower behind: the loop is told twice")
 

@@ -24,7 +24,6 @@ from penstock import _compiled
 PLACES = {
     # event loops
     "AsyncProducer's module": "penstock.aio.producer",
-    "Waiting": "penstock._loops.Waiting",
     "loops' module": "penstock._loops",
     # network
     "connection's module": "penstock.network._connection_cy",

@@ -50,6 +50,8 @@ NOBODY: list[Any] = []
 Seconds = float
 E = TypeVar("E")
 _FIRST_INDEX = itemgetter(0)  # of an entry of `pieces`
+_NEW_TUPLE: Any = tuple.__new__  # the constructor of RecordMetadata is a function of Python around this
+_join: Any = None  # see _joined
 
 
 def is_compiled() -> bool:
@@ -176,7 +178,7 @@ class BatchResult:
         if self.log_append_time_ms >= 0:
             timestamp = self.log_append_time_ms
         fields = (self.topic, self.partition, offset, timestamp, key_size, value_size)
-        return tuple.__new__(RecordMetadata, fields)  # its constructor is a function of Python around this
+        return _NEW_TUPLE(RecordMetadata, fields)
 
     def settle(
         self,
@@ -242,8 +244,7 @@ class BatchResult:
             result, index_there = self.resolve(index)
             if result.done or (result.settled and on_io_thread(result.owner)):
                 return result, index_there
-            if result.pid != process.id:
-                raise ForkedProducerError(_forked_text(result))
+            result._check_process()
             check_may_wait("Delivery.result()", result.owner)
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
@@ -260,6 +261,13 @@ class BatchResult:
             finally:
                 _take(result.waiters, released)  # a program may ask again and again: no entry may stay behind
 
+    def _check_process(self) -> None:
+        if self.pid != process.id:
+            raise ForkedProducerError(
+                f"the outcome of a record of {self.topic_partition} goes to the process that sent it; this is a child "
+                "of it, forked before the outcome was known"
+            )
+
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call back once this result and all pieces that answer for it are done. For flush; never from under a lock."""
         follow(_Whole(self), lambda whole: whole.after(callback))
@@ -273,6 +281,16 @@ class BatchResult:
         self.interested.setdefault("followers", []).append(entry)
         if not self.still_pending() and _take(self.followers, entry):
             self._pass_on(entry)
+
+    def join(self, waiting: Any) -> None:
+        """Tell those who wait in an event loop, as one follower, that it is done or was split; see `_waiting_cy`."""
+        self._check_process()
+        waiting.follower = _Follower(_Whole(self), _Teller(waiting))
+        self.add_follower(waiting.follower)
+
+    def quit(self, waiting: Any) -> None:
+        """Take the follower back: nobody waits any more."""
+        _take(self.followers, waiting.follower)
 
     def _release(self) -> None:
         # One by one: `wait` and `add_follower` take their own entry back when they see `done` before we see the entry.
@@ -312,36 +330,14 @@ def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
     delivery._answered_by().add_follower(_Follower(delivery, callback))
 
 
-def until_released(result: BatchResult) -> Generator[Any, None, None]:
-    """Let a coroutine wait until a result is done or was split. `Delivery.__await__` does so without this generator."""
-    waiting = _joined(result)
-    token = waiting.enter()
-    try:
-        yield from waiting.sleep(token)
-    finally:
-        _leave(result, waiting, token)
+def _joined() -> Any:
+    """The function `joined`; who awaits nothing needs no event loop."""
+    global _join
+    if _join is None:
+        from penstock._loops import joined
 
-
-def _joined(result: BatchResult) -> Any:
-    """Those who wait for a result in the running loop: one follower of it, and they get the news together."""
-    from penstock import _loops  # who awaits nothing needs no event loop
-
-    loop = _loops.running_loop()
-    waiting = loop.events.get(result)
-    if waiting is None:
-        if result.pid != process.id:
-            raise ForkedProducerError(_forked_text(result))
-        waiting = _loops.Waiting(loop, result)
-        loop.events[result] = waiting
-        waiting.follower = _Follower(_Whole(result), _Teller(waiting))
-        result.add_follower(waiting.follower)
-    return waiting
-
-
-def _leave(result: BatchResult, waiting: Any, token: Any) -> None:
-    # The last one who gives up takes the follower back.
-    if waiting.leave(token):
-        _take(result.followers, waiting.follower)
+        _join = joined
+    return _join
 
 
 class _Teller:
@@ -357,13 +353,6 @@ class _Teller:
             self.waiting.happened()
         else:
             whole.result.owner.post(self.waiting.mailbox, self.waiting)
-
-
-def _forked_text(result: BatchResult) -> str:
-    return (
-        f"the outcome of a record of {result.topic_partition} goes to the process that sent it; this is a child of it, "
-        "forked before the outcome was known"
-    )
 
 
 class _Follower:
@@ -447,10 +436,11 @@ class Delivery:
             KafkaTimeoutError: the time is up; the record goes on.
             KafkaError: the record was not acknowledged, and why.
         """
-        metadata, error = self._wait(timeout)
-        if error is not None:
-            raise error
-        return metadata
+        if timeout is not None and type(timeout) is not int and type(timeout) is not float:
+            check_timeout(timeout)
+        if self._batch.wait(self._index, timeout) is None:
+            raise self._out_of_time(timeout)
+        return _told(self)
 
     def exception(self, timeout: Seconds | None = None) -> KafkaError | None:
         """Wait for the outcome; the error, or None when the record was acknowledged.
@@ -496,13 +486,6 @@ class Delivery:
         """Metadata and error of a settled record, as callbacks get them."""
         return _outcome_of(self, True)
 
-    def _wait(self, timeout: Seconds | None) -> tuple[RecordMetadata, KafkaError | None]:
-        if timeout is not None and type(timeout) is not int and type(timeout) is not float:
-            check_timeout(timeout)
-        if self._batch.wait(self._index, timeout) is None:
-            raise self._out_of_time(timeout)
-        return _outcome_of(self, True)
-
     def _out_of_time(self, timeout: Seconds | None) -> KafkaTimeoutError:
         return KafkaTimeoutError(
             f"no outcome for a record of {self._batch.topic_partition} within {timeout} s; it is still on its way"
@@ -511,18 +494,19 @@ class Delivery:
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch: BatchResult = self._batch
         while not batch.done:
-            if batch.still_pending():
-                waiting = _joined(batch)
+            if not batch.pieces:
+                waiting = _joined()(batch)
                 token = waiting.enter()
                 try:
-                    yield from waiting.sleep(token)
+                    if waiting.in_asyncio:
+                        yield token  # as `sleep` does it
+                    else:
+                        yield from waiting.sleep(token)
                 finally:
-                    _leave(batch, waiting, token)
-            batch = self._answered_by()
-        metadata, error = _outcome_of(self, True)
-        if error is not None:
-            raise error
-        return metadata
+                    waiting.leave(token)
+            if not batch.done:
+                batch = self._answered_by()
+        return _told(self)
 
     def __repr__(self) -> str:
         batch, _ = self._batch.resolve(self._index)
@@ -565,6 +549,15 @@ def _outcome_of(delivery: Delivery, look: cython.bint) -> tuple:  # type: ignore
         batch.look_at(index)
     metadata = batch.metadata_of(index, delivery._timestamp, delivery._key_size, delivery._value_size)
     return metadata, None if error is None else error.twin()
+
+
+@cython.cfunc
+def _told(delivery: Delivery) -> RecordMetadata:
+    """Where a settled record is; its error is raised."""
+    metadata, error = _outcome_of(delivery, True)
+    if error is not None:
+        raise error
+    return metadata  # type: ignore[no-any-return]
 
 
 # What the rest of the package asks of a Delivery, and no user needs, are functions.

@@ -28,7 +28,6 @@ from penstock.producer.batch._delivery_cy import (
     Delivery,
     payload_of,
     place_in_batch,
-    until_released,
 )
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
@@ -165,10 +164,12 @@ class BulkDelivery:
         countdown.one_less()
 
     def __await__(self) -> Generator[Any, None, BulkReport]:
+        from penstock._loops import until  # who awaits nothing needs no event loop
+
         self._add_up()
         for _, part in list(self._pending):
             while (leaf := _first_pending(part)) is not None:
-                yield from until_released(leaf.result)
+                yield from until(leaf.result)
         return self.result(0)
 
     def __del__(self) -> None:

@@ -135,20 +135,9 @@ class MockDelivery:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done():
-            from penstock import _loops  # who awaits nothing needs no event loop
+            from penstock._loops import until  # who awaits nothing needs no event loop
 
-            loop = _loops.running_loop()
-            waiting = loop.events.get(self)
-            if waiting is None:
-                waiting = loop.events[self] = _loops.Waiting(loop, self)
-                waiting.follower = (waiting.happened,)
-                self._add_follower(waiting.follower)
-            token = waiting.enter()
-            try:
-                yield from waiting.sleep(token)
-            finally:
-                if waiting.leave(token):
-                    self._take(waiting.follower)
+            yield from until(_Outcome(self))
         return self.result(0)
 
     def __repr__(self) -> str:
@@ -159,6 +148,21 @@ class MockDelivery:
             if self._error
             else f"<MockDelivery {self._metadata}>"
         )
+
+
+class _Outcome(NamedTuple):
+    """What is awaited: an event of `_waiting_cy`, the same for all who wait for a delivery."""
+
+    delivery: MockDelivery
+
+    def join(self, waiting: Any) -> None:
+        """Tell those who wait in an event loop."""
+        waiting.follower = (waiting.happened,)
+        self.delivery._add_follower(waiting.follower)
+
+    def quit(self, waiting: Any) -> None:
+        """Nobody waits any more."""
+        self.delivery._take(waiting.follower)
 
 
 def unknown_metadata(topic_partition: TopicPartition) -> RecordMetadata:

@@ -1,0 +1,31 @@
+# C layout of those who wait in an event loop.
+cdef class Mailbox:
+    cdef object _wake
+    cdef public object _messages
+    cdef bint _rung
+
+    cpdef put(self, message)
+    cpdef ring(self)
+
+cdef class Waiter:
+    cdef public bint _asyncio_future_blocking
+    cdef object _loop
+    cdef int _state
+    cdef object _callback
+    cdef object _context
+    cdef object _message
+
+    cpdef wake(self)
+    cdef _go_on_soon(self)
+
+cdef class Waiting:
+    cdef readonly object _loop
+    cdef object _event
+    cdef object _on_drop
+    cdef readonly bint in_asyncio
+    cdef readonly Mailbox mailbox
+    cdef public dict tokens
+    cdef public object follower
+
+    cpdef enter(self)
+    cpdef bint leave(self, token) except -1

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Those who wait in an event loop, and the mailbox by which other threads tell them to go on. Compiled if possible.
+
+Whoever waits has a token: a `Waiter` or a future of asyncio, or a task of trio. `_loops` has the loops themselves.
+
+Rules:
+1. Other threads only put messages into a loop's `Mailbox`. All else belongs to the loop's own thread.
+2. A loop is woken once for all messages that come before it looks.
+3. A loop that has ended is forgotten in silence: messages to it are dropped.
+4. A token that is abandoned is forgotten at once, and with the last one the Waiting itself.
+5. A task of asyncio goes on while its loop looks into the mailbox, not in a turn of the loop of its own. A future would
+   cost a record that turn, and most of what asyncio takes for it.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, InvalidStateError
+from asyncio.events import _get_running_loop
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+try:
+    # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
+    import cython
+except ModuleNotFoundError:
+    from penstock import _cython as cython  # type: ignore[no-redef]
+
+_PENDING, _WOKEN, _CANCELLED = range(3)
+
+
+def is_compiled() -> bool:
+    """Whether this module runs as machine code."""
+    return bool(cython.compiled)
+
+
+class Message(Protocol):
+    """What another thread tells a loop."""
+
+    def deliver(self) -> None:
+        """Called in the loop."""
+        ...
+
+    def drop(self) -> None:
+        """Called instead, on any thread, if the loop has ended."""
+        ...
+
+
+class Event(Protocol):
+    """What many may wait for. It can be hashed, and is equal to itself only."""
+
+    def join(self, waiting: Waiting) -> None:
+        """Let those who wait in one loop be told when it comes; at once if it has."""
+        ...
+
+    def quit(self, waiting: Waiting) -> None:
+        """Tell them nothing any more."""
+        ...
+
+
+@cython.final
+@cython.cclass
+class Mailbox:
+    """Messages to one loop.
+
+    Args:
+        wake: lets the loop call a function soon, from any thread; does nothing if the loop has ended.
+    """
+
+    def __init__(self, wake: Callable[[Callable[[], None]], None]) -> None:
+        self._wake = wake
+        self._messages: deque[Message] = deque()  # appending and popping are atomic
+        self._rung = False  # the loop was woken and has not looked yet
+
+    def put(self, message: Message) -> None:
+        """Leave a message. Any thread; `ring` follows."""
+        self._messages.append(message)
+
+    def ring(self) -> None:
+        """Wake the loop, unless it was. Any thread.
+
+        Either this sees that the loop was not woken since it began to look, or the loop sees the message.
+        """
+        if self._rung:
+            return
+        self._rung = True
+        # A loop that has ended forgets it, and so does one that ends before it looks.
+        self._wake(_Errand(self))
+
+    def look(self) -> None:
+        """Deliver what has come. In the loop."""
+        self._rung = False
+        messages = self._messages
+        try:
+            while messages:
+                messages.popleft().deliver()
+        finally:
+            if messages:  # Ctrl-C came in the middle
+                self.ring()
+
+    def drop_all(self) -> None:
+        """The loop has ended. Any thread."""
+        self._rung = False
+        while True:
+            try:
+                message = self._messages.popleft()
+            except IndexError:
+                return
+            message.drop()
+
+
+class _Errand:
+    """The look of a loop into its mailbox. If the loop throws it away, it has ended, and nobody will ever look."""
+
+    __slots__ = ("_done", "_mailbox")
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._done = False
+
+    def __call__(self) -> None:
+        self._done = True
+        self._mailbox.look()
+
+    def __del__(self) -> None:
+        if not self._done:
+            self._mailbox.drop_all()
+
+
+@cython.final
+@cython.cclass
+class Waiter:
+    """The token of a task of asyncio: as much of a future as a task needs to wait for it.
+
+    A task knows it by `_asyncio_future_blocking`, as it knows every class that stands for a future. What a future does
+    in a later turn of the loop, `wake` does at once: it lets the task go on. The loop's own thread only.
+
+    Args:
+        loop: the loop that runs.
+    """
+
+    def __init__(self, loop: Any) -> None:
+        self._asyncio_future_blocking = True
+        self._loop = loop
+        self._state = _PENDING
+        self._callback: Callable[[Any], object] | None = None
+        self._context: Any = None
+        self._message: Any = None
+
+    def get_loop(self) -> Any:
+        """The loop in which it is waited for."""
+        return self._loop
+
+    def done(self) -> bool:
+        """Whether the task goes on, or will soon."""
+        return bool(self._state != _PENDING)
+
+    def cancelled(self) -> bool:
+        """Whether that is because it was cancelled."""
+        return bool(self._state == _CANCELLED)
+
+    def add_done_callback(self, fn: Callable[[Any], object], *, context: Any = None) -> None:
+        """Let a task go on by this function; there is one only."""
+        if self._callback is not None:
+            raise RuntimeError(f"{self!r} is waited for already")
+        self._callback = fn
+        self._context = context
+        if self._state != _PENDING:
+            self._go_on_soon()
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Let the task go on with a CancelledError, in the next turn of the loop; False if it goes on already."""
+        if self._state != _PENDING:
+            return False
+        self._state = _CANCELLED
+        self._message = msg
+        if self._callback is not None:
+            self._go_on_soon()
+        return True
+
+    def result(self) -> None:
+        """None, or the cancellation: the task asks for it when it goes on."""
+        if self._state == _CANCELLED:
+            raise CancelledError() if self._message is None else CancelledError(self._message)
+        if self._state == _PENDING:
+            raise InvalidStateError(f"{self!r} is not done")
+
+    def wake(self) -> None:
+        """Let the task go on now. From a callback of the loop, so that no other task is in the middle of a step."""
+        if self._state != _PENDING:
+            return
+        self._state = _WOKEN
+        callback = self._callback
+        if callback is not None:
+            self._callback = None  # it leads to the task, whose frames may lead here
+            if self._context is None:
+                self._loop.call_soon(callback, self)
+            else:
+                self._context.run(callback, self)
+
+    def _go_on_soon(self) -> None:
+        callback = self._callback
+        self._callback = None
+        self._loop.call_soon(callback, self, context=self._context)
+
+    def __repr__(self) -> str:
+        return f"<Waiter {('pending', 'woken', 'cancelled')[self._state]}>"
+
+
+if not cython.compiled:
+    # asyncio looks for it at the class.
+    Waiter._asyncio_future_blocking = False  # type: ignore[misc]
+
+
+def _yielded(token: Any) -> Generator[Any, Any, None]:
+    yield token
+
+
+@cython.final
+@cython.cclass
+class Waiting:
+    """Those who wait in one loop for the same event.
+
+    Args:
+        loop: the loop, as `_loops` has it.
+        event: what they wait for, if others may join them.
+        on_drop: called if the loop has ended before they could go on.
+
+    Attributes:
+        in_asyncio: a task waits by giving its token to its loop; otherwise `sleep` knows how.
+    """
+
+    def __init__(
+        self,
+        loop: Any,
+        event: Event | None = None,
+        on_drop: Callable[[], object] | None = None,
+    ) -> None:
+        self._loop = loop
+        self._event = event
+        self._on_drop = on_drop
+        self.in_asyncio = loop.is_asyncio
+        self.mailbox = loop.mailbox
+        self.tokens: dict[Any, None] = {}
+        self.follower: Any = None  # the event's, by which it tells them
+
+    def happened(self, _: object = None) -> None:
+        """The event has come. Any thread."""
+        self.mailbox.put(self)
+        self.mailbox.ring()
+
+    def ticket_ended(self, _: object) -> None:
+        """A Ticket has ended: granted, or given up by the one who waited for it, and nobody is to be told."""
+        if self.tokens:
+            self.happened()
+
+    def deliver(self) -> None:
+        """Let all of them go on."""
+        waiter: Waiter
+        if self._event is not None:
+            self._loop.events.pop(self._event, None)
+        tokens = self.tokens
+        try:
+            for token in list(tokens):
+                if token not in tokens:
+                    continue  # one who went on has ended the wait of this one
+                del tokens[token]
+                if type(token) is Waiter:
+                    waiter = token
+                    waiter.wake()
+                else:
+                    self._loop.wake(token)
+        finally:
+            if tokens:  # Ctrl-C came in the middle
+                self.happened()
+
+    def drop(self) -> None:
+        """Nobody can go on any more."""
+        if self._on_drop is not None and self.tokens:
+            self._on_drop()
+
+    def enter(self) -> Any:
+        """The running task begins to wait: its token."""
+        token: Any = Waiter(_get_running_loop()) if self.in_asyncio else self._loop.new_token()
+        self.tokens[token] = None
+        return token
+
+    def sleep(self, token: Any) -> Generator[Any, Any, None]:
+        """Let the running task wait for the event; `leave` follows."""
+        return _yielded(token) if type(token) is Waiter else self._loop.sleep(token, self.tokens)
+
+    def leave(self, token: Any) -> bool:
+        """A task goes on, or was cancelled; whether it was the last, and the event did not come: that is forgotten."""
+        self.tokens.pop(token, None)
+        if self.tokens or self._event is None or self._loop.events.get(self._event) is not self:
+            return False
+        del self._loop.events[self._event]
+        self._event.quit(self)
+        return True

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks that wait for a Waiter, as they would for a future of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import weakref
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+import pytest
+from aio.support import LOOPS
+
+from penstock._loops import running_loop, until
+from penstock._waiting_cy import Waiter, Waiting
+
+TASKS: dict[str, Any] = {"of C": asyncio.Task, "of Python": asyncio.tasks._PyTask}  # type: ignore[attr-defined]
+
+
+@pytest.fixture(params=[name for name in LOOPS if name != "trio"])
+def loop(request: pytest.FixtureRequest) -> Generator[asyncio.AbstractEventLoop, None, None]:
+    """A loop in debug mode, with tasks of both kinds."""
+    if request.param == "uvloop":
+        import uvloop
+
+        made = uvloop.new_event_loop()
+    else:
+        made = asyncio.new_event_loop()
+    made.set_debug(True)
+    yield made
+    made.run_until_complete(asyncio.sleep(0))
+    made.close()
+
+
+@pytest.fixture(params=TASKS)
+def tasks(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> None:
+    kind = TASKS[request.param]
+    loop.set_task_factory(lambda loop, work, **options: kind(work, loop=loop, **options))
+
+
+class Event:
+    """What tasks wait for; `come` lets them go on."""
+
+    def __init__(self) -> None:
+        self.waiting: Waiting | None = None
+
+    def join(self, waiting: Waiting) -> None:
+        self.waiting = waiting
+
+    def quit(self, waiting: Waiting) -> None:
+        assert self.waiting is waiting
+        self.waiting = None
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return until(self)
+
+    def come(self) -> None:
+        assert self.waiting is not None
+        self.waiting.happened()
+
+
+async def _wait(event: Event, told: list[Any], name: object = None) -> None:
+    await event
+    told.append(name)
+
+
+def _run(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
+    loop.run_until_complete(main)
+
+
+@pytest.mark.usefixtures("tasks")
+def test_tasks_go_on_in_the_order_of_their_coming_each_in_its_context(loop) -> None:
+    where = contextvars.ContextVar("where", default=-1)
+    told: list[Any] = []
+
+    async def one(event: Event, number: int) -> None:
+        where.set(number)
+        await event
+        told.append((number, where.get(), asyncio.current_task() is not None))
+
+    async def main() -> None:
+        event = Event()
+        waiting = [asyncio.ensure_future(one(event, number)) for number in range(5)]
+        await asyncio.sleep(0)
+        event.come()
+        await asyncio.gather(*waiting)
+        assert where.get() == -1
+
+    _run(loop, main())
+    assert told == [(number, number, True) for number in range(5)]
+
+
+def test_a_task_goes_on_in_the_turn_in_which_the_loop_is_told(loop) -> None:
+    """A future would let it go on in the turn after that."""
+    told: list[str] = []
+
+    async def main() -> None:
+        event = Event()
+        waiting = asyncio.ensure_future(_wait(event, told, "woken"))
+        await asyncio.sleep(0)
+        assert event.waiting is not None
+        event.waiting.mailbox.put(event.waiting)
+        loop.call_soon(event.waiting.mailbox.look)
+        loop.call_soon(told.append, "the same turn")
+        await waiting
+
+    _run(loop, main())
+    assert told == ["woken", "the same turn"]
+
+
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize("message", [None, "enough"])
+def test_a_task_that_is_cancelled_gets_the_message(loop, message) -> None:
+    async def main() -> None:
+        event = Event()
+        waiting = asyncio.ensure_future(_wait(event, []))
+        await asyncio.sleep(0)
+        assert waiting.cancel(message)
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await waiting
+        assert raised.value.args == (() if message is None else (message,))
+        assert running_loop().events == {}
+
+    _run(loop, main())
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_task_that_is_cancelled_before_it_waits_is_cancelled_where_it_waits(loop) -> None:
+    async def main() -> None:
+        event = Event()
+
+        async def cancels_itself() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await event
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.ensure_future(cancels_itself())
+
+    _run(loop, main())
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_task_that_goes_on_may_cancel_another_that_is_to_go_on(loop) -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        event = Event()
+
+        async def cancels() -> None:
+            await event
+            other.cancel()
+
+        first = asyncio.ensure_future(cancels())
+        other = asyncio.ensure_future(_wait(event, told, "went on"))
+        await asyncio.sleep(0)
+        event.come()
+        await first
+        with pytest.raises(asyncio.CancelledError):
+            await other
+
+    _run(loop, main())
+    assert told == []
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_cancellation_after_the_event_and_before_the_look_wins_and_is_told_once(loop) -> None:
+    async def main() -> None:
+        event = Event()
+        waiting = asyncio.ensure_future(_wait(event, []))
+        await asyncio.sleep(0)
+        event.come()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.sleep(0)
+
+    _run(loop, main())
+
+
+def test_ctrl_c_in_a_task_that_goes_on_leaves_nobody_behind(loop) -> None:
+    told: list[Any] = []
+
+    async def interrupted(event: Event) -> None:
+        await event
+        raise KeyboardInterrupt
+
+    event = Event()
+    first = loop.create_task(interrupted(event))
+    others = [loop.create_task(_wait(event, told, number)) for number in range(3)]
+    loop.run_until_complete(asyncio.sleep(0))
+    event.come()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asyncio.gather(*others))
+    loop.run_until_complete(asyncio.gather(*others))
+    assert told == [0, 1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        first.result()
+
+
+def test_what_a_waiter_says_of_itself(loop) -> None:
+    waiter = Waiter(loop)
+    assert waiter.get_loop() is loop
+    assert asyncio.isfuture(waiter)
+    assert (waiter.done(), waiter.cancelled(), repr(waiter)) == (False, False, "<Waiter pending>")
+    with pytest.raises(asyncio.InvalidStateError):
+        waiter.result()
+    waiter.wake()
+    assert (waiter.done(), waiter.cancelled(), waiter.cancel()) == (True, False, False)
+    waiter.result()
+    told: list[Any] = []
+    waiter.add_done_callback(told.append)  # too late: soon
+    assert told == []
+    loop.run_until_complete(asyncio.sleep(0))
+    assert told == [waiter]
+
+
+def test_a_waiter_has_one_task(loop) -> None:
+    waiter = Waiter(loop)
+    waiter.add_done_callback(lambda _: None, context=contextvars.copy_context())
+    with pytest.raises(RuntimeError, match="already"):
+        waiter.add_done_callback(lambda _: None)
+
+
+def test_a_task_that_has_ended_is_not_kept(loop) -> None:
+    async def main() -> Any:
+        event = Event()
+        waiting = asyncio.ensure_future(_wait(event, []))
+        await asyncio.sleep(0)
+        event.come()
+        await waiting
+        return weakref.ref(waiting)
+
+    ended = loop.run_until_complete(main())
+    gc.collect()
+    assert ended() is None
