@@ -9,6 +9,7 @@ loops are closed while their tasks still wait.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import random
 from asyncio import events
@@ -78,13 +79,23 @@ class SimLoop(asyncio.BaseEventLoop):
         first = min((timer.when() for timer in timers), default=math.inf)
         return Wait(self._woken, max(0.0, first - self.time()))
 
+    def _abandon(self) -> None:
+        """Say nothing of the tasks that will never come back."""
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            if (
+                inspect.iscoroutine(coroutine)
+                and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+            ):
+                coroutine.close()  # it was not even begun
+
     def program(self, work: list[Coroutine[Any, Any, None]], may_end: Callable[[], bool]) -> Call:
         """Run tasks to their end, or until the loop is closed under them."""
         tasks = [self.create_task(each) for each in work]
         while not all(task.done() for task in tasks):
             if may_end():
-                for task in tasks:
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._abandon()
                 break
             self.turn()
             item = self.idle()

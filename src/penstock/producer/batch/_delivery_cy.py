@@ -440,7 +440,7 @@ class Delivery:
             check_timeout(timeout)
         if self._batch.wait(self._index, timeout) is None:
             raise self._out_of_time(timeout)
-        return told(self)
+        return _told(self)
 
     def exception(self, timeout: Seconds | None = None) -> KafkaError | None:
         """Wait for the outcome; the error, or None when the record was acknowledged.
@@ -506,7 +506,7 @@ class Delivery:
                     waiting.leave(token)
             if not batch.done:
                 batch = self._answered_by()
-        return told(self)
+        return _told(self)
 
     def __repr__(self) -> str:
         batch, _ = self._batch.resolve(self._index)
@@ -551,23 +551,16 @@ def _outcome_of(delivery: Delivery, look: cython.bint) -> tuple:  # type: ignore
     return metadata, None if error is None else error.twin()
 
 
-# What the rest of the package asks of a Delivery, and no user needs, are functions.
-
-
-def told(delivery: Delivery) -> RecordMetadata:
+@cython.cfunc
+def _told(delivery: Delivery) -> RecordMetadata:
     """Where a settled record is; its error is raised."""
-    batch: BatchResult = delivery._batch
-    if not batch.settled or batch.error is not None or batch.record_errors:
-        metadata, error = delivery._outcome()
-        if error is not None:
-            raise error
-        return metadata  # type: ignore[no-any-return]
-    offset: cython.longlong = -1 if batch.base_offset < 0 else batch.base_offset + delivery._index
-    timestamp: cython.longlong = delivery._timestamp
-    if batch.log_append_time_ms >= 0:
-        timestamp = batch.log_append_time_ms
-    fields = (batch.topic, batch.partition, offset, timestamp, delivery._key_size, delivery._value_size)
-    return _NEW_TUPLE(RecordMetadata, fields)
+    metadata, error = _outcome_of(delivery, True)
+    if error is not None:
+        raise error
+    return metadata  # type: ignore[no-any-return]
+
+
+# What the rest of the package asks of a Delivery, and no user needs, are functions.
 
 
 def place_in_batch(delivery: Delivery) -> tuple[BatchResult, int]:
