@@ -152,7 +152,7 @@ def wheel_of(folder: Path, *, without: str = "", extra: tuple[str, ...] = ()) ->
     with zipfile.ZipFile(wheel, "w") as archive:
         for path in sources.rglob("*"):
             name = path.relative_to(sources).as_posix()
-            if path.suffix in (".py", ".pxd", ".typed", ".toml") and name != without:
+            if path.is_file() and path.suffix not in (".so", ".c", ".pyc") and name != without:
                 archive.writestr(name, b"")
         for name in extra:
             archive.writestr(name, b"")
@@ -178,7 +178,14 @@ def test_a_missing_extension_is_found(check_wheel: ModuleType, pythons: ModuleTy
 
 
 @pytest.mark.parametrize(
-    "name", ["penstock/py.typed", "penstock/_primitives_cy.py", "penstock/_primitives_cy.pxd"]
+    "name",
+    [
+        "penstock/py.typed",
+        "penstock/_primitives_cy.py",
+        "penstock/_primitives_cy.pxd",
+        "penstock/watching/glass_box/page/index.html",
+        "penstock/testing/security/ca.pem",
+    ],
 )
 def test_a_missing_file_is_found(
     check_wheel: ModuleType, pythons: ModuleType, tmp_path: Path, name: str
