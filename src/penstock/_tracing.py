@@ -48,7 +48,7 @@ def telling_of_requests(tracing: ProducerTracing) -> Callable[[Any, Sequence[Any
     def tell(response: Any, batches: Sequence[Any]) -> None:
         try:
             tracing.on_request_end(_answered_request(response, batches))
-        except Exception:
+        except BaseException:  # no error of a tracing system, whatever its class, may end the I/O thread
             log.exception("the end of a produce request could not be traced")
 
     return tell

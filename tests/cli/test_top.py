@@ -42,7 +42,7 @@ def test_pages_are_listed_and_shown(kafka: FakeCluster, capsys: pytest.CaptureFi
         assert url in listed
         assert str(os.getpid()) in listed
         assert TOKEN not in listed
-        producer.send("orders", b"x").result(10)
+        producer.send("orders", b"x").result(60)
         for named in (url, url.removeprefix("http://").rstrip("/"), str(os.getpid())):
             assert main(["top", named, "--once", "--interval", "0.1"]) == 0
             shown = capsys.readouterr().out

@@ -78,9 +78,19 @@ def test_a_difference_is_to_what_was_acknowledged() -> None:
 
     assert pushed(7, 2_000) == Read(SENT, {}, "delta", 7, 1_000, 2_000)
     assert pushed(8, 3_000) == Read(SENT, {}, "delta", 8, 1_000, 3_000), "the first was not acknowledged"
-    deltas.remember([Point(SENT, {}, 8, True)], 3_000)
+    deltas.remember([Point(SENT, {}, 8, True)], [], 3_000)
     assert pushed(10, 4_000) == Read(SENT, {}, "delta", 2, 3_000, 4_000)
     assert pushed(1, 5_000) == Read(SENT, {}, "delta", 1, 3_000, 5_000), "it was made anew"
+
+
+def test_a_sum_that_was_left_out_goes_on_from_what_was_pushed_before() -> None:
+    deltas = Deltas(1_000)
+    whole, of_topic = Point(SENT, {}, 5, True), Point(SENT, {"topic": "t"}, 5, True)
+    deltas.remember([whole, of_topic], [whole, of_topic], 2_000)
+    deltas.remember([whole], [whole, of_topic], 3_000)
+    assert deltas.of(of_topic._replace(value=7)) == 2
+    deltas.remember([whole], [whole], 4_000)
+    assert deltas.of(of_topic._replace(value=7)) == 7, "it was forgotten, and made anew"
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**63 - 1, -(2**63), 0.0, -1.5, float("inf")])

@@ -286,6 +286,34 @@ def test_the_last_push_comes_at_once_and_says_so(subscribed: Cluster) -> None:
     assert pushed == [True]
 
 
+def test_the_last_push_waits_for_the_answer_to_the_one_before(subscribed: Cluster) -> None:
+    """Else both would tell the same differences."""
+    told: list[float] = []
+    subscribed.sent = 5
+    send = subscribed.send
+
+    def watch(request: ClientRequest, now: float) -> None:
+        assert not subscribed.asked, "one request at a time"
+        told.append(read(decompress(4, request.request.body["metrics"], 10_000))[1][0].value)
+        send(request, now)
+
+    def poll(timeout: float, now: float) -> None:
+        subscribed.clock.time += 0.1
+        subscribed.answer(error_code=0)
+
+    subscribed.send = watch  # type: ignore[method-assign]
+    subscribed.poll = poll  # type: ignore[method-assign]
+    subscribed.pusher.push_last(lambda: False)
+    assert told == [5]
+    assert not subscribed.asked
+
+
+def test_there_is_no_last_push_when_the_one_before_was_refused(subscribed: Cluster) -> None:
+    subscribed.answers_last = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    subscribed.pusher.push_last(lambda: False)
+    assert not subscribed.asked
+
+
 def test_the_last_push_is_waited_for_a_second_at_most(subscribed: Cluster) -> None:
     subscribed.answer(error_code=0)
     before = subscribed.clock.time

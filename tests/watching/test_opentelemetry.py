@@ -16,7 +16,7 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -394,6 +394,23 @@ async def test_the_tasks_of_a_loop_have_their_own_contexts(
         ]
     else:
         assert carried(cluster) == [[parent_of(span)] for span in parents]
+
+
+@pytest.mark.parametrize("level", ["calls", "requests"])
+def test_a_processor_that_ends_its_thread_stops_no_record(
+    cluster: FakeKafka, traces: Traces, level: str
+) -> None:
+    class Ending(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            raise SystemExit("enough")
+
+    traces.provider.add_span_processor(Ending())
+    told: list[int] = []
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, tracing=traces.tracing(level)) as producer:
+        for _ in range(2):
+            producer.send("orders", b"0", on_delivery=lambda metadata, _: told.append(metadata.offset))
+            producer.flush(SECONDS)
+    assert told == [0, 1]
 
 
 # ---------------------------------------------------------------------------------------------- requests, metrics

@@ -88,9 +88,19 @@ class Deltas:
         before = self._pushed.get(point.key, 0)
         return point.value - before if point.value >= before else point.value
 
-    def remember(self, pushed: Iterable[Point], now_ns: int) -> None:
-        """A push was acknowledged."""
-        self._pushed = {point.key: point.value for point in pushed if point.is_sum}
+    def remember(self, pushed: Iterable[Point], wanted: Iterable[Point], now_ns: int) -> None:
+        """A push was acknowledged.
+
+        Args:
+            pushed: what was in it.
+            wanted: what there was. Of a sum that was left out, what was pushed before still counts.
+            now_ns: when it was made.
+        """
+        known = {point.key: point.value for point in pushed if point.is_sum}
+        for point in wanted:
+            if point.is_sum and point.key not in known and point.key in self._pushed:
+                known[point.key] = self._pushed[point.key]
+        self._pushed = known
         self.since_ns = now_ns
 
 

@@ -145,14 +145,15 @@ class TelemetryPusher:
 
     def push_last(self, forced: Callable[[], bool]) -> None:
         """The producer closes: tell the cluster what there is, and that no more will come. Takes a second at most."""
-        subscription, now = self._subscription, self._clock.now()
+        now = self._clock.now()
         deadline = now + _LAST_PUSH_SECONDS
         sent = False
-        while subscription is not None and not self.stopped and not forced() and now < deadline:
-            node = self._node()
-            if node is None or (sent and not self._busy):
+        while not self.stopped and not forced() and now < deadline:
+            subscription, node = self._subscription, self._node()
+            if subscription is None or node is None or (sent and not self._busy):
                 return
-            if not sent and self._client.is_ready(node, now):
+            # Not before the answer to the push that is on its way: until then its differences would be told again.
+            if not sent and not self._busy and self._client.is_ready(node, now):
                 self._push(node, subscription, now, terminating=True)
                 sent = True
             self._client.poll(deadline - now, now)
@@ -191,7 +192,8 @@ class TelemetryPusher:
 
     def _push(self, node: Node, subscription: Subscription, now: float, *, terminating: bool) -> None:
         now_ns = self._now_ns()
-        pushed, payload = self._payload(subscription, points(self._values(now), subscription.wanted), now_ns)
+        wanted = points(self._values(now), subscription.wanted)
+        pushed, payload = self._payload(subscription, wanted, now_ns)
         body = {
             "client_instance_id": self._instance_id,
             "subscription_id": subscription.id,
@@ -206,7 +208,7 @@ class TelemetryPusher:
             self._has_pushed = True
             self._asked_again = False
             self._next_at = at + subscription.interval
-            self._deltas.remember(pushed, now_ns)
+            self._deltas.remember(pushed, wanted, now_ns)
 
         self._send(node, SchemaRequest.of(PUSH_TELEMETRY, body), now, on_answer)
 

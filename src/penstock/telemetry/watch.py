@@ -63,11 +63,12 @@ class TelemetryWatch:
         with self._lock:
             known = self._instance_id
             if known is None:
-                self._waiting.append(ticket)
+                # Who has given up is forgotten: no connection is made for him.
+                self._waiting = [one for one in self._waiting if not one.done] + [ticket]
+                self._sender.unseen = self  # together, or the I/O thread steps aside in between
         if known is not None:
             ticket.complete(known)
         else:
-            self._sender.unseen = self
             self._client.wakeup()
         return ticket
 
@@ -119,13 +120,16 @@ class TelemetryWatch:
                 self._step_aside("the brokers take no telemetry")
                 return FOREVER
             else:
-                return self._connect(now) if self._waiting else FOREVER
+                return self._connect(now) if self._is_awaited() else FOREVER
         delay = self._pusher.advance(now)
         if self._pusher.stopped:
             self._step_aside(self._pusher.stopped)
-        elif delay == FOREVER and self._waiting:
+        elif delay == FOREVER and self._is_awaited():
             delay = self._connect(now)
         return delay
+
+    def _is_awaited(self) -> bool:
+        return any(not ticket.done for ticket in self._waiting)
 
     def _connect(self, now: float) -> float:
         """Somebody waits for the id, and nobody else may need a connection."""
@@ -138,8 +142,8 @@ class TelemetryWatch:
         return delay if delay > 0 else FOREVER
 
     def _step_aside(self, why: str) -> None:
-        self._sender.unseen = self._behind
         with self._lock:
+            self._sender.unseen = self._behind
             waiting, self._waiting = self._waiting, []
         for ticket in waiting:
             ticket.fail(UnsupportedVersionError(f"there is no client instance id: {why}"))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from watching.glass_box.support import get
 
+from penstock.watching.glass_box import server as page_server
 from penstock.watching.glass_box.address import (
     Address,
     BadAddress,
@@ -123,6 +125,7 @@ def test_what_is_no_http_is_refused_and_the_next_one_served(url: str) -> None:
         b"\x16\x03\x01\x00\xa5\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n",
         b"GET /" + b"a" * 70_000,
+        b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ):
         with socket.create_connection((host, int(port)), 30) as connection:
             connection.sendall(sent)
@@ -148,6 +151,38 @@ def test_a_closed_server_leaves_no_thread_and_no_port() -> None:
         assert not thread.is_alive()
     kept.close()
     PageServer(Address("127.0.0.1", port), None, answer).close()
+
+
+def test_the_port_of_a_closed_server_is_free_at_once() -> None:
+    """Else the page of the next producer with that address would be refused, for good."""
+    server = PageServer(Address("127.0.0.1", 0), None, answer)
+    port = int(server.url.rstrip("/").rpartition(":")[2])
+    for _ in range(20):
+        server.close()
+        server = PageServer(Address("127.0.0.1", port), None, answer)
+    server.close()
+
+
+def test_a_process_without_descriptors_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = threading.Semaphore(0)
+
+    class Full(socket.socket):
+        def accept(self) -> Any:
+            tried.release()
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    full = Full()
+    full.bind(("127.0.0.1", 0))
+    full.listen()
+    monkeypatch.setattr(page_server, "_listen", lambda _: full)
+    monkeypatch.setattr(page_server, "_PAUSE_SECONDS", 3600.0)
+    server = PageServer(Address("127.0.0.1", 0), None, answer)
+    with socket.create_connection(full.getsockname(), 30):
+        assert tried.acquire(timeout=60)
+        assert not tried.acquire(timeout=0.05), "the connection stays in line, and is tried later"
+        server.close()
+        server.join(60)
+    assert not server._thread.is_alive()
 
 
 def test_a_port_that_is_taken() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from producer.fakes_sender import Rig
 
+from penstock._locks import inside
 from penstock.error_codes import ErrorCode
-from penstock.watching.glass_box import reading
+from penstock.errors import SerializationError
+from penstock.watching.glass_box import following, reading
 from penstock.watching.glass_box.events import Events
 from penstock.watching.glass_box.view import ProducerView
 
@@ -271,6 +273,55 @@ def test_a_wait_for_metadata_and_a_refusal_are_on_the_way() -> None:
     assert [what for what, _ in told] == ["sent", "waits", "refused"]
     assert "for the topic's metadata" in told[1][1]
     assert rig.parts.send_path.follower is None
+
+
+class OfNoText:
+    """A key of the user's, of which no text can be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_no_record_fails_because_another_one_is_looked_for() -> None:
+    watched = Watched(key_serializer=lambda key: b"k")
+    rig = watched.rig
+    rig.know("t")
+    watched.view.follower.start("t", "k1")
+    rig.send("t", b"x", OfNoText())
+    assert watched.look(after=1.0)["following"]["waiting"]
+
+
+def test_what_a_serializer_says_of_a_record_is_not_shown() -> None:
+    def serialize(value: bytes) -> bytes:
+        raise ValueError(f"{value!r} is too strange")
+
+    watched = Watched(value_serializer=serialize)
+    rig = watched.rig
+    rig.know("t")
+    watched.view.follower.start("t", None)
+    with pytest.raises(SerializationError, match="secret"):
+        rig.send("t", b"secret")
+    what, text = steps(watched)[-1]
+    assert what == "refused"
+    assert "SerializationError" in text
+    assert "secret" not in text
+
+
+def test_who_sends_in_the_middle_of_following_is_put_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage collector may run a finalizer there that sends: it must not wait for itself."""
+    noticed: list[bool] = []
+    way = following.Way
+
+    def made(*args: Any) -> following.Way:
+        noticed.append(inside())
+        return way(*args)
+
+    monkeypatch.setattr(following, "Way", made)
+    watched = Watched()
+    watched.rig.know("t")
+    watched.view.follower.start("t", None)
+    watched.rig.send("t", b"x")
+    assert noticed == [True]
 
 
 def test_a_record_that_does_not_come_is_not_waited_for_without_end() -> None:

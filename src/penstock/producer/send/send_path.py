@@ -398,11 +398,13 @@ class SendPath:
             return on_delivery
 
         def acknowledge(metadata: RecordMetadata, error: Exception | None) -> None:
-            if ended is not None:
-                ended(metadata, error)
-            interceptors.on_acknowledgement(metadata, error, headers)
-            if on_delivery is not None:
-                on_delivery(metadata, error)
+            try:
+                if ended is not None:
+                    ended(metadata, error)
+            finally:  # what a tracing system raises, whatever its class, is no reason not to tell the others
+                interceptors.on_acknowledgement(metadata, error, headers)
+                if on_delivery is not None:
+                    on_delivery(metadata, error)
 
         # Interceptors see all records: that they were told is no look by who sent this one.
         acknowledge.is_look = on_delivery is not None  # type: ignore[attr-defined]

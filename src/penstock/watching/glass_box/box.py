@@ -16,10 +16,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock._locks import new_lock
 from penstock._reporting import GLASS_BOX_VARIABLE
 from penstock._version import __version__
 from penstock.watching.glass_box import address as addresses
@@ -45,28 +47,35 @@ class GlassBox:
     Args:
         address: where it is.
         token: what viewers must know; None: nothing.
+        events: keeps what happens.
         lasting: it stays when its last producer is gone.
 
     Raises:
         BadAddress: it cannot be there.
     """
 
-    def __init__(self, address: str, token: str | None, *, lasting: bool) -> None:
+    def __init__(self, address: str, token: str | None, events: Events, *, lasting: bool) -> None:
         place = addresses.parse_address(address)
         addresses.check_token(place, token)
         self.lasting = lasting
         self.token = token
         self._views: dict[int, ProducerView] = {}  # copies of it are atomic
-        self._events = Events()
+        self._events = events
         self._server = PageServer(place, token, self._answer)
         self.url = self._server.url
         self._process = os.getpid()
-        logging.getLogger("penstock").addHandler(self._events)
         self._note: Path | None = None
+        self._not_noted: OSError | None = None
         try:
             self._note = addresses.write_note(self.url, token)
         except OSError as error:
-            log.warning("`penstock top` cannot list the page at %s: %s", self.url, error)
+            self._not_noted = error
+
+    def announce(self) -> None:
+        """Hear what is logged, and write to the log where the page is. Nobody holds a lock: the log has its own."""
+        logging.getLogger("penstock").addHandler(self._events)
+        if self._not_noted is not None:
+            log.warning("`penstock top` cannot list the page at %s: %s", self.url, self._not_noted)
         log.info("what the producers of this process do can be seen at %s", self.url)
 
     def add(self, parts: ProducerParts, thread: threading.Thread) -> int:
@@ -86,16 +95,19 @@ class GlassBox:
         return True
 
     def close(self) -> None:
-        """Show nothing any more."""
-        logging.getLogger("penstock").removeHandler(self._events)
+        """Show nothing any more; `be_deaf` follows."""
         self._server.close()
         if self._note is not None and self._process == os.getpid():
             with contextlib.suppress(OSError):
                 self._note.unlink()
 
+    def be_deaf(self) -> None:
+        """Hear no more of what is logged. Nobody holds a lock."""
+        logging.getLogger("penstock").removeHandler(self._events)
+
     def abandon(self) -> None:
         """This is the copy of a forked child."""
-        logging.getLogger("penstock").removeHandler(self._events)
+        self.be_deaf()
         self._server.abandon()
 
     # ---- what viewers ask; on their threads
@@ -141,7 +153,9 @@ class _Process:
     """The pages of this process, by the addresses that were asked for."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # While it is held nothing is logged, nor is the log changed: a handler, or who configures logging, may make a
+        # producer, which comes here.
+        self.lock: Any = new_lock()
         self.boxes: dict[str, GlassBox] = {}
         self.refused: set[tuple[str, str | None]] = (
             set()
@@ -150,7 +164,7 @@ class _Process:
     def forked(self) -> None:
         for box in self.boxes.values():
             box.abandon()
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.boxes = {}
         self.refused = set()
 
@@ -158,6 +172,7 @@ class _Process:
         boxes, self.boxes = self.boxes, {}
         for box in boxes.values():
             box.close()
+            box.be_deaf()
 
 
 _process = _Process()
@@ -181,31 +196,52 @@ def show(option: str | None, parts: ProducerParts, thread: threading.Thread, end
     password = parts.config.glass_box_token
     token = password.value if password is not None else os.environ.get(TOKEN_VARIABLE) or None
     process = _process
+    to_say: list[Callable[[], None]] = []
+    events = Events()  # for a new page; a handler takes a lock of the log when it is made
     with process.lock:
-        box = _box(process, address, token, lasting=option is None)
+        box = _box(process, address, token, events, to_say, lasting=option is None)
         number = None if box is None else box.add(parts, thread)
 
     def forget(_: Ticket[None]) -> None:
+        if box is None or number is None:
+            return
         with process.lock:
-            if box is not None and number is not None and box.forget(number):
+            has_ended = box.forget(number)
+            if has_ended:
                 process.boxes.pop(address, None)
+        if has_ended:
+            box.be_deaf()
 
     if number is not None:
         ended.on_done(forget)
+    for say in to_say:
+        say()
 
 
-def _box(process: _Process, address: str, token: str | None, *, lasting: bool) -> GlassBox | None:
+def _box(
+    process: _Process,
+    address: str,
+    token: str | None,
+    events: Events,
+    to_say: list[Callable[[], None]],
+    *,
+    lasting: bool,
+) -> GlassBox | None:
     box = process.boxes.get(address)
     if box is None and (address, token) not in process.refused:
         try:
-            box = process.boxes[address] = GlassBox(address, token, lasting=lasting)
+            box = process.boxes[address] = GlassBox(address, token, events, lasting=lasting)
         except BadAddress as error:
             process.refused.add((address, token))
-            log.warning("the live page of this process (glass.box) cannot be shown: %s", error)
+            text = "the live page of this process (glass.box) cannot be shown: %s"
+            to_say.append(partial(log.warning, text, error))
+        else:
+            to_say.append(box.announce)
     elif box is not None:
         box.lasting = box.lasting or lasting
         if box.token != token:
-            log.warning("the page at %s has the token of the producer that was made first", box.url)
+            text = "the page at %s has the token of the producer that was made first"
+            to_say.append(partial(log.warning, text, box.url))
     return box
 
 
@@ -216,4 +252,5 @@ def urls() -> list[str]:
 
 def _is_spark_worker() -> bool:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name == "pyspark.daemon"
+    # The second is what starts where spark.python.use.daemon is off.
+    return spec is not None and spec.name in ("pyspark.daemon", "pyspark.worker")

@@ -9,11 +9,12 @@ interceptors or a partitioner take them one by one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock._locks import new_lock
 from penstock._ticket import Ticket, TicketKind
+from penstock.errors import KafkaError, SerializationError
 from penstock.producer.batch._delivery_cy import Delivery, place_in_batch
 from penstock.producer.io.metric_names import LEAVING_REASONS
 from penstock.watching.glass_box.reading import percent
@@ -124,7 +125,8 @@ class Follower:
 
     def __init__(self, parts: ProducerParts) -> None:
         self._parts = parts
-        self._lock = threading.Lock()  # guards the next two
+        # Guards the next two. Senders take it, and so may a finalizer that interrupts one of them and sends.
+        self._lock: Any = new_lock()
         self._wanted: tuple[str, str | None, float] | None = (
             None  # topic, key, and until when it is waited for
         )
@@ -135,14 +137,18 @@ class Follower:
         with self._lock:
             self._way = None
             self._wanted = (topic, key, self._parts.clock.now() + PATIENCE)
-        self._parts.send_path.follower = self._follow
-        self._parts.accumulator.follow(topic)
+            self._parts.send_path.follower = self._follow
+            self._parts.accumulator.follow(topic)
         self._parts.fast_path.look_up_again()
 
     def stop(self) -> None:
         """Follow none. What was followed last stays to be seen."""
         with self._lock:
             self._wanted = None
+            self._let_go_locked()
+
+    def _let_go_locked(self) -> None:
+        """All records take their usual path again."""
         self._parts.send_path.follower = None
         self._parts.accumulator.follow(None)
 
@@ -171,19 +177,21 @@ class Follower:
         self, record: ProducerRecord, steps: Generator[Any, Any, Delivery]
     ) -> Generator[Any, Any, Delivery]:
         """The steps of a record as they are, unless it is the one: then its way is noted beside them."""
-        now = self._parts.clock.now()
+        now, wanted = self._parts.clock.now(), self._wanted
+        if wanted is None:
+            return steps
+        late = now > wanted[2]
+        if not late and not _fits(record, wanted[0], wanted[1]):
+            return steps
         with self._lock:
-            wanted = self._wanted
-            late = wanted is None or now > wanted[2]
-            found = not late and wanted is not None and _fits(record, wanted[0], wanted[1])
-            if found:
-                self._way = Way(record.topic, now)
-                self._wanted = None
-            way = self._way
-        if late or found:
-            self._parts.send_path.follower = None
-            self._parts.accumulator.follow(None)
-        return self._noted(steps, way) if found and way is not None else steps
+            if self._wanted is not wanted:
+                return steps  # another sender was first, or something else is asked for since
+            self._let_go_locked()
+            if late:
+                return steps
+            self._wanted = None
+            way = self._way = Way(record.topic, now)
+        return self._noted(steps, way)
 
     def _noted(self, steps: Generator[Any, Any, Delivery], way: Way) -> Generator[Any, Any, Delivery]:
         clock = self._parts.clock
@@ -193,7 +201,7 @@ class Follower:
             way.refused, way.ended = "the call was given up", clock.now()
             raise
         except BaseException as error:
-            way.refused, way.ended = str(error) or type(error).__name__, clock.now()
+            way.refused, way.ended = _without_contents(error), clock.now()
             raise
         way.accepted = clock.now()
         result, way.index = place_in_batch(delivery)
@@ -267,7 +275,19 @@ def _fits(record: ProducerRecord, topic: str, key: str | None) -> bool:
     if key is None:
         return True
     own = record.key
-    return own == key.encode() if isinstance(own, bytes) else str(own) == key
+    if isinstance(own, bytes):
+        return own == key.encode()
+    try:
+        return str(own) == key
+    except Exception:  # noqa: BLE001 - a key of the user's class: it is sent all the same
+        return False
+
+
+def _without_contents(error: BaseException) -> str:
+    """Why send() raised. What others than Penstock say of a record may have its contents, which are not shown."""
+    if isinstance(error, KafkaError) and not isinstance(error, SerializationError):
+        return str(error) or type(error).__name__
+    return f"{type(error).__name__}; its text is for the caller alone"
 
 
 def _ms(seconds: float) -> str:

@@ -27,6 +27,8 @@ log = logging.getLogger("penstock.watching")
 
 _MOST_CONNECTIONS: Final = 32
 _IDLE_SECONDS: Final = 15.0
+_END_SECONDS: Final = 5.0  # for the thread that listens, which has only to wake up
+_PAUSE_SECONDS: Final = 1.0  # after a connection that could not be taken
 _FILES: Final = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -74,7 +76,7 @@ class PageServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Serve no more. Twice is harmless."""
+        """Serve no more; afterwards the port is free. Twice is harmless."""
         with self._lock:
             if self._closed:
                 return
@@ -85,6 +87,7 @@ class PageServer:
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        self.join(_END_SECONDS)
 
     def join(self, timeout: float) -> None:
         """Wait until nobody is served any more."""
@@ -104,11 +107,21 @@ class PageServer:
                 selector.select()
                 try:
                     connection, peer = self._listener.accept()
-                except OSError:
+                except (BlockingIOError, ConnectionError):
                     continue  # the peer went away again, or the server is closed
+                except OSError:
+                    # The process has no descriptor left. The peer stays in line, so that select would return at once.
+                    self._pause()
+                    continue
                 self._take(connection, peer)
         for one in (self._listener, self._wake, self._woken):
             one.close()
+
+    def _pause(self) -> None:
+        """Wait for a moment, or until the server is closed."""
+        with contextlib.suppress(OSError):
+            self._woken.settimeout(_PAUSE_SECONDS)
+            self._woken.recv(1)
 
     def _take(self, connection: socket.socket, peer: Any) -> None:
         with self._lock:
@@ -158,7 +171,11 @@ class _Request(BaseHTTPRequestHandler):
             return
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # what follows is no request
-        split = urlsplit(self.path)
+        try:
+            split = urlsplit(self.path)
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "this is no address of a page")
+            return
         if split.path in _FILES:
             name, kind = _FILES[split.path]
             self._send(HTTPStatus.OK, kind, _file(name))

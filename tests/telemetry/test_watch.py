@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who waits for the instance id, and when the sender is asked in each turn."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from penstock._time import FOREVER
+from penstock.protocol.requests import NodeApiVersions
+from penstock.telemetry.watch import TelemetryWatch
+from penstock.types import Node
+
+NODE = Node(1, "h", 1)
+
+
+class Network:
+    """Brokers that take no telemetry, as soon as there is a connection."""
+
+    def __init__(self) -> None:
+        self.versions: NodeApiVersions | None = None
+        self.metrics = SimpleNamespace(connections_created=1)
+        self.connected = 0
+
+    def api_versions(self, _node_id: int) -> NodeApiVersions | None:
+        return self.versions
+
+    def least_loaded_node(self, _now: float) -> Node:
+        return NODE
+
+    def ready(self, _node: Node, _now: float) -> bool:
+        self.connected += 1
+        return False
+
+    def connection_delay(self, _node: Node, _now: float) -> float:
+        return FOREVER
+
+    def wakeup(self) -> None:
+        pass
+
+
+def watch(network: Network) -> tuple[TelemetryWatch, Any]:
+    behind = SimpleNamespace(has_news=False, maybe_tell=lambda _now: FOREVER, end=lambda: None)
+    sender = SimpleNamespace(unseen=behind)
+    return TelemetryWatch(sender, network, lambda: [NODE], lambda _: None), sender  # type: ignore[arg-type, return-value]
+
+
+def test_nothing_is_done_for_those_who_have_given_up() -> None:
+    network = Network()
+    watched, _ = watch(network)
+    for _ in range(3):
+        watched.instance_id().give_up()
+    watched.maybe_tell(0.0)
+    assert network.connected == 0
+    waits = watched.instance_id()
+    watched.maybe_tell(0.0)
+    assert network.connected == 1
+    assert watched._waiting == [waits], "nor are they kept"
+
+
+def test_a_turn_in_the_middle_of_a_call_leaves_nothing_behind() -> None:
+    network = Network()
+    watched, sender = watch(network)
+    network.versions = NodeApiVersions({0: (0, 13)})
+    lock = watched._lock
+
+    class TurnWhenLetGo:
+        """The I/O thread takes a turn as soon as the call lets go of the lock."""
+
+        def __enter__(self) -> None:
+            lock.__enter__()
+
+        def __exit__(self, *error: object) -> None:
+            lock.__exit__(*error)
+            watched._lock = lock
+            watched.maybe_tell(0.0)
+
+    watched._lock = TurnWhenLetGo()
+    ticket = watched.instance_id()
+    assert ticket.done
+    assert sender.unseen is not watched, "it is not asked in each turn for nobody"
