@@ -50,7 +50,7 @@ demo: build need-java ## a Spark pipeline into a real Kafka, killed twice: is ev
 .PHONY: test
 ifeq ($(PYTEST_ARGS),)
 test: build need-java ## the whole suite, compiled and without compiled modules
-	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker' \
+	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker test-simulation' \
 	  '$(MAKE) --no-print-directory test-units' '$(MAKE) --no-print-directory test-pure test-demo' \
 	  '$(MAKE) --no-print-directory test-spark'
 else
@@ -79,21 +79,30 @@ test-demo: build need-java ## of it, small runs of the demo
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-units
-test-units: build ## of it, what needs neither
+test-units: build ## of it, what needs neither, but for the simulator
 	@echo '==> tests without Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(SLOWEST) $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' --ignore tests/simulation $(SLOWEST) $(PYTEST_ARGS)
 
-# What reads the tree, and runs nothing of it.
-READING_TESTS := $(addprefix --ignore tests/,test_requirements.py test_rooms.py test_named_codes.py test_error_texts.py \
-  test_design_docs.py test_site.py)
+.PHONY: test-simulation
+test-simulation: build ## of it, short runs of the simulator
+	@echo '==> short runs of the simulator, compiled'
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/simulation $(SLOWEST) $(PYTEST_ARGS)
+
+# What reads the tree, and runs nothing of it; and what runs no module that is compiled: once is enough.
+ONCE := $(addprefix --ignore tests/,test_requirements.py test_rooms.py test_named_codes.py test_error_texts.py \
+  test_design_docs.py test_site.py test_distribution.py test_redaction.py test_errors.py test_error_codes.py \
+  config devbroker security/sasl security/oauth security/tls/test_safes.py \
+  protocol/test_codec.py protocol/test_messages.py protocol/test_decoded_size.py protocol/test_releases.py)
+# Planted bugs run on the Python sources in either run, where they are in compiled classes.
+ONCE += --deselect tests/simulation/test_simulation.py::test_a_planted_bug_is_found
 
 # Neither the broker's behaviour nor the sink's protocol depends on our implementation: the pure run repeats only the
-# core of the tests with a broker, and leaves out those of the sink and those that only read sources and pages.
+# core of the tests with a broker, and leaves out those of the sink.
 .PHONY: test-pure
 test-pure: setup need-java ## the suite on the Python sources
 	@echo '==> tests, pure'
 	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m '(not broker or core) and not spark' \
-	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink $(READING_TESTS) $(PYTEST_ARGS)
+	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink $(ONCE) $(PYTEST_ARGS)
 
 # Each older Spark is a download of about 450 MB, once; that of .venv is tested by `make test` too.
 .PHONY: test-spark-matrix
