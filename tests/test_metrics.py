@@ -119,6 +119,27 @@ def test_registry_gives_plain_nested_values() -> None:
     }
 
 
+def test_sums_are_of_all_values_since_the_start() -> None:
+    registry = MetricsRegistry(num_samples=2, window_ms=1000)
+    size = registry.avg_max("producer-metrics", "batch-size", "bytes")
+    sent = registry.rate_total("producer-batch-metrics", "batch", "batches", {"reason": "full"})
+    fill = registry.avg("producer-metrics", "batch-fill-ratio-avg", "part")
+    registry.counter("producer-metrics", "flush-time-ns-total", "ns").add(5)
+    for second in range(10):  # far more than the windows
+        size.record(10, START + second)
+        sent.add_whole(3, 1, 3, START + second)
+        fill.record(0.5, START + second)
+    sums = {(one.group, one.name, *one.tags.values()): (one.number, one.total) for one in registry.sums()}
+    assert sums == {
+        ("producer-metrics", "batch-size"): (10, 100),
+        ("producer-batch-metrics", "batch", "full"): (10, 30),
+        ("producer-metrics", "batch-fill-ratio"): (10, 5.0),
+        ("producer-metrics", "flush-time-ns-total"): (0, 5),
+    }
+    registry.remove("producer-batch-metrics", {"reason": "full"})
+    assert len(registry.sums()) == 3
+
+
 def test_groups_of_things_that_are_gone_are_removed() -> None:
     registry = MetricsRegistry()
     for node in ("node-1", "node-2"):

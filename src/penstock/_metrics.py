@@ -26,6 +26,7 @@ __all__ = [
     "Metric",
     "MetricValue",
     "MetricsRegistry",
+    "SumMetric",
     "WindowedStat",
 ]
 
@@ -87,6 +88,23 @@ class HistogramMetric(NamedTuple):
     histogram: Histogram
 
 
+class SumMetric(NamedTuple):
+    """What all values since the start add up to, where a Metric has the average or the rate of the last windows.
+
+    Attributes:
+        group: as of a Metric, and so are the tags.
+        name: without what the Metrics add to it: `batch-size`, not `batch-size-avg`.
+        number: how many values there were; 0 of a plain counter, which does not know.
+        total: their sum.
+    """
+
+    group: str
+    name: str
+    tags: Mapping[str, str]
+    number: int
+    total: Any
+
+
 _PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]  # group, tags
@@ -106,6 +124,7 @@ class MetricsRegistry:
         self._lock: Any = new_lock()
         self._metrics: dict[_Key, dict[str, Metric]] = {}  # changed under the lock
         self._histograms: dict[_Key, dict[str, HistogramMetric]] = {}  # likewise
+        self._sums: dict[_Key, dict[str, WindowedStat | Counter]] = {}  # likewise
         self.gauge("kafka-metrics-count", "count", "How many metrics there are", lambda _: len(self))
 
     def stat(self) -> WindowedStat:
@@ -135,6 +154,7 @@ class MetricsRegistry:
         """A plain count under its own name."""
         counter = Counter()
         self.gauge(group, name, description, lambda _: counter.total, tags)
+        self._keep_sum(group, name, tags, counter)
         return counter
 
     def avg(
@@ -143,6 +163,7 @@ class MetricsRegistry:
         """An average under its own name."""
         stat = self.stat()
         self.gauge(group, name, description, stat.avg, tags)
+        self._keep_sum(group, name.removesuffix("-avg"), tags, stat)
         return stat
 
     def avg_max(
@@ -152,6 +173,7 @@ class MetricsRegistry:
         stat = self.stat()
         self.gauge(group, f"{name}-avg", f"{description} (average)", stat.avg, tags)
         self.gauge(group, f"{name}-max", f"{description} (maximum)", stat.max, tags)
+        self._keep_sum(group, name, tags, stat)
         return stat
 
     def rate_total(
@@ -161,6 +183,7 @@ class MetricsRegistry:
         stat = self.stat()
         self.gauge(group, f"{name}-rate", f"{description} (per second)", stat.rate, tags)
         self.gauge(group, f"{name}-total", f"{description} (since the start)", lambda _: stat.total, tags)
+        self._keep_sum(group, name, tags, stat)
         return stat
 
     def histogram(
@@ -185,11 +208,28 @@ class MetricsRegistry:
         """All histograms."""
         return [one for named in list(self._histograms.values()) for one in list(named.values())]
 
+    def sums(self) -> list[SumMetric]:
+        """The sums of all statistics and counters: what came between two moments is a difference."""
+        return [
+            SumMetric(
+                group, name, dict(tags), stat.count if isinstance(stat, WindowedStat) else 0, stat.total
+            )
+            for (group, tags), named in list(self._sums.items())
+            for name, stat in list(named.items())
+        ]
+
+    def _keep_sum(
+        self, group: str, name: str, tags: Mapping[str, str] | None, stat: WindowedStat | Counter
+    ) -> None:
+        with self._lock:
+            self._sums.setdefault(_key(group, tags), {})[name] = stat
+
     def remove(self, group: str, tags: Mapping[str, str] | None = None) -> None:
         """Forget the metrics of a group with these tags: those of a topic or node that is gone."""
         with self._lock:
             self._metrics.pop(_key(group, tags), None)
             self._histograms.pop(_key(group, tags), None)
+            self._sums.pop(_key(group, tags), None)
 
     def __len__(self) -> int:
         return sum(len(metrics) for metrics in list(self._metrics.values()))

@@ -11,7 +11,8 @@ import pytest
 PRODUCER = "penstock.producer.io._sender_cy"
 OPTIONS = "penstock.config.config"
 DRIVER = "penstock.control.client"
-HEAVY = {PRODUCER, OPTIONS, DRIVER, "pandas", "asyncio", "pyarrow.compute"}
+WATCHING = {"penstock.watching", "penstock.watching.glass_box.advice", "prometheus_client"}
+HEAVY = {PRODUCER, OPTIONS, DRIVER, "pandas", "asyncio", "pyarrow.compute", *WATCHING}
 
 
 def imported_by(*modules: str) -> set[str]:

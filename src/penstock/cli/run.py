@@ -165,6 +165,7 @@ def _run_watched(args: argparse.Namespace, pipeline: Pipeline, spark: Any) -> in
 
 def summary_lines(stats: RunStats) -> Iterator[str]:
     """What the run did, for people."""
+    from penstock.spark.pipeline.producers import advice, producer_rows
     from penstock.spark.pipeline.stats import (
         batches_text,
         bytes_text,
@@ -196,3 +197,11 @@ def summary_lines(stats: RunStats) -> Iterator[str]:
     for topic, number, facts in sorted_partitions(stats):
         offset = "" if facts.last_offset is None else f", last offset {facts.last_offset:,}"
         yield f"  {f'{topic}-{number}':<14} {count_text(facts.rows):>14}  rows{offset}"
+    rows = producer_rows(stats)
+    if rows:
+        yield "producers of all tasks that ended well:"
+    for row in rows:
+        yield f"  {row.label:<14} {row.value:>14}  {row.note}".rstrip()
+    said = advice(stats)
+    if said is not None:
+        yield f"  {said}"

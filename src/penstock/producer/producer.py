@@ -31,6 +31,7 @@ from penstock.types import GroupLike, HeadersLike, OnDelivery, PositionsLike, Pr
 
 if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
+    from penstock.producer.assembly import ProducerParts
 
 R = TypeVar("R")
 
@@ -397,3 +398,8 @@ class Producer(SendFace):
 
     def _note_refused(self, error: BaseException) -> None:
         self._core.note_refused(error)
+
+
+def parts_of(producer: Producer) -> ProducerParts:
+    """What a producer is made of, for those who only look: its counters, its options."""
+    return producer._core.parts  # noqa: SLF001 - its own module

@@ -29,6 +29,7 @@ from penstock.errors import (
 from penstock.spark.checksum import Checksum
 from penstock.spark.dead_letters import DeadLetters
 from penstock.spark.options import KAFKA_PREFIX, SinkOptions
+from penstock.spark.producer_numbers import ProducerNumbers, of_tasks
 from penstock.types import BulkReport
 
 if TYPE_CHECKING:
@@ -106,14 +107,36 @@ class TaskMessage(WriterCommitMessage):
         report: its sums.
         outcome: of the exactly-once protocol, what the driver needs to end the task's transaction; None otherwise.
         skipped: the batch had been written before, and its rows were only counted.
+        numbers: what its producer did, see `ProducerNumbers.to_dict`; None where nothing was sent, and in messages of
+            releases that do not tell. Plain values, so that a driver of another release can read the message.
     """
 
     report: TaskReport = field(default_factory=TaskReport)
     outcome: Any = None
     skipped: bool = False
+    numbers: dict[str, Any] | None = None
 
 
-def append_progress(path: str, batch_id: int, report: TaskReport, *, skipped: bool) -> None:
+def numbers_of(messages: Sequence[TaskMessage]) -> ProducerNumbers | None:
+    """What the producers of all tasks of a batch did; None if no task has sent anything."""
+    known, unknown = [], 0
+    for task, message in enumerate(messages):
+        if not message.report.partitions:
+            continue
+        if message.numbers is None:
+            unknown += 1
+            continue
+        try:
+            known.append(ProducerNumbers.from_dict(message.numbers))
+        except ValueError as error:
+            log.warning("what the producer of task %d says of its work cannot be read: %s", task, error)
+            unknown += 1
+    return of_tasks(known, unknown) if known or unknown else None
+
+
+def append_progress(
+    path: str, batch_id: int, report: TaskReport, *, skipped: bool, numbers: ProducerNumbers | None = None
+) -> None:
     """Append one line of JSON for a committed batch, for a program on the driver's machine that shows the progress.
 
     `commit` runs in a process of Spark's, so that the program which started the query has no other way to learn what
@@ -124,6 +147,7 @@ def append_progress(path: str, batch_id: int, report: TaskReport, *, skipped: bo
         batch_id: of the micro-batch; 0 in batch jobs.
         report: the sums of all tasks.
         skipped: whether the batch had been written before, so that its rows were only counted.
+        numbers: what the producers of its tasks did; None if they sent nothing.
     """
     partitions = {
         topic: {
@@ -133,7 +157,7 @@ def append_progress(path: str, batch_id: int, report: TaskReport, *, skipped: bo
         }
         for topic, counts in sorted(report.partitions.items())
     }
-    line = {
+    line: dict[str, Any] = {
         "batchId": batch_id,
         "rows": report.rows,
         "bytes": report.bytes,
@@ -141,6 +165,8 @@ def append_progress(path: str, batch_id: int, report: TaskReport, *, skipped: bo
         "deadLetters": report.dead_letters,
         "partitions": partitions,
     }
+    if numbers is not None:
+        line["producers"] = numbers.to_dict()
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")  # one write, so that a reader never sees half a line

@@ -45,6 +45,7 @@ from penstock.sink.settings import BATCH_QUERY_ID
 from penstock.spark.checksum import Checksum, checksum_by
 from penstock.spark.options import BATCH_BATCH_ID, SAME_EVERYWHERE, SinkOptions, producer_config
 from penstock.spark.partition_sender import PartitionSender, TaskMessage, TaskReport
+from penstock.spark.task_numbers import task_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,12 +150,12 @@ def write_at_least_once(
     producer = shared_producer(producer_config(options))
     sender = PartitionSender(producer, options, task.partition_id)
     try:
-        report = _send_all(sender, filled)
+        report, numbers = _send_all(producer, sender, filled)
     except BaseException:
         forget_producer(producer)
         raise
     _tell(Step.TASK_FLUSHED, task)
-    return TaskMessage(report)
+    return TaskMessage(report, numbers=numbers)
 
 
 def write_exactly_once(
@@ -186,7 +187,7 @@ def write_exactly_once(
     try:
         transactional_id = open_transaction(producer, plan)
         _tell(Step.TASK_FIRST_ROW, task)
-        report = _send_all(sender, filled)
+        report, numbers = _send_all(producer, sender, filled)
         _tell(Step.TASK_FLUSHED, task)
         if time.monotonic() - began >= LONG_TASK_SECONDS:
             _check_wanted(options, plan)
@@ -205,7 +206,7 @@ def write_exactly_once(
         method=checksum.method,
         counts=_counts(report),
     )
-    return TaskMessage(report, Written(*place, handle))
+    return TaskMessage(report, Written(*place, handle), numbers=numbers)
 
 
 def _checksum(plan: BatchPlan, task: SparkTask, admission: Admission) -> Checksum:
@@ -262,10 +263,16 @@ def _check_wanted(options: SinkOptions, plan: BatchPlan) -> None:
         check_wanted(plan, client)
 
 
-def _send_all(sender: PartitionSender, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+def _send_all(
+    producer: Producer, sender: PartitionSender, batches: Iterable[pa.RecordBatch]
+) -> tuple[TaskReport, dict[str, Any]]:
+    began = time.monotonic()
     for batch in batches:
         sender.send(batch)
-    return sender.finish()
+    sent = time.monotonic()
+    report = sender.finish()
+    done = time.monotonic()
+    return report, task_numbers(producer, done - began, done - sent)
 
 
 def _give_up(producer: Producer, error: BaseException) -> None:

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 from penstock.errors import ConfigError, SinkError
 from penstock.sink import BatchPlan, DriverIdentity, Step, reached
 from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, parse_options
-from penstock.spark.partition_sender import TaskMessage, append_progress, summed
+from penstock.spark.partition_sender import TaskMessage, append_progress, numbers_of, summed
 from penstock.spark.schema import check_schema
 from penstock.spark.worker import AFTER_FIRST_WORK, plain_errors, spare_lasting_objects
 
@@ -135,6 +135,9 @@ class Write:
                 outcomes = [message.outcome for message in done]
                 skipped = commit(self._settings, outcomes, batch_id).skipped or skipped
             report = summed(message.report for message in done)
+            numbers = numbers_of(done)
+            if numbers is not None:
+                log.info("batch %d: %s", batch_id, numbers)
             if skipped and "run_id" in self._options.sink:
                 log.warning(
                     "%s was written before: %d rows were read and none written. Jobs without the option sinkId share "
@@ -143,7 +146,9 @@ class Write:
                     report.rows,
                 )
             if self._options.progress_file is not None:
-                append_progress(self._options.progress_file, batch_id, report, skipped=skipped)
+                append_progress(
+                    self._options.progress_file, batch_id, report, skipped=skipped, numbers=numbers
+                )
         spare_lasting_objects(AFTER_FIRST_WORK)
 
     def abort(self, messages: Messages, batch_id: int) -> None:

@@ -65,6 +65,30 @@ def test_latency_is_measured_from_request_to_answer():
     assert rig.metrics()["request-latency-avg"] == pytest.approx(400)
 
 
+def test_who_is_told_of_a_record_finds_the_latency_of_its_request():
+    rig = Rig()
+    rig.know("t")
+    seen = []
+    rig.send("t", b"x", on_delivery=lambda *_: seen.append(rig.metrics()["request-latency-avg"]))
+    rig.await_request()
+    rig.run_for(0.4)
+    rig.answer()
+    assert seen == [pytest.approx(400)]
+
+
+def test_the_cause_of_the_last_retry_is_kept():
+    rig = Rig(retries=1, retry_backoff_ms=10, retry_backoff_max_ms=10)
+    rig.know("t")
+    rig.send("t", b"x")
+    rig.await_request()
+    assert rig.parts.sender_metrics.retry_cause is None
+    rig.answer(error_code=19)
+    assert rig.parts.sender_metrics.retry_cause.code == 19
+    rig.await_request()
+    rig.answer()
+    assert rig.parts.sender_metrics.retry_cause.code == 19
+
+
 def test_retries_and_errors_count_records():
     rig = Rig(retries=1, retry_backoff_ms=10, retry_backoff_max_ms=10, linger_ms=5)
     rig.know("t")

@@ -18,6 +18,7 @@ from penstock.devbroker import DevCluster
 from penstock.errors import ExpectationFailedError, PipelineDefinitionError, PipelineError
 from penstock.spark import run_pipeline
 from penstock.spark.pipeline.check import load_pipeline
+from penstock.spark.pipeline.producers import producer_rows
 from penstock.spark.pipeline.run import PipelineRun, StopSignals
 from penstock.spark.pipeline.stats import RunStats
 from penstock.spark.pipeline.view import NoView
@@ -107,6 +108,17 @@ def test_good_rows_and_dead_letters_leave_in_the_same_write(
         streaming["sink"]["dead_letter_topic"],
     }
     assert spark.streams.active == []
+    producers = stats.producers
+    assert producers is not None
+    assert (producers.records, producers.unknown, producers.retries) == (991, 0, 0)
+    assert producers.bytes > sum(len(record.value or b"") for record in (*good, *dead))
+    assert 0 < producers.batches == producers.sends
+    assert 0 < producers.requests <= producers.batches
+    assert {batch.number for batch in stats.batches} == set(stats.producers_by_batch)
+    assert sum(each.records for each in stats.producers_by_batch.values()) == 991
+    assert all(1 <= each.tasks <= 4 for each in stats.producers_by_batch.values())
+    assert 0 < producers.slowest.ms <= producers.ms
+    assert {row.label: row.value for row in producer_rows(stats)}["records sent"] == "991"
 
 
 def test_a_stream_that_was_read_is_not_written_again(

@@ -28,6 +28,7 @@ cdef class LeavingStats:
 cdef class SenderMetrics:
     cdef public object catch_up
     cdef readonly TimeBudget time
+    cdef readonly object retry_cause
     cdef object _now
     cdef double _next_catch_up
     cdef object _registry

@@ -124,6 +124,7 @@ class SenderMetrics:
 
     Attributes:
         time: the same.
+        retry_cause: why a batch was queued again, the last time; None if none was.
         catch_up: brings up to date what others count. Set once, when the producer is put together.
     """
 
@@ -132,6 +133,7 @@ class SenderMetrics:
         self._now = now
         self.catch_up: Callable[[float], None] = _nothing
         self._next_catch_up = 0.0
+        self.retry_cause: Any = None
         self._registry = registry
         self._topics: dict[str, TopicStats] = {}
         self._batch_size: WindowedStat = registry.avg_max(*names.BATCH_SIZE)
@@ -239,6 +241,7 @@ class SenderMetrics:
 
     def on_retry(self, batch: Batch, now: cython.double) -> None:
         """A batch is queued again."""
+        self.retry_cause = batch.last_error
         self._retries.record(batch.record_count, now)
         self.topic(batch.queue.topic).retries.record(batch.record_count, now)
 

@@ -14,7 +14,15 @@ from html import escape
 
 from penstock.spark.pipeline.dry_run import describe_pipeline
 from penstock.spark.pipeline.model import Action, Expectation
+from penstock.spark.pipeline.producers import (
+    advice,
+    compression_text,
+    producer_note,
+    producer_rows,
+    time_text,
+)
 from penstock.spark.pipeline.stats import (
+    MOST_BATCHES,
     BatchFacts,
     RunStats,
     bytes_text,
@@ -22,8 +30,7 @@ from penstock.spark.pipeline.stats import (
     destination,
     sorted_partitions,
 )
-
-_MOST_BATCHES = 40  # rows of the table of batches
+from penstock.spark.producer_numbers import ms_text, percent
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #f6f7f9; --card: #ffffff; --ink: #1b2430; --soft: #657184; --rule: #e2e6ec;
@@ -61,6 +68,7 @@ th { text-align: left; color: var(--soft); font-weight: 500; }
 th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--rule); white-space: nowrap; }
 tr:last-child td { border-bottom: 0; } .number { text-align: right; } td.wide { white-space: normal; }
 pre { margin: 0; font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.advice { margin: 0 0 14px; padding-left: 12px; border-left: 3px solid var(--dead); }
 .none { color: var(--soft); margin: 0; } .hit { color: var(--dead); font-weight: 600; }
 footer { color: var(--soft); font-size: .85rem; margin-top: 24px; }
 """
@@ -100,6 +108,10 @@ def render_report(stats: RunStats, when: datetime | None = None) -> str:
         parts.append(_section("Partitions", _partitions(stats)))
     if len(stats.batches) > 1:
         parts.append(_section("Batches", _batches(stats)))
+    if stats.producers is not None:
+        parts.append(_section("Producers", _producers(stats)))
+    if len(stats.producers_by_batch) > 1:
+        parts.append(_section("Producers of each batch", _producers_by_batch(stats)))
     parts.append(_section("Definition", f"<pre>{escape(chr(10).join(describe_pipeline(pipeline)))}</pre>"))
     parts.append(f"<footer>{_footnote(stats)}</footer>\n</main>\n</body>\n</html>\n")
     return "\n".join(parts)
@@ -181,7 +193,7 @@ def _partitions(stats: RunStats) -> str:
 
 
 def _batches(stats: RunStats) -> str:
-    latest = stats.batches[-_MOST_BATCHES:]
+    latest = stats.batches[-MOST_BATCHES:]
     rows = [
         (
             str(batch.number),
@@ -199,6 +211,40 @@ def _batches(stats: RunStats) -> str:
     if len(latest) < len(stats.batches):
         note = f'<p class="none">The latest {len(latest)} of {len(stats.batches):,}.</p>'
     return _table(titles, rows, range(1, 7)) + note
+
+
+def _producers(stats: RunStats) -> str:
+    said = advice(stats)
+    top = "" if said is None else f'<p class="advice">{escape(said)}</p>'
+    rows = [(row.label, escape(row.value), escape(row.note)) for row in producer_rows(stats)]
+    return f'{top}{_table(("of all tasks", "", ""), rows, (1,))}<p class="none">{escape(producer_note(stats))}</p>'
+
+
+def _producers_by_batch(stats: RunStats) -> str:
+    rows = []
+    for number, numbers in stats.producers_by_batch.items():
+        slow = numbers.slowest
+        known = numbers.tasks > 0
+        cells = [
+            count_text(numbers.tasks) if known else "-",
+            count_text(numbers.records) if known else "-",
+            bytes_text(numbers.bytes) if known else "-",
+            count_text(numbers.batches) if known else "-",
+            "-" if numbers.fill is None else percent(numbers.fill),
+            numbers.reasons() or "-",
+            compression_text(numbers),
+            count_text(numbers.retries) if known else "-",
+            time_text(numbers.memory_ms if known else None),
+            time_text(numbers.ack_ms if known else None),
+            time_text(numbers.latency_ms(0.99)),
+            f"{ms_text(slow.ms)}, {percent(slow.ms / slow.all_ms)}" if slow.all_ms else "-",
+        ]
+        rows.append((str(number), *map(escape, cells)))
+    titles = (
+        *("batch", "tasks", "records", "bytes", "batches", "full", "left by", "compressed to", "sent again"),
+        *("memory wait", "ack wait", "99 % of requests within", "slowest task, of the time of all"),
+    )
+    return _table(titles, rows, (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12))
 
 
 def _footnote(stats: RunStats) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running pipeline has done so far: batches, rows, bytes, failed expectations, offsets.
+"""What a running pipeline has done so far: batches, rows, bytes, failed expectations, offsets, producers.
 
 Two sources feed it: what Spark counts (its progress and observations), and a file to which the sink appends one line
 of JSON for each batch that it has committed. The second is missing where the driver is on another machine; everything
@@ -9,6 +9,7 @@ here then knows less, and nothing fails.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,11 @@ from typing import Any
 
 from penstock.spark.pipeline.model import Expectation, Pipeline
 from penstock.spark.pipeline.plan import ROW_METRICS
+from penstock.spark.producer_numbers import ProducerNumbers
+
+log = logging.getLogger("penstock.spark")
+
+MOST_BATCHES = 40  # whose producers' numbers are kept one by one, and which a report shows
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,9 @@ class RunStats:
     skipped_batches: set[int] = field(default_factory=set)
     bad_rows: int = 0  # sent to the dead-letter topic by the sink itself
     partitions: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict, repr=False)
+    # What the producers of all tasks did: in all batches, and in each of the latest; None: the sink has not said.
+    producers: ProducerNumbers | None = field(default=None, repr=False)
+    producers_by_batch: dict[int, ProducerNumbers] = field(default_factory=dict, repr=False)
 
     def seconds(self, now: float) -> float:
         """How long it has run, or ran."""
@@ -161,6 +170,22 @@ class RunStats:
                 facts.rows += int(said.get("rows") or 0)
                 if said.get("endOffset") is not None:
                     facts.end_offset = max(facts.end_offset or 0, int(said["endOffset"]))
+        if line.get("producers") is not None:
+            self._add_producers(int(line["batchId"]), line["producers"])
+
+    def _add_producers(self, number: int, said: Any) -> None:
+        try:
+            numbers = ProducerNumbers.from_dict(said)
+        except ValueError as error:
+            log.warning("what the producers of batch %d did cannot be read: %s", number, error)
+            return
+        if self.producers is None:
+            self.producers = ProducerNumbers()
+        self.producers.add(numbers)
+        self.producers_by_batch.pop(number, None)  # the newest is last
+        self.producers_by_batch[number] = numbers
+        while len(self.producers_by_batch) > MOST_BATCHES:
+            del self.producers_by_batch[next(iter(self.producers_by_batch))]
 
     def _mark_skipped(self, number: int) -> None:
         self.skipped_batches.add(number)

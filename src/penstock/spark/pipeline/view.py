@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TextIO
 
+from penstock.spark.pipeline.producers import advice, producer_rows, short_text
 from penstock.spark.pipeline.stats import (
     RunStats,
     bytes_text,
@@ -60,7 +61,7 @@ class NoView:
 
 
 class LineView:
-    """One line for what happened since the last one."""
+    """One line for what happened since the last one, and one for what producers have done so far."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -103,6 +104,8 @@ class LineView:
             parts.append(bytes_text(stats.bytes))
         parts.append(f"{stats.rate(now):,.0f} rows/s")
         self._write(", ".join(parts))
+        if stats.producers is not None:
+            self._write(f"{'':11}producers: {short_text(stats.producers)}")
 
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")
@@ -157,6 +160,8 @@ def draw(stats: RunStats, now: float, words: str) -> Any:
         parts.append(_expectations(stats))
     if stats.partitions:
         parts.append(_partitions(stats))
+    if stats.producers is not None:
+        parts.append(_producers(stats))
     number = f"batch {stats.batches[-1].number}, " if stats.batches else ""
     return Panel(
         Group(*parts),
@@ -193,3 +198,18 @@ def _partitions(stats: RunStats) -> Any:
     if len(partitions) > _MOST_PARTITIONS:
         table.add_row(f"and {len(partitions) - _MOST_PARTITIONS} more", "", "")
     return table
+
+
+def _producers(stats: RunStats) -> Any:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2), pad_edge=False)
+    table.add_column("producers")
+    table.add_column("", justify="right")
+    table.add_column("")
+    for row in producer_rows(stats):
+        table.add_row(row.label, row.value, Text(row.note))
+    said = advice(stats)
+    return table if said is None else Group(table, Text(said, style="yellow"))

@@ -14,11 +14,11 @@ from penstock.watching.glass_box.reading import BAD, GOOD, LONG_CALLBACK, QUIET,
 State = Mapping[str, Any]
 
 # From these on a number is worth a sentence.
-_MANY = 0.5  # part of the batches that leave for one reason
+MANY = 0.5  # part of the batches that leave for one reason
 _MOSTLY_FULL = 0.8
-_LOW_FILL = 0.3
-_SOME_BATCHES = 20  # in the time that is looked at; fewer prove nothing
-_RETRIED = 0.01  # part of the records
+LOW_FILL = 0.3
+SOME_BATCHES = 20  # in the time that is looked at; fewer prove nothing
+RETRIED = 0.01  # part of the records
 _BUSY = 0.5  # part of the I/O thread's time
 _NO_REST = 0.1
 _IDLE_SECONDS = 2.0
@@ -33,7 +33,7 @@ class Advice(NamedTuple):
 
 def advice_for(state: State) -> list[Advice]:
     """What to tell about a producer; never empty."""
-    said = [*_troubles(state), *_io_time(state), *_leaving(state)]
+    said = [*_troubles(state), *_io_time(state), *about_leaving(state)]
     return said or [_all_is_well(state)]
 
 
@@ -62,7 +62,7 @@ def _troubles(state: State) -> Iterator[Advice]:
             f"{recent['errors']:,} records failed in the last {_seconds(recent['seconds'])}: each has its error in its "
             "Delivery, in on_delivery, and in the log.",
         )
-    if recent["retries"] > _RETRIED * max(1, recent["records"]):
+    if recent["retries"] > RETRIED * max(1, recent["records"]):
         causes = sorted({lane["cause"] for lane in state["lanes"] if lane["cause"]})
         why = f" The last cause: {causes[0]}" if causes else ""
         share = recent["retries"] / max(1, recent["records"])
@@ -138,14 +138,15 @@ def _io_time(state: State) -> Iterator[Advice]:
         )
 
 
-def _leaving(state: State) -> Iterator[Advice]:
+def about_leaving(state: State) -> Iterator[Advice]:
+    """What follows from why batches left; asks `leaving`, `options` and `counts` of the state alone."""
     by_reason = {entry["reason"]: entry for entry in state["leaving"]}
     batches = sum(entry["batches"] for entry in state["leaving"])
-    if batches < _SOME_BATCHES:
+    if batches < SOME_BATCHES:
         return
     options = state["options"]
     linger, flush, full = (by_reason.get(reason) for reason in ("linger", "flush", "full"))
-    if linger and linger["share"] >= _MANY and linger["fill"] < _LOW_FILL:
+    if linger and linger["share"] >= MANY and linger["fill"] < LOW_FILL:
         linger_ms = options["linger.ms"]
         larger = max(20, linger_ms * 4)
         partitions = state["counts"]["partitions"]
@@ -157,7 +158,7 @@ def _leaving(state: State) -> Iterator[Advice]:
             f"linger.ms={larger} would make fewer and larger requests{fewer}, at the price of up to "
             f"{larger - linger_ms} ms.",
         )
-    if flush and flush["share"] >= _MANY and flush["fill"] < _LOW_FILL:
+    if flush and flush["share"] >= MANY and flush["fill"] < LOW_FILL:
         yield Advice(
             WARN,
             f"{percent(flush['share'])} of batches leave because flush() is called, "
