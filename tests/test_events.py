@@ -216,15 +216,15 @@ def test_a_callback_that_raises_each_time_is_told_once_and_counted(kafka: FakeCl
 
 def test_a_handler_that_sends_while_the_transaction_lock_is_wanted_does_not_hang() -> None:
     """What the coordinator has to tell is told when the lock is free."""
-    from penstock._locks import new_nesting_lock
+    from penstock._locks import inside, new_nesting_lock
     from penstock.producer.guarantee.transactions.operation import Operation
 
     lock = new_nesting_lock()
     operation = Operation(lock)
     held: list[bool] = []
     with lock:
-        operation.tell_later(lambda: held.append(lock.is_mine()))
-        assert held == []
+        operation.tell_later(lambda: held.append(inside()))
+        assert (held, inside()) == ([], True)
     operation.complete_tickets()
     assert held == [False]
 

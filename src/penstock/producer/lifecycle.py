@@ -440,10 +440,7 @@ def _at_exit() -> None:
                     producer.begin_exit()
             except Exception as error:  # noqa: BLE001 - it is logged
                 text = "a producer could not be closed at exit"
-                tell_error(
-                    log, Event.CLOSE_FAILED, text,
-                    of=producer.owner.events, error=error,
-                )  # fmt: skip
+                tell_error(log, Event.CLOSE_FAILED, text, error=error)
     for orphan, records_left in list(_orphans.items()):
         orphan.join(max(0.0, deadline - time.monotonic()))
         if orphan.is_alive():
