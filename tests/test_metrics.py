@@ -224,6 +224,7 @@ EXPECTED = {
     """,
     "producer-batch-metrics": "batch-rate batch-total record-rate record-total batch-fill-ratio-avg",
     "producer-io-metrics": "io-activity-time-ns-total io-activity-ratio",
+    "producer-event-metrics": "event-total",
     "app-info": "version commit-id start-time-ms",
     "kafka-metrics-count": "count",
 }

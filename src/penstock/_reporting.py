@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock._events import Event, current, tell, tell_error
+
 if TYPE_CHECKING:
     from penstock._metrics import HistogramMetric, MetricsRegistry, MetricValue
     from penstock._time import Clock
@@ -94,6 +96,7 @@ class Reporting:
 
     def __init__(self, reporters: Sequence[MetricReporter], source: MetricsSource) -> None:
         self._reporters = reporters
+        self._events = current()
         self.source = source
 
     def start(self, ended: Callable[[], bool]) -> None:
@@ -102,16 +105,22 @@ class Reporting:
         for reporter in self._reporters:
             try:
                 reporter.start(self.source)
-            except Exception:
-                log.exception("the metric reporter %s could not be started", type(reporter).__qualname__)
+            except Exception as error:  # noqa: BLE001 - it is logged
+                self._tell("the metric reporter %s could not be started", reporter, error)
 
     def stop(self) -> None:
         """The producer is closed."""
         for reporter in self._reporters:
             try:
                 reporter.stop(self.source)
-            except Exception:
-                log.exception("the metric reporter %s could not be stopped", type(reporter).__qualname__)
+            except Exception as error:  # noqa: BLE001 - it is logged
+                self._tell("the metric reporter %s could not be stopped", reporter, error)
+
+    def _tell(self, text: str, reporter: MetricReporter, error: Exception) -> None:
+        tell_error(
+            log, Event.REPORTER_FAILED, text, type(reporter).__qualname__,
+            of=self._events, each=type(reporter), plugin=type(reporter).__qualname__, error=error,
+        )  # fmt: skip
 
 
 def show_in_glass_box(address: str | None, *what: Any) -> None:
@@ -125,8 +134,9 @@ def show_in_glass_box(address: str | None, *what: Any) -> None:
         return
     try:
         importlib.import_module(_GLASS_BOX).show(address, *what)
-    except Exception:  # whatever it is: nobody wants to lose a producer for it
-        log.warning("the live page of a producer could not be started", exc_info=True)
+    except Exception as error:  # noqa: BLE001 - it is logged, and nobody wants to lose a producer for it
+        text = "the live page of a producer could not be started"
+        tell(log, logging.WARNING, Event.PAGE_FAILED, text, exc_info=True, error=error)
 
 
 def _never() -> bool:

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock._events import Event, tell_error
+
 if TYPE_CHECKING:
     from penstock.types import Header, HeadersLike, ProducerRecord, RecordMetadata
 
@@ -45,13 +47,16 @@ class AnsweredRequest(NamedTuple):
 def telling_of_requests(tracing: ProducerTracing) -> Callable[[Any, Sequence[Any]], None]:
     """What is called with each InFlightRequest that has ended, and its Batches. It never raises."""
 
-    def tell(response: Any, batches: Sequence[Any]) -> None:
+    def on_end(response: Any, batches: Sequence[Any]) -> None:
         try:
             tracing.on_request_end(_answered_request(response, batches))
-        except BaseException:  # no error of a tracing system, whatever its class, may end the I/O thread
-            log.exception("the end of a produce request could not be traced")
+        except BaseException as error:  # noqa: BLE001 - whatever its class, it may not end the I/O thread
+            tell_error(
+                log, Event.TRACING_FAILED, "the end of a produce request could not be traced",
+                node=response.node, error=error,
+            )  # fmt: skip
 
-    return tell
+    return on_end
 
 
 def _answered_request(response: Any, batches: Sequence[Any]) -> AnsweredRequest:

@@ -29,6 +29,7 @@ from network.fakes import (
 )
 from watchable import watchable_parts
 
+from penstock._events import working_for
 from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
 from penstock.producer.assembly import assemble
@@ -240,7 +241,8 @@ class Rig:
         return steps.send(result)
 
     def turn(self) -> None:
-        self.parts.sender.run_once(self.clock.now())
+        with working_for(self.parts.accumulator.owner.events):  # as the I/O thread does
+            self.parts.sender.run_once(self.clock.now())
 
     def settle(self, turns: int = 12) -> None:
         """Take turns without letting time pass."""

@@ -154,7 +154,7 @@ def test_a_multiprocess_directory_gets_one_warning(
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "/nowhere")
     for _ in range(2):
         Producer(bootstrap_servers=kafka.bootstrap_servers, metric_reporters=[collector]).close()
-    assert [record.event for record in caplog.records] == ["prometheus-multiprocess"]  # type: ignore[attr-defined]
+    assert [record.kafka_event for record in caplog.records] == ["prometheus-multiprocess"]  # type: ignore[attr-defined]
 
 
 FORK = """

@@ -8,6 +8,7 @@ import contextvars
 import logging
 from typing import Any
 
+from penstock._events import Event, tell
 from penstock._loops import Loop, running_loop
 from penstock.producer.batch.unseen import UnseenFailures
 from penstock.producer.owner import Owner
@@ -84,12 +85,19 @@ class _Outcome:
             given: Any = self._context.run(self._on_delivery, self._metadata, self._error)
             if asyncio.iscoroutine(given):
                 given.close()
-                log.error(
+                self._tell(
+                    Event.CALLBACK_NOT_AWAITED,
                     "on_delivery callback for %s gave a coroutine, which nobody awaits: it was not run",
-                    self._metadata.topic_partition,
                 )
-        except Exception:
-            log.exception("on_delivery callback for %s raised", self._metadata.topic_partition)
+        except Exception as raised:  # noqa: BLE001 - it is logged
+            self._tell(Event.CALLBACK_FAILED, "on_delivery callback for %s raised", raised)
+
+    def _tell(self, event: Event, text: str, raised: Exception | None = None) -> None:
+        place = self._metadata.topic_partition
+        tell(
+            log, logging.ERROR, event, text, place,
+            of=self._unseen.events, exc_info=raised, each=place.topic, place=place, error=raised,
+        )  # fmt: skip
 
     def drop(self) -> None:
         # The application was to be told, and its loop ended first.

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
+from penstock._events import Event, tell
 from penstock.config.frames import without_inner_frames
 from penstock.config.keys import KEYS
 from penstock.config.kinds import REQUIRED, ConfigKey, Kind, Password, parse_address
@@ -186,9 +187,11 @@ def _tell_ignored(given: Mapping[str, _Given]) -> None:
         option.name: KEYS[name].ignored for name, option in given.items() if KEYS[name].ignored is not None
     }
     if why:
-        _logger.warning(
-            "without effect here: %s", "; ".join(f"{name} ({reason})" for name, reason in why.items())
-        )
+        listed = "; ".join(f"{name} ({reason})" for name, reason in why.items())
+        tell(
+            _logger, logging.WARNING, Event.OPTION_WITHOUT_EFFECT, "without effect here: %s", listed,
+            option=", ".join(why),
+        )  # fmt: skip
 
 
 def _parse(option: _Given) -> tuple[str, Any]:
@@ -282,7 +285,11 @@ def _parse_alias(option: _Given) -> tuple[str, Any]:
             value = _parse_value(target, option.value)
     except ConfigError as error:
         raise ConfigError(f"{option.name}: {error}", option.canonical) from None
-    _logger.warning("the option %s is deprecated%s; use %s=%s", option.name, option.where, target.name, value)
+    tell(
+        _logger, logging.WARNING, Event.OPTION_DEPRECATED, "the option %s is deprecated%s; use %s=%s",
+        option.name, option.where, target.name, value,
+        option=option.name,
+    )  # fmt: skip
     return target.name, value
 
 

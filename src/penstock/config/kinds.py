@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
 
 from penstock._arguments import why_not_sendable
+from penstock._events import Event, tell
 from penstock.errors import ConfigError
 from penstock.partitioners import Crc32Partitioner
 
@@ -76,7 +77,8 @@ class Password:
                 self._told = False
             except ConfigError as error:
                 if not self._told:
-                    _logger.warning("a secret cannot be read again, the last one is kept: %s", error)
+                    text = "a secret cannot be read again, the last one is kept: %s"
+                    tell(_logger, logging.WARNING, Event.SECRET_KEPT, text, error, error=error)
                 self._told = True
         return self._value
 

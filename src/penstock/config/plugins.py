@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from penstock._events import Event, tell_error
 from penstock.config.keys import KEYS
 from penstock.config.kinds import Kind
 from penstock.errors import ConfigError
@@ -107,8 +108,12 @@ def close_quietly(plugin: Any) -> None:
         return
     try:
         close()
-    except Exception:
-        _logger.exception("closing %s failed", type(plugin).__qualname__)
+    except Exception as error:  # noqa: BLE001 - it is logged
+        name = type(plugin).__qualname__
+        tell_error(
+            _logger, Event.PLUGIN_CLOSE_FAILED, "closing %s failed", name,
+            plugin=name, error=error,
+        )  # fmt: skip
 
 
 class _Loader:

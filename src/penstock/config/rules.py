@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock._events import Event, tell
 from penstock.config.frames import without_inner_frames
 from penstock.config.kinds import INT_MAX
 from penstock.config.security_keys import SECURITY_NAMES
@@ -118,9 +119,11 @@ def apply_rules(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
     apply_backoffs(values, explicit)
     _apply_partitioner(values, explicit)
     if values["batch.size"] > values["buffer.memory"]:
-        _logger.warning(
+        tell(
+            _logger, logging.WARNING, Event.OPTION_CHANGED,
             "batch.size=%d is larger than buffer.memory=%d, which is used for both", values["batch.size"],
             values["buffer.memory"],
+            option="batch.size",
         )  # fmt: skip
         values["batch.size"] = max(1, values["buffer.memory"])
 
@@ -134,7 +137,8 @@ def _apply_delivery_timeout(values: dict[str, Any], explicit: AbstractSet[str]) 
         request_ms=values["request.timeout.ms"],
     )
     if resolved != given:
-        _logger.warning("delivery.timeout.ms is raised to linger.ms + request.timeout.ms = %d", resolved)
+        text = "delivery.timeout.ms is raised to linger.ms + request.timeout.ms = %d"
+        tell(_logger, logging.WARNING, Event.OPTION_CHANGED, text, resolved, option="delivery.timeout.ms")
     values["delivery.timeout.ms"] = resolved
 
 
@@ -148,7 +152,8 @@ def _apply_idempotence(values: dict[str, Any], explicit: AbstractSet[str]) -> No
         transactional=values["transactional.id"] is not None,
     )
     if decision.why_disabled is not None:
-        _logger.info("idempotence is turned off: %s", decision.why_disabled)
+        text = "idempotence is turned off: %s"
+        tell(_logger, logging.INFO, Event.IDEMPOTENCE_OFF, text, decision.why_disabled)
     values["enable.idempotence"] = decision.enabled
 
 
@@ -166,9 +171,11 @@ def apply_backoffs(values: dict[str, Any], explicit: AbstractSet[str]) -> None:
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
     for base, top in _BACKOFFS:
         if values[base] > values[top]:
-            _logger.warning(
-                "%s=%d is above %s=%d, which is used throughout", base, values[base], top, values[top]
-            )
+            tell(
+                _logger, logging.WARNING, Event.OPTION_CHANGED,
+                "%s=%d is above %s=%d, which is used throughout", base, values[base], top, values[top],
+                option=base,
+            )  # fmt: skip
 
 
 _BUILT_IN_PARTITIONING = (
@@ -191,7 +198,8 @@ def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> No
     elif partitioner is not None:
         for name in _BUILT_IN_PARTITIONING:
             if values[name] and name in explicit:
-                _logger.warning("%s has no effect with a partitioner of your own", name)
+                text = "%s has no effect with a partitioner of your own"
+                tell(_logger, logging.WARNING, Event.OPTION_WITHOUT_EFFECT, text, name, option=name)
             values[name] = False
     if values["partitioner.rack.aware"] and not values["client.rack"]:
         raise ConfigError(

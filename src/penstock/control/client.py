@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
 
+from penstock._events import ClientEvents, working_for
 from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock._time import Clock, Deadline, ExponentialBackoff, SystemClock
@@ -158,11 +159,15 @@ class ControlClient:
         settings = ControlSettings.from_config(config, max_in_flight)
         self._clock = clock = clock or SystemClock()
         rng = rng or random.Random()
+        self._events = ClientEvents(settings.network.client_id or "", clock.now)
         if backend is None:
             secured = settings.security
-            backend = (
-                NetworkBackend.tcp(settings.network) if secured is None else secured.backend(settings.network)
-            )
+            with working_for(self._events):
+                backend = (
+                    NetworkBackend.tcp(settings.network)
+                    if secured is None
+                    else secured.backend(settings.network)
+                )
             self._has_threads = secured is not None
         try:
             nodes, _ = bootstrap_nodes(
@@ -205,7 +210,8 @@ class ControlClient:
         """
         if self._closed:
             raise IllegalStateError("the control client is closed")
-        return self._runner.run_all(work, timeout, at_most)
+        with working_for(self._events):
+            return self._runner.run_all(work, timeout, at_most)
 
     def deadline(self, timeout: float | None) -> Callable[[], float | None]:
         """For work in several calls: a function that tells the seconds left of `timeout`, which starts now."""
@@ -326,7 +332,8 @@ class ControlClient:
     def close(self) -> None:
         """Close all connections. Twice is harmless."""
         self._closed = True
-        self._network.close()
+        with working_for(self._events):
+            self._network.close()
 
     def __enter__(self) -> Self:
         return self

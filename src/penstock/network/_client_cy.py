@@ -15,6 +15,7 @@ import logging
 import random
 from typing import Any
 
+from penstock._events import Event, tell_error
 from penstock._time import Clock
 from penstock.errors import BootstrapError, IllegalStateError, KafkaError, UnsupportedVersionError
 from penstock.network.backend import MetadataUpdater, NetworkBackend
@@ -323,8 +324,11 @@ class NetworkClient:
         for response in ended:
             try:
                 response.on_response(response)
-            except Exception:
-                logger.exception("Handling %r failed", response)
+            except Exception as error:  # noqa: BLE001 - it is logged
+                tell_error(
+                    logger, Event.IO_THREAD_ERROR, "Handling %r failed", response,
+                    node=response.node, error=error,
+                )  # fmt: skip
         return ended
 
     def __repr__(self) -> str:

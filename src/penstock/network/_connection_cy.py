@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from penstock._events import Event, tell
 from penstock.errors import IllegalStateError, KafkaError, ProtocolError
 from penstock.network.states import READY
 from penstock.protocol.messages import API_VERSIONS
@@ -531,8 +532,11 @@ class Connection:
         pending: list = self.in_flight.take_all()
         try:
             self.transport.close()
-        except Exception:  # it is of no use any more, and those who wait must be told
-            _logger.warning("a connection could not be closed", exc_info=True)
+        except Exception as error:  # noqa: BLE001 - it is of no use any more, and those who wait must be told
+            tell(
+                _logger, logging.WARNING, Event.CONNECTION_ERROR, "a connection could not be closed",
+                exc_info=True, each=(), node=self.known.node, error=error,
+            )  # fmt: skip
         return pending
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ import logging
 import math
 from typing import Any
 
+from penstock._events import Event, tell, tell_error
 from penstock.errors import (
     AuthenticationError,
     KafkaError,
@@ -147,7 +148,8 @@ class ConnectionPool:
         except Exception as error:  # noqa: BLE001 - else the attempt would never end, and no other would be made
             self._connect_failed(node, failures.resolve_error(node, error), now)
             return
-        logger.debug("Connecting to %s, address %s", describe(node), address)
+        text = "Connecting to %s, address %s"
+        tell(logger, logging.DEBUG, Event.CONNECTING, text, describe(node), address, node=node)
         transport = None
         try:
             transport = self._backend.connect(address, Endpoint(node.host, node.port))
@@ -203,12 +205,12 @@ class ConnectionPool:
         if renewed:
             self._metrics.reauthentications += 1
             connection.last_used_at = connection.used_before_renewal
-            logger.debug("Authenticated anew with %s", describe(known.node))
+            _note(Event.REAUTHENTICATED, "Authenticated anew with %s", known.node)
         else:
             self._metrics.authentications += self._dialogues.authenticates
             connection.allow_full_answers()
             self._reporter.connected(known.node.id, lasting=not known.unanswered)
-            logger.debug("Connected to %s", describe(known.node))
+            _note(Event.CONNECTED, "Connected to %s", known.node)
         self.states.ready(known)
         self.fatal_error = None
         self._look_again(now)  # what was watched for the handshake is not due any more
@@ -407,7 +409,7 @@ class ConnectionPool:
                 self._renew(connection, now)
                 self._note_deadlines(connection, now)
             elif not connection.in_flight and known.state is READY and now >= self._idle_deadline(connection):
-                logger.debug("Closing the unused connection to %s", describe(known.node))
+                _note(Event.CONNECTION_IDLE, "Closing the unused connection to %s", known.node)
                 self.close_connection(known.node.id, now, "it was not used")
             else:
                 self._note_deadlines(connection, now)
@@ -494,8 +496,12 @@ class ConnectionPool:
         del self._connections[known.node.id]
         try:
             self._backend.selector.unwatch(connection.transport)
-        except Exception:  # its requests must end, and the node be tried again
-            logger.exception("The connection to %s could not be forgotten", describe(known.node))
+        except Exception as error:  # noqa: BLE001 - its requests must end, and the node be tried again
+            tell_error(
+                logger, Event.CONNECTION_ERROR, "The connection to %s could not be forgotten",
+                describe(known.node),
+                node=known.node, error=error,
+            )  # fmt: skip
         pending = connection.close()
         if connection.established:
             self._metrics.connections_closed += 1
@@ -535,3 +541,7 @@ def _timed_out(node: Node, late: InFlightRequest, now: float) -> KafkaError:
         f"no answer from {describe(node)} to a {late.request.api.name} request within {waited_ms:.0f} ms; "
         "the connection was closed"
     )
+
+
+def _note(event: Event, text: str, node: Node) -> None:
+    tell(logger, logging.DEBUG, event, text, describe(node), node=node)

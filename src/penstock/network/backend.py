@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from penstock._events import Event, tell
 from penstock._quiet_cy import QuietTime
 from penstock.errors import BootstrapError, KafkaError
 from penstock.network._sockets_cy import Selector, SocketSelector, TcpTransport
@@ -64,7 +65,11 @@ class NetworkBackend(NamedTuple):
                 self.close_security()
             except Exception as error:  # noqa: BLE001 - the client is closed all the same
                 # Without its text, which may hold a secret.
-                logger.error("Authentication could not be ended: %s", type(error).__name__)  # noqa: TRY400
+                tell(
+                    logger, logging.ERROR, Event.SECURITY_WORK_FAILED, "Authentication could not be ended: %s",
+                    type(error).__name__,
+                    error=error,
+                )  # fmt: skip
 
 
 class MetadataUpdater(Protocol):

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from penstock._escaping import told
+from penstock._events import Event, tell, tell_error
 from penstock.errors import AuthenticationError, IllegalStateError, KafkaError
 from penstock.network import failures
 from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
@@ -213,7 +214,8 @@ class Dialogues:
                 self._take(connection, step, now)
                 return
         except StartAgain as why:
-            logger.debug("Connecting anew to %s: %s", describe(known.node), why)
+            text = "Connecting anew to %s: %s"
+            tell(logger, logging.DEBUG, Event.CONNECTING, text, describe(known.node), why, node=known.node)
             self._keeper.close_connection(known.node.id, now, str(why))
         except KafkaError as error:
             self._keeper.fail(connection, failures.refused_error(known.node, error), now)
@@ -266,7 +268,10 @@ class Dialogues:
             return failures.unexpected_error(node, KafkaError(place))
         if place not in self._logged:
             self._logged.add(place)
-            logger.error("The first exchange with %s could not go on", describe(node), exc_info=error)
+            tell_error(
+                logger, Event.CONNECTION_ERROR, "The first exchange with %s could not go on", describe(node),
+                node=node, error=error,
+            )  # fmt: skip
         return failures.unexpected_error(node, error)
 
     # ---- aside

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from penstock._events import Event, tell
 from penstock.errors import (
     AuthenticationError,
     BootstrapError,
@@ -251,18 +252,27 @@ class FailureReporter:
         repeated = kind in self._warned
         if not repeated:
             self._warned.add(kind)
+        event = Event.AUTHENTICATION_FAILED if refused else Event.CONNECTION_FAILED
+
+        def say(level: int, text: str, *args: object) -> None:
+            # It may be news each time, where a broker comes and goes.
+            tell(logger, level, event, text, *args, each=kind, node=node, error=error.__cause__ or error)
+
         if repeated:
-            logger.debug("Still no connection: %s", error)
+            say(logging.DEBUG, "Still no connection: %s", error)
         elif refused:
-            logger.error("%s. It is tried again, and goes on when that is put right.", str(error).rstrip("."))
+            advice = "%s. It is tried again, and goes on when that is put right."
+            say(logging.ERROR, advice, str(error).rstrip("."))
         elif node.id < 0:
-            logger.warning("No connection to a bootstrap server: %s. %s", error, _bootstrap_advice(error))
+            advice = _bootstrap_advice(error)
+            say(logging.WARNING, "No connection to a bootstrap server: %s. %s", error, advice)
         elif ever_ready:
-            logger.warning("No connection to broker %d any more: %s", node.id, error)
+            say(logging.WARNING, "No connection to broker %d any more: %s", node.id, error)
         elif isinstance(error.__cause__, KafkaError):  # so that it was reached
-            logger.warning("No connection to broker %d: %s", node.id, error)
+            say(logging.WARNING, "No connection to broker %d: %s", node.id, error)
         else:
-            logger.warning(
+            say(
+                logging.WARNING,
                 "The advertised listener %s of broker %d cannot be reached: %s. Check advertised.listeners of the "
                 "broker, and that this machine can resolve that name and reach that port (firewall, port mapping).",
                 Endpoint(node.host, node.port),
@@ -273,7 +283,11 @@ class FailureReporter:
 
     def connection_lost(self, node: Node, error: KafkaError, now: float) -> None:
         """A connection that had been made is gone."""
-        logger.info("Connection lost: %s", error)
+        cause = error.__cause__ or error
+        tell(
+            logger, logging.INFO, Event.CONNECTION_LOST, "Connection lost: %s", error,
+            each=node.id, node=node, error=cause,
+        )  # fmt: skip
         self._remember(node, error, now)
 
     def _remember(self, node: Node, error: KafkaError, now: float) -> None:

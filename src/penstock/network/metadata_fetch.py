@@ -21,6 +21,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock._events import Event, tell, tell_error
 from penstock.errors import KafkaError, ProtocolError, UnsupportedVersionError
 from penstock.network._connection_cy import ClientRequest, Connection, InFlightRequest
 from penstock.network._pool_cy import ConnectionPool
@@ -199,14 +200,18 @@ class MetadataFetcher:
             self._updater.on_failure(error, now)
             self._updater.on_fatal(error)
             return False
-        logger.debug("Asking %s for metadata", connection.known.node)
+        node = connection.known.node
+        tell(logger, logging.DEBUG, Event.METADATA_REQUESTED, "Asking %s for metadata", node, node=node)
         timeout = self._settings.request_timeout_ms / 1000
         asked = ClientRequest(connection.known.node, request, timeout, self._on_response)
         try:
             self._pool.start_request(connection, asked, version, now, internal=True)
-        except Exception as unexpected:
+        except Exception as unexpected:  # noqa: BLE001 - it is logged
             # No answer will come: the update must not stay in progress for ever.
-            logger.exception("The request for metadata could not be made")
+            tell_error(
+                logger, Event.METADATA_ERROR, "The request for metadata could not be made",
+                node=node, error=unexpected,
+            )  # fmt: skip
             failure = KafkaError(f"the request for metadata could not be made: {unexpected!r}")
             self._updater.on_failure(failure, now)
             return False
@@ -221,8 +226,11 @@ class MetadataFetcher:
             return
         try:
             self._updater.on_response(response.request, response.body, response.version, now)
-        except Exception as unexpected:
+        except Exception as unexpected:  # noqa: BLE001 - it is logged
             # The answers behind this one must still be handled, and the update must not stay in progress for ever.
-            logger.exception("The metadata of %s could not be used", response)
+            tell_error(
+                logger, Event.METADATA_ERROR, "The metadata of %s could not be used", response,
+                node=response.node, error=unexpected,
+            )  # fmt: skip
             failure = ProtocolError(f"the metadata could not be used: {unexpected}")
             self._updater.on_failure(failure, now)

@@ -30,6 +30,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from penstock._events import Event, tell
 from penstock.network.transport import Endpoint
 from penstock.protocol.requests import NodeApiVersions
 from penstock.types import Node
@@ -190,13 +191,13 @@ class OldBrokers:
                 if self._fallback
                 else "set broker.version.fallback if it is not"
             )
-            logger.warning(
+            tell(
+                logger, logging.WARNING, Event.OLD_BROKER,
                 "The broker at %s does not answer ApiVersions, as brokers before Kafka 0.10 do not: it is taken for "
                 "Kafka %s (%s)",
-                Endpoint(node.host, node.port),
-                versions.release,
-                why,
-            )
+                Endpoint(node.host, node.port), versions.release, why,
+                node=node,
+            )  # fmt: skip
         return versions
 
 

@@ -31,6 +31,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from penstock._events import Event, current, tell, tell_error
 from penstock.errors import BootstrapError
 from penstock.network.transport import Address, Endpoint
 from penstock.types import Node
@@ -211,7 +212,7 @@ def run_on_daemon_thread(work: Callable[[], None]) -> None:
     try:
         thread.start()
     except RuntimeError as error:
-        logger.debug("No thread could be started: %s", error)
+        tell(logger, logging.DEBUG, Event.NO_THREAD, "No thread could be started: %s", error)
         work()
 
 
@@ -239,6 +240,7 @@ class DeferredBootstrap:
         self._look_up = look_up
         self._run_aside = run_aside
         self._wake = wake
+        self._events = current()  # it looks up on a thread of its own
         # Written by the helper thread, taken by the I/O thread: how the look-up ended, None while it has not.
         self._outcome: Sequence[Endpoint] | BootstrapError | None = None
         # Written by the I/O thread, read by the helper thread.
@@ -293,7 +295,8 @@ class DeferredBootstrap:
         if not isinstance(outcome, BootstrapError):
             return outcome
         if self._last_error is None:
-            logger.warning("%s They are looked up again until the time is up.", outcome)
+            text = "%s They are looked up again until the time is up."
+            tell(logger, logging.WARNING, Event.BOOTSTRAP_UNRESOLVED, text, outcome, error=outcome)
         self._last_error = outcome
         self._next_look_up_at = now + self._settings.retry_backoff_ms / 1000
         return None
@@ -315,9 +318,13 @@ class DeferredBootstrap:
             outcome = self._look_up()
         except BootstrapError as error:
             outcome = error
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is logged
             # Nobody could catch it here, and the look-up must end for the I/O thread.
-            logger.exception("Looking up the bootstrap servers failed in an unexpected way")
+            tell_error(
+                logger, Event.BOOTSTRAP_UNRESOLVED,
+                "Looking up the bootstrap servers failed in an unexpected way",
+                of=self._events, error=error,
+            )  # fmt: skip
             outcome = BootstrapError(f"the bootstrap servers could not be looked up: {error!r}")
             outcome.__cause__ = error
         if not self._closed:

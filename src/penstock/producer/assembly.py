@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock._events import ClientEvents, current, working_for
 from penstock._metrics import MetricsRegistry, MetricValue
 from penstock._primitives_cy import CRC32, IGNORED, MURMUR2
 from penstock._reporting import MetricsSource, Reporting
@@ -106,18 +107,25 @@ def assemble(
         BootstrapError: no bootstrap server can be resolved, and bootstrap.resolve.timeout.ms is 0.
         ConfigError: a file of certificates or keys cannot be used, or the mechanism of SASL.
     """
-    backend = backend or _backend(config)
-    try:
-        return _assemble(config, clock, backend, rng or random.Random())
-    except BaseException:
-        backend.close()  # nobody else would: there is no producer to close
-        raise
+    time = clock or SystemClock()
+    # Parts that work on threads of others take note of whose they are.
+    with working_for(ClientEvents(config.client_id, time.now)):
+        backend = backend or _backend(config)
+        try:
+            return _assemble(config, time, backend, rng or random.Random(), reads_system_time=clock is None)
+        except BaseException:
+            backend.close()  # nobody else would: there is no producer to close
+            raise
 
 
 def _assemble(
-    config: ProducerConfig, given_clock: Clock | None, backend: NetworkBackend, rng: random.Random
+    config: ProducerConfig,
+    clock: Clock,
+    backend: NetworkBackend,
+    rng: random.Random,
+    *,
+    reads_system_time: bool,
 ) -> ProducerParts:
-    clock = given_clock or SystemClock()
     nodes, deferred = _bootstrap(config, backend, rng)
     wake = backend.selector.wakeup
     metadata = ProducerMetadata(_metadata_settings(config), nodes, rng, wake)
@@ -129,7 +137,7 @@ def _assemble(
 
     registry = MetricsRegistry(config.metrics_num_samples, config.metrics_sample_window_ms)
     sender_metrics = SenderMetrics(registry, network_metrics.time, clock.now)
-    client_metrics = ClientMetrics(registry, network_metrics, clock.now())
+    client_metrics = ClientMetrics(registry, network_metrics, clock.now(), current())
     sender_metrics.catch_up = client_metrics.catch_up
     client_metrics.register_memory(accumulator.pool)
     client_metrics.register_requests(metadata, client.in_flight_count)
@@ -145,7 +153,7 @@ def _assemble(
         accumulator, metadata, serializers, placement, interceptors, max_record_size, clock, _tracing(config)
     )
     # The system's time is read without a call; any other clock is asked.
-    wall_ms = None if given_clock is None else clock.wall_ms
+    wall_ms = None if reads_system_time else clock.wall_ms
     fast_path = FastPath(
         accumulator.fast_topics,
         max_record_size[0],

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock._events import Event, current, tell, tell_error
 from penstock.errors import ConfigError
 from penstock.types import Header, ProducerRecord, RecordMetadata
 
@@ -47,10 +48,11 @@ class Interceptor:
 class Interceptors:
     """The configured interceptors, called in order."""
 
-    __slots__ = ("_acknowledgers", "_interceptors")
+    __slots__ = ("_acknowledgers", "_events", "_interceptors")
 
     def __init__(self, interceptors: Iterable[Any] = ()) -> None:
         self._interceptors: tuple[Any, ...] = tuple(interceptors)
+        self._events = current()  # `on_send` runs on any thread
         self._acknowledgers: tuple[tuple[Any, _Acknowledge], ...] = tuple(
             (interceptor, _acknowledger(interceptor)) for interceptor in self._interceptors
         )
@@ -66,15 +68,24 @@ class Interceptors:
         for interceptor in self._interceptors:
             try:
                 answer = interceptor.on_send(record)
-            except Exception:
-                _logger.exception("%s.on_send failed for topic %s", _name(interceptor), record.topic)
+            except Exception as error:  # noqa: BLE001 - it is logged
+                self._tell(
+                    interceptor,
+                    "on_send",
+                    error,
+                    "%s.on_send failed for topic %s",
+                    record.topic,
+                    record.topic,
+                )
                 continue
             if isinstance(answer, ProducerRecord):
                 record = answer
             else:
-                _logger.warning(
+                tell(
+                    _logger, logging.WARNING, Event.INTERCEPTOR_FAILED,
                     "%s.on_send gave %s for topic %s instead of a ProducerRecord; it is ignored",
                     _name(interceptor), type(answer).__name__, record.topic,
+                    of=self._events, each=(_name(interceptor), type(answer)), topic=record.topic,
                 )  # fmt: skip
         return record
 
@@ -85,11 +96,10 @@ class Interceptors:
         for interceptor, acknowledge in self._acknowledgers:
             try:
                 acknowledge(metadata, error, headers)
-            except Exception:
-                _logger.exception(
-                    "%s.on_acknowledgement failed for %s",
-                    _name(interceptor),
-                    metadata.topic_partition,
+            except Exception as raised:  # noqa: BLE001 - it is logged
+                text = "%s.on_acknowledgement failed for %s"
+                self._tell(
+                    interceptor, "on_acknowledgement", raised, text, metadata.topic_partition, metadata.topic
                 )
 
     def on_send_error(self, record: ProducerRecord, partition: int | None, error: BaseException) -> None:
@@ -112,8 +122,24 @@ class Interceptors:
                 continue
             try:
                 close()
-            except Exception:
-                _logger.exception("%s.close failed", _name(interceptor))
+            except Exception as error:  # noqa: BLE001 - it is logged
+                self._tell(interceptor, "close", error, "%s.close failed")
+
+    def _tell(
+        self,
+        interceptor: Any,
+        call: str,
+        error: Exception,
+        text: str,
+        about: Any = None,
+        topic: str | None = None,
+    ) -> None:
+        named = _name(interceptor)
+        args = (named,) if about is None else (named, about)
+        tell_error(
+            _logger, Event.INTERCEPTOR_FAILED, text, *args,
+            of=self._events, each=(named, call), topic=topic, error=error,
+        )  # fmt: skip
 
 
 def refused_metadata(record: ProducerRecord, partition: int | None) -> RecordMetadata:

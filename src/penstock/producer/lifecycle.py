@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from penstock._events import Event, tell, tell_error
 from penstock._locks import forbid_reentry, new_lock
 from penstock._reporting import show_in_glass_box
 from penstock._ticket import Ticket
@@ -325,7 +326,11 @@ class Core:
     def warn_of_thread(self) -> None:
         """The I/O thread did not end: a delivery callback, or whatever else of the user's, runs there."""
         held = held_at(self.thread)
-        log.warning("the I/O thread of %r did not end: it is still in %s", self, held or "a call")
+        tell(
+            log, logging.WARNING, Event.IO_THREAD_STUCK, "the I/O thread of %r did not end: it is still in %s",
+            self, held or "a call",
+            of=self.owner.events,
+        )  # fmt: skip
 
     def __del__(self) -> None:
         # Forgotten without close(): let the I/O thread finish by itself. At exit this has been done before.
@@ -362,10 +367,12 @@ class Core:
             return
         if not self.ended.wait(seconds):
             left = self.parts.accumulator.incomplete_records()
-            log.warning(
+            tell(
+                log, logging.WARNING, Event.NOT_CLOSED_AT_EXIT,
                 "%r was not closed before the program ended, and %d records were given up. Call %s, or use the "
                 "producer in %s.",
                 self, left, self.wording.close, self.wording.block,
+                of=self.owner.events, records=left,
             )  # fmt: skip
             self.parts.sender.losses_told = True
         self.parts.sender.force_close()
@@ -431,14 +438,18 @@ def _at_exit() -> None:
                     producer.end_exit(max(0.0, deadline - time.monotonic()))
                 else:
                     producer.begin_exit()
-            except Exception:
-                log.exception("a producer could not be closed at exit")
+            except Exception as error:  # noqa: BLE001 - it is logged
+                text = "a producer could not be closed at exit"
+                tell_error(log, Event.CLOSE_FAILED, text, error=error)
     for orphan, records_left in list(_orphans.items()):
         orphan.join(max(0.0, deadline - time.monotonic()))
         if orphan.is_alive():
-            log.warning(
+            left = records_left()
+            tell(
+                log, logging.WARNING, Event.NOT_CLOSED_AT_EXIT,
                 "%s was given up with %d records that were not delivered: its producer was forgotten without close()",
-                orphan.name, records_left(),
+                orphan.name, left,
+                records=left,
             )  # fmt: skip
     tell_at_exit()
 

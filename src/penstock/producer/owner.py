@@ -13,6 +13,7 @@ import threading
 import warnings
 from typing import Any
 
+from penstock._events import current, work_for
 from penstock._locks import forbid_reentry
 from penstock.errors import IllegalStateError
 
@@ -25,12 +26,13 @@ class Owner:
     It also has what the I/O thread tells event loops: once for each answer of a broker, and not for each record.
     """
 
-    __slots__ = ("_holds", "_to_ring", "_warned")
+    __slots__ = ("_holds", "_to_ring", "_warned", "events")
 
     def __init__(self) -> None:
         self._holds = False  # of the I/O thread, as the next
         self._to_ring: dict[Any, None] = {}
         self._warned = False  # of a call that blocks a loop
+        self.events = current()  # those of the client; made while that is put together
 
     def post(self, mailbox: Any, message: Any) -> None:
         """Tell an event loop something, through its `Mailbox`."""
@@ -86,6 +88,7 @@ process = _Process()
 def mark_io_thread(owner: Owner | None = None) -> None:
     """Say that the calling thread is the I/O thread of `owner`; without one, of every producer."""
     _thread.works_for = _EVERYBODY if owner is None else owner
+    work_for(None if owner is None else owner.events)
 
 
 def on_io_thread(owner: Owner | None = None) -> bool:

@@ -147,10 +147,15 @@ def _extend() -> Callable[[int, bytes], int]:
         pass
     import logging
 
-    logging.getLogger("penstock.records").warning(
+    from penstock._events import Event, tell
+
+    tell(
+        logging.getLogger("penstock.records"),
+        logging.WARNING,
+        Event.CHECKSUM_SLOW,
         "Checksums are computed in Python, which is slow: Penstock's compiled modules are not in use, "
         "and the package google-crc32c is not installed, or has no compiled code for this platform. "
-        "Install google-crc32c, or install penstock-kafka where there is a C compiler."
+        "Install google-crc32c, or install penstock-kafka where there is a C compiler.",
     )
     return _extend_by_table
 

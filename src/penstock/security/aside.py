@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock._escaping import told
+from penstock._events import Event, current, tell, work_for
 
 logger = logging.getLogger("penstock.security")
 
@@ -74,6 +75,7 @@ class Helpers:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
+        self._events = current()
         self._changed = threading.Condition()
         # All below is guarded by the condition's lock.
         self._queue: deque[Work] = deque(maxlen=MOST_WAITING)
@@ -125,12 +127,13 @@ class Helpers:
         try:
             thread.start()
         except RuntimeError as error:  # the program ends, or there are too many threads already
-            logger.debug("No thread could be started: %s", error)
+            tell(logger, logging.DEBUG, Event.NO_THREAD, "No thread could be started: %s", error)
             return
         self._started = number
         self._busy_since[number] = None
 
     def _work(self, number: int) -> None:
+        work_for(self._events)
         while (work := self._next(number)) is not None:
             _do(work)
 
@@ -158,4 +161,8 @@ def _do(work: Work) -> None:
     try:
         work()
     except BaseException as error:  # noqa: BLE001 - the thread goes on with the work of others
-        logger.error("Work aside failed: %s", told(error))  # noqa: TRY400 - the text may hold a secret
+        # Not the text: it may hold a secret.
+        tell(
+            logger, logging.ERROR, Event.SECURITY_WORK_FAILED, "Work aside failed: %s", told(error),
+            each=(), error=error,
+        )  # fmt: skip

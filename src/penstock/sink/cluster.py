@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from penstock._events import Event, tell
 from penstock._identity import TransactionalIdentity
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.complete import Completion, complete_all
@@ -235,9 +236,11 @@ class Cluster:
         timeout = min(self._timeout, LIST_SECONDS)
         found, failures = list_where_answered(self._client, pattern, ["Ongoing"], timeout)
         for failure in failures:
-            log.warning(
-                "a broker did not tell its open transactions, which are left to the next time: %s", failure
-            )
+            tell(
+                log, logging.WARNING, Event.SINK_LISTING_INCOMPLETE,
+                "a broker did not tell its open transactions, which are left to the next time: %s", failure,
+                error=failure,
+            )  # fmt: skip
         return [listing.transactional_id for listing in found]
 
     def _fence_all(self, effect: effects.FenceAll) -> list[KafkaError | None]:
@@ -273,7 +276,7 @@ class Cluster:
         reached(effect.step, **effect.facts)
 
     def _note(self, effect: effects.Note) -> None:
-        log.warning("%s", effect.text)
+        tell(log, logging.WARNING, Event.SINK_NOTE, "%s", effect.text)
 
 
 def _pause_for(seconds: float) -> Steps[None]:

@@ -22,6 +22,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from penstock._events import Event, tell
 from penstock._locks import new_lock
 from penstock.errors import (
     DecidedDataLostError,
@@ -270,7 +271,11 @@ def check_wanted(plan: BatchPlan, client: ControlClient) -> None:
         found = describe_transactions([name], client, timeout=_ASK_SECONDS)[name]
     except KafkaError as error:
         # The driver's commit finds out; this is for the readers' sake.
-        log.warning("whether this task's batch is still wanted could not be found out: %s", error)
+        tell(
+            log, logging.WARNING, Event.SINK_CHECK_FAILED,
+            "whether this task's batch is still wanted could not be found out: %s", error,
+            transactional_id=name, error=error,
+        )  # fmt: skip
         return
     if found is None or not is_ours(found, identity) or found.state != _EMPTY:
         raise SinkSupersededError(

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from penstock._arguments import is_topic_name
+from penstock._events import Event, tell
 from penstock.errors import ConfigError
 from penstock.sink.settings import OnChangedRows, OnLost, OnRestoredCheckpoint, SinkSettings
 
@@ -420,11 +421,13 @@ def warn_of_secrets(options: SinkOptions) -> None:
     if not shown:
         return
     _warned.append(True)
-    _logger.warning(
+    tell(
+        _logger, logging.WARNING, Event.SPARK_SECRET_SHOWN,
         "given in the clear: %s; Spark may show it in plans and in its event log. Write a reference instead, like "
         "${env:NAME} or ${file:PATH}: it is looked up on the driver and in each task",
         ", ".join(shown),
-    )
+        option=", ".join(shown),
+    )  # fmt: skip
 
 
 def producer_config(options: SinkOptions) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from penstock._events import ClientEvents, Event, tell
 from penstock.errors import (
     BadRowsError,
     BrokerError,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from penstock.types import RowErrors
 
 log = logging.getLogger("penstock.spark")
+
+_events = ClientEvents("")  # of this process: a stream writes its progress again and again
 
 
 @dataclass(slots=True)
@@ -171,7 +174,11 @@ def append_progress(
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")  # one write, so that a reader never sees half a line
     except OSError as error:
-        log.warning("the progress of batch %d could not be written to %s: %s", batch_id, path, error)
+        tell(
+            log, logging.WARNING, Event.SPARK_PROGRESS_UNWRITTEN,
+            "the progress of batch %d could not be written to %s: %s", batch_id, path, error,
+            of=_events, each=path, batch_id=batch_id, error=error,
+        )  # fmt: skip
 
 
 _NAMED_ROWS = 3

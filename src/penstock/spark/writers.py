@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from penstock._events import Event, tell
 from penstock.errors import ConfigError, SinkError
 from penstock.sink import BatchPlan, DriverIdentity, Step, reached
 from penstock.spark.options import BATCH_BATCH_ID, SinkOptions, parse_options
@@ -139,12 +140,13 @@ class Write:
             if numbers is not None:
                 log.info("batch %d: %s", batch_id, numbers)
             if skipped and "run_id" in self._options.sink:
-                log.warning(
+                tell(
+                    log, logging.WARNING, Event.SPARK_RUN_SKIPPED,
                     "%s was written before: %d rows were read and none written. Jobs without the option sinkId share "
                     "the names of their runs: if this is another job, give it a sinkId, or the run another runId",
-                    self._settings.name if self._settings is not None else "this run",
-                    report.rows,
-                )
+                    self._settings.name if self._settings is not None else "this run", report.rows,
+                    batch_id=batch_id, records=report.rows,
+                )  # fmt: skip
             if self._options.progress_file is not None:
                 append_progress(
                     self._options.progress_file, batch_id, report, skipped=skipped, numbers=numbers

@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from penstock._events import Event, tell
 from penstock._metrics import MetricValue
 from penstock._time import FOREVER, Clock
 from penstock.error_codes import ErrorCode
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, error_row
 from penstock.network import ClientRequest, InFlightRequest
 from penstock.protocol.messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from penstock.protocol.requests import SchemaRequest
@@ -173,7 +174,8 @@ class TelemetryPusher:
         self._on_instance_id(uuid.UUID(bytes=self._instance_id))
         interval = body["push_interval_ms"] / 1000 if body["push_interval_ms"] > 0 else _USUAL_INTERVAL
         wanted = list(body["requested_metrics"])
-        log.debug("the cluster subscribes to %s every %.1f s", wanted, interval)
+        text = "the cluster subscribes to %s every %.1f s"
+        tell(log, logging.DEBUG, Event.TELEMETRY_SUBSCRIBED, text, wanted, interval)
         if not wanted:
             self._subscription = None
             self._next_at = now + interval
@@ -250,7 +252,10 @@ class TelemetryPusher:
             if response.body is not None:
                 on_answer(response.body, response.received_at)
                 return
-            log.debug("%s has no answer: %s", request.api.name, response.error)
+            tell(
+                log, logging.DEBUG, Event.TELEMETRY_REFUSED, "%s has no answer: %s", request.api.name, response.error,
+                node=node, request=request.api.name, error=response.error,
+            )  # fmt: skip
             known = self._subscription
             interval = _USUAL_INTERVAL if known is None else min(known.interval, _USUAL_INTERVAL)
             self._subscription = None
@@ -272,7 +277,8 @@ class TelemetryPusher:
             self._asked_again = True
         else:
             self._next_at = now + interval
-        log.debug("%s: error %d; %s", doing, code, course.name)
+        text, error = "%s: error %d; %s", error_row(code).name
+        tell(log, logging.DEBUG, Event.TELEMETRY_REFUSED, text, doing, code, course.name, error=error)
         return True
 
     def _now_ns(self) -> int:

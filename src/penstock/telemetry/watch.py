@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock._events import Event, tell_error
 from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock._time import FOREVER
@@ -84,8 +85,9 @@ class TelemetryWatch:
         delay: float = self._behind.maybe_tell(now) if self._behind.has_news else FOREVER
         try:
             return min(delay, self._look(now))
-        except Exception:
-            log.exception("telemetry failed, and is switched off")
+        except Exception as error:  # noqa: BLE001 - it is logged
+            text = "telemetry failed, and is switched off"
+            tell_error(log, Event.TELEMETRY_FAILED, text, error=error)
             self._step_aside("telemetry failed")
             return delay
 
@@ -94,8 +96,9 @@ class TelemetryWatch:
         if self._pusher is not None:
             try:
                 self._pusher.push_last(forced)
-            except Exception:
-                log.exception("the last telemetry could not be pushed")
+            except Exception as error:  # noqa: BLE001 - it is logged
+                text = "the last telemetry could not be pushed"
+                tell_error(log, Event.TELEMETRY_FAILED, text, error=error)
 
     def end(self) -> None:
         """The connections are closed."""

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock._events import Event, tell
 from penstock.errors import IllegalStateError, KafkaError
 from penstock.records.format import Buffer
 from penstock.types import TopicPartition
@@ -419,7 +420,11 @@ class Batch:
     def _too_late(self, what: str) -> bool:
         if self.state not in (BatchState.FAILED, BatchState.ABORTED):
             return False
-        log.debug("a batch of %s %s after it had %s", self.topic_partition, what, self.state.value)
+        tell(
+            log, logging.DEBUG, Event.LATE_ANSWER,
+            "a batch of %s %s after it had %s", self.topic_partition, what, self.state.value,
+            place=self.topic_partition,
+        )  # fmt: skip
         return True
 
     def __repr__(self) -> str:

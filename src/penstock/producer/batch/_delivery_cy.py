@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from penstock._events import Event, tell_error
 from penstock._arguments import check_callable, check_timeout
 from penstock._locks import Latch
 from penstock._ticket import Countdown
@@ -318,8 +319,11 @@ def call_callbacks(result: BatchResult, callbacks: list[Any]) -> None:
         look: cython.bint = result.unseen is None or bool(getattr(callback, "is_look", True))
         try:
             callback(*_outcome_of(delivery, look))
-        except BaseException:  # no error of a callback, whatever its class, may end the I/O thread
-            log.exception("on_delivery callback for %s raised", result.topic_partition)
+        except BaseException as raised:  # noqa: BLE001 - whatever its class, it may not end the I/O thread
+            tell_error(
+                log, Event.CALLBACK_FAILED, "on_delivery callback for %s raised", result.topic_partition,
+                each=result.topic, place=result.topic_partition, error=raised,
+            )  # fmt: skip
 
 
 def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
@@ -370,7 +374,9 @@ class _Follower:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and not on_io_thread():
                 raise  # the record was done already: this is the thread that added the callback
-            log.exception("a done callback of a delivery raised")
+            tell_error(
+                log, Event.CALLBACK_FAILED, "a done callback of a delivery raised", error=error,
+            )  # fmt: skip
 
 
 class _Whole:

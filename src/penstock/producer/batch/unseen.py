@@ -20,13 +20,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from penstock._events import SECONDS_BETWEEN, Event, current, tell
 from penstock._time import FOREVER
 from penstock.errors import KafkaError
 from penstock.producer.owner import process
 
 log = logging.getLogger("penstock.producer")
 
-_SECONDS_BETWEEN = 60.0
 _TOPICS_NAMED = 3
 EACH_ROWS_OWN = ""  # in place of a topic: rows that could not be sent name it themselves, or fail to
 
@@ -108,6 +108,7 @@ class UnseenFailures:
         self._causes: dict[tuple[type[Exception], int], _Cause] = {}  # the I/O thread's, while there is one
         self.has_news = False  # something was noted, or some cause has a count; looked at in every turn
         self._ended = False
+        self.events = current()  # those of the client; for the threads of others
 
     def watch(self, records: UnseenRecords | None) -> None:
         """Hear of those records of a failed batch that nobody will have looked at. I/O thread."""
@@ -151,12 +152,14 @@ class UnseenFailures:
                 continue
             count, error, topics = cause.count, cause.error, list(cause.topics)
             cause.clear()
-            cause.quiet_until = now + _SECONDS_BETWEEN
-            log.warning(
+            cause.quiet_until = now + SECONDS_BETWEEN
+            tell(
+                log, logging.WARNING, Event.RECORDS_UNSEEN,
                 "%d record%s for %s failed, and nobody looked: there was no callback, and the Delivery was dropped "
                 "without being asked. The first error: %s. To hear of it, give send() an on_delivery, or keep what the "
                 "call returns and ask it for its result() or exception(). (Told once a minute for each kind of error.)",
                 count, "" if count == 1 else "s", _names(topics), _described(error),
+                of=self.events, records=count, topic=topics[0] if len(topics) == 1 else None, error=error,
             )  # fmt: skip
         self.has_news = self.has_news or delay != FOREVER
         return delay

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
+from penstock._events import Event, tell
 from penstock._identity import NO_IDENTITY, ProducerIdentity
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
@@ -419,7 +420,8 @@ class IdempotentGate:
             return
         raised = ProducerIdentity(identity.producer_id, identity.epoch + 1)
         count = len(self._numbers.book.restartable())
-        log.info("producer id %d goes on with epoch %d for %d partition(s)", *raised, count)
+        text = "producer id %d goes on with epoch %d for %d partition(s)"
+        tell(log, logging.INFO, Event.EPOCH_RAISED, text, *raised, count, each=())
         self._take_identity(raised)
 
     def _take_identity(self, identity: ProducerIdentity) -> None:
@@ -462,7 +464,7 @@ class IdempotentGate:
         self._asking = False
         self._attempts = 0
         self._take_identity(ProducerIdentity(response.body["producer_id"], response.body["producer_epoch"]))
-        log.debug("producer id %d, epoch %d", *self._numbers.identity)
+        tell(log, logging.DEBUG, Event.PRODUCER_ID_GIVEN, "producer id %d, epoch %d", *self._numbers.identity)
 
     def _on_too_old(self, error: UnsupportedVersionError, node: Node, now: float) -> None:
         """A broker cannot give a producer id: go on without, or fail what waits for it."""
@@ -495,12 +497,11 @@ class IdempotentGate:
     def _tell_switched_off(self, why: str, what: str) -> None:
         if not self._told:
             self._told = True
-            log.warning(
+            tell(
+                log, logging.WARNING, Event.IDEMPOTENCE_OFF,
                 "idempotence is switched off for %s: %s. A retry may write a record twice, or change the order of "
-                "records. Set enable.idempotence=false if that may be, or use newer brokers",
-                what,
-                why,
-            )
+                "records. Set enable.idempotence=false if that may be, or use newer brokers", what, why,
+            )  # fmt: skip
 
     @property
     def numbers_all(self) -> bool:
@@ -526,7 +527,8 @@ class IdempotentGate:
         self._ask_at = now + self._backoff.seconds(self._attempts, self._rng)
         self._attempts += 1
         if not error.retriable and isinstance(error, BrokerError):
-            log.error("no producer id was given: %s", error)
+            text = "no producer id was given: %s"
+            tell(log, logging.ERROR, Event.PRODUCER_ID_REFUSED, text, error, each=(), error=error)
             self._refused = error
 
     def decide(self, code: int, log_start_offset: int, batch: Batch, situation: BatchSituation) -> Decision:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
+from penstock._events import Event, tell_error
 from penstock.errors import KafkaError
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.response_policy import Action, Decision
@@ -503,14 +504,12 @@ class Drainer:
 
     def _on_gate_error(self, batch: Any, error: Any) -> None:
         """The gate could not say whether a batch may be sent: it stays in its queue."""
-        log.error(
-            "the gate could not say whether a batch of %s may be sent", batch.topic_partition, exc_info=error
-        )
+        _tell("the gate could not say whether a batch of %s may be sent", batch, error)
         self.gate_failed = True
 
     def _fail_unsealed(self, batch: Any, error: Any) -> None:
         """A batch that was taken could not be sealed: it fails alone, so that no other is lost."""
-        log.error("a batch of %s could not be put into wire format", batch.topic_partition, exc_info=error)
+        _tell("a batch of %s could not be put into wire format", batch, error)
         failure = KafkaError(
             f"the batch of {batch.topic_partition} could not be put into wire format: {error!r}"
         )
@@ -519,14 +518,21 @@ class Drainer:
         try:
             # First: who is told of the outcome may ask for what follows from it.
             self.gate.on_failure(batch, failure, Decision(Action.FAIL, bump_epoch=True))
-        except Exception:
-            log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
+        except Exception as trouble:  # noqa: BLE001 - it is logged
+            _tell("the failure of a batch of %s could not be noted", batch, trouble)
         try:
             batch.fail(failure)
             self._accumulator.finish(batch)
-        except Exception:  # those that were taken before must not suffer from it
-            log.exception("a batch of %s has failed, but could not be cleared away", batch.topic_partition)
+        except Exception as trouble:  # noqa: BLE001 - it is logged; those that were taken before must not suffer
+            _tell("a batch of %s has failed, but could not be cleared away", batch, trouble)
             self._accumulator.forget(batch)
+
+
+def _tell(text: str, batch: Any, trouble: Any) -> None:
+    tell_error(
+        log, Event.BATCH_ERROR, text, batch.topic_partition,
+        place=batch.topic_partition, error=trouble,
+    )  # fmt: skip
 
 
 @cython.cfunc

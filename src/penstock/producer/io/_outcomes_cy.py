@@ -13,6 +13,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._events import Event, tell, tell_error
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
@@ -153,8 +154,11 @@ class Outcomes:
                 self._on_written(batches, now)
             else:
                 self._on_answer(response.body, response.node, batches, now)
-        except Exception as cause:
-            log.exception("the end of a request to %s could not be handled", response.node)
+        except Exception as cause:  # noqa: BLE001 - it is logged
+            tell_error(
+                log, Event.BATCH_ERROR, "the end of a request to %s could not be handled", response.node,
+                node=response.node, error=cause,
+            )  # fmt: skip
             # They are in no queue and not in flight any more: who is not told now is never told.
             for batch in batches:
                 self._fail_unhandled(batch, cause, now)
@@ -174,7 +178,10 @@ class Outcomes:
     def _on_failure(self, error: KafkaError, node: Node, batches: Sequence[Batch], now: float) -> None:
         """There is no answer, and none will come."""
         code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
-        log.debug("a produce request to %s failed: %s", node, error)
+        tell(
+            log, logging.DEBUG, Event.PRODUCE_REQUEST_FAILED, "a produce request to %s failed: %s", node, error,
+            node=node, error=error,
+        )  # fmt: skip
         # Of a broker's error only its message: name and code are added again.
         text = error.message if isinstance(error, BrokerError) else str(error)
         for batch in batches:
@@ -222,7 +229,7 @@ class Outcomes:
             _settle_written(done, self._metrics)
             self._accumulator.forget_all(batches)
         for batch, trouble in unhandled:
-            log.error(_NOT_HANDLED, batch.topic_partition, exc_info=trouble)
+            _tell_unhandled(_NOT_HANDLED, batch, trouble)
             self._fail_unhandled(batch, trouble, now)
 
     # ---- one batch
@@ -233,8 +240,8 @@ class Outcomes:
         """Do with a batch what its answer asks for; whatever goes wrong with it, the others get their turn."""
         try:
             self._apply(batch, answer, now, error)
-        except Exception as cause:
-            log.exception(_NOT_HANDLED, batch.topic_partition)
+        except Exception as cause:  # noqa: BLE001 - it is logged
+            _tell_unhandled(_NOT_HANDLED, batch, cause)
             self._fail_unhandled(batch, cause, now)
         finally:
             self._release(batch)
@@ -256,20 +263,27 @@ class Outcomes:
             self._retry(batch, answer, now)
         elif decision.action is Action.SPLIT:
             count = self._accumulator.split(batch, self._gate.on_split)
-            log.log(
+            tell(
+                log,
                 logging.DEBUG if batch.queue.topic in self._split_topics else logging.WARNING,
+                Event.BATCH_SPLIT,
                 "a batch of %d records for %s was too large for the broker; it is sent again in %d pieces. A smaller "
                 "batch.size, or a larger message.max.bytes on the broker, avoids this.",
                 batch.record_count, batch.topic_partition, count,
+                each=batch.queue.topic, place=batch.topic_partition, records=batch.record_count,
             )  # fmt: skip
             self._split_topics.add(batch.queue.topic)
             self._metrics.on_split(now)
         elif not batch.done and (refused := self._refused_alone(batch, answer, decision, expired)):
             count = self._accumulator.leave_out(batch, refused, self._gate.on_split)
             self._metrics.on_refused(batch.queue.topic, len(refused), now)
-            log.warning(
+            first = next(iter(refused.values()))
+            tell(
+                log, logging.WARNING, Event.RECORDS_REFUSED,
                 "%d of %d records for %s cannot be written; the other %d are sent again without them: %s",
-                len(refused), batch.record_count, batch.topic_partition, count, next(iter(refused.values())),
+                len(refused), batch.record_count, batch.topic_partition, count, first,
+                each=batch.queue.topic, place=batch.topic_partition, records=len(refused),
+                error=first,
             )  # fmt: skip
         elif not batch.done:
             failure = error or _error(batch, answer, self._gate.transactional_id)
@@ -321,11 +335,15 @@ class Outcomes:
         batch.move_to(BatchState.QUEUED)
         self._accumulator.requeue([batch])
         self._metrics.on_retry(batch, now)
-        log.log(
+        tell(
+            log,
             logging.WARNING if batch.attempts == 1 else logging.DEBUG,
+            Event.BATCH_RETRIED,
             "a batch of %d records for %s is sent again (attempt %d of %d): %s",
             batch.record_count, batch.topic_partition, batch.attempts, self._retries.limit,
             batch.last_error,
+            each=batch.queue.topic, place=batch.topic_partition,
+            records=batch.record_count, attempt=batch.attempts, error=batch.last_error,
         )  # fmt: skip
 
     def fail(
@@ -346,10 +364,8 @@ class Outcomes:
                 self._accumulator.finish(batch)
                 self._metrics.on_callbacks(ended - begun, ended)
                 self._metrics.on_batch_error(batch, now)
-            except Exception:  # its records are told: others, which are not yet, must not suffer from it
-                log.exception(
-                    "a batch of %s has failed, but could not be cleared away", batch.topic_partition
-                )
+            except Exception as trouble:  # noqa: BLE001 - it is logged, and its records are told: others are not yet
+                _tell_unhandled("a batch of %s has failed, but could not be cleared away", batch, trouble)
 
     def _fail_unhandled(self, batch: Batch, cause: Exception, now: float) -> None:
         if batch.state is BatchState.IN_FLIGHT:
@@ -367,8 +383,8 @@ class Outcomes:
         """Fail a batch after something unexpected; nothing may keep it from its outcome, nor those after it."""
         try:
             self._gate.on_failure(batch, failure, decision)
-        except Exception:
-            log.exception("the failure of a batch of %s could not be noted", batch.topic_partition)
+        except Exception as trouble:  # noqa: BLE001 - it is logged
+            _tell_unhandled("the failure of a batch of %s could not be noted", batch, trouble)
         self.fail(batch, failure, now)
         if decision.expendable:
             self._watch_left_out(batch)
@@ -383,8 +399,8 @@ class Outcomes:
             return  # it was released with its outcome
         try:
             self._accumulator.release(batch)
-        except Exception:
-            log.exception("the memory of a batch of %s could not be given back", batch.topic_partition)
+        except Exception as trouble:  # noqa: BLE001 - it is logged
+            _tell_unhandled("the memory of a batch of %s could not be given back", batch, trouble)
 
     def _take_hints(self, body: ProduceResponse) -> None:
         """Use what the answer says of partitions that have another leader now."""
@@ -504,8 +520,8 @@ def _settle_written(done: list, metrics: SenderMetrics) -> Any:
                     holder = result.owner
                     holder.hold()
                 batch.result.settle(answer.base_offset, answer.log_append_time_ms)
-        except Exception:  # the others get their turn
-            log.exception("the outcome of a batch of %s could not be told", batch.topic_partition)
+        except Exception as trouble:  # noqa: BLE001 - it is logged, and the others get their turn
+            _tell_unhandled("the outcome of a batch of %s could not be told", batch, trouble)
     if holder is not None:
         holder.release()
     if begun >= 0:
@@ -514,6 +530,13 @@ def _settle_written(done: list, metrics: SenderMetrics) -> Any:
 
 
 # ---- errors
+
+
+def _tell_unhandled(text: str, batch: Batch, trouble: BaseException) -> None:
+    tell_error(
+        log, Event.BATCH_ERROR, text, batch.topic_partition,
+        place=batch.topic_partition, error=trouble,
+    )  # fmt: skip
 
 
 def _silence(node: Node, batch: Batch) -> PartitionResponse:

@@ -16,6 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from penstock._events import Event, tell, tell_error
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
 from penstock.producer.batch._batch_cy import how_far
@@ -181,7 +182,7 @@ class Sender:
     def run(self) -> None:
         """Work until closed: the body of the I/O thread."""
         mark_io_thread(self._accumulator.owner)
-        log.debug("the I/O thread starts")
+        tell(log, logging.DEBUG, Event.IO_THREAD_STARTED, "the I/O thread starts")
         try:
             while self._running:
                 self._turn()
@@ -198,17 +199,18 @@ class Sender:
         finally:
             # Also when the thread dies of an error: nobody may wait for records that nobody will send.
             self._shut_down()
-        log.debug("the I/O thread ends")
+        tell(log, logging.DEBUG, Event.IO_THREAD_ENDED, "the I/O thread ends")
 
     def _finish_gate(self) -> None:
         """Let the gate end what is under way. A coordinator that does not answer is not waited for without end."""
         deadline = self._clock.now() + self._request_timeout_ms / 1000
         while not self._forced and self._gate.busy:
             if self._clock.now() >= deadline:
-                log.warning(
+                tell(
+                    log, logging.WARNING, Event.CLOSED_WITHOUT_COORDINATOR,
                     "no answer of the transaction coordinator for request.timeout.ms: the producer closes without it, "
-                    "and an open transaction is aborted when its time-out is over"
-                )
+                    "and an open transaction is aborted when its time-out is over",
+                )  # fmt: skip
                 self._forced = True
                 return
             self._turn()
@@ -216,8 +218,9 @@ class Sender:
     def _turn(self) -> None:
         try:
             self._take_turn(self._clock.now(), True)
-        except Exception:
-            log.exception("an unexpected error on the I/O thread; it goes on")
+        except Exception as trouble:  # noqa: BLE001 - it is logged
+            text = "an unexpected error on the I/O thread; it goes on"
+            tell_error(log, Event.IO_THREAD_ERROR, text, error=trouble)
             self._client.poll(_AFTER_TROUBLE, self._clock.now())
 
     def _shut_down(self) -> None:
@@ -238,10 +241,12 @@ class Sender:
         error = ProducerClosedError("the producer was closed before the record was acknowledged")
         lost = self._accumulator.abort_all(error)
         if lost.records and not self.losses_told:
-            log.warning(
+            tell(
+                log, logging.WARNING, Event.RECORDS_GIVEN_UP,
                 "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have "
                 "been written, the others were not. Without a time, close() waits until each record has its outcome.",
                 lost.records, "" if lost.records == 1 else "s", _some(lost.topics), lost.maybe_written,
+                records=lost.records,
             )  # fmt: skip
 
     def run_once(self, now: float, *, may_rest: bool = False) -> None:
@@ -296,8 +301,9 @@ class Sender:
             for topic in dict.fromkeys(queue.topic for queue in forgotten):
                 try:
                     self.on_topic_forgotten(topic)
-                except Exception:
-                    log.exception("the partitioner's on_topic_forgotten raised for topic %s", topic)
+                except Exception as trouble:  # noqa: BLE001 - it is logged
+                    text = "the partitioner's on_topic_forgotten raised for topic %s"
+                    tell_error(log, Event.PARTITIONER_FAILED, text, topic, topic=topic, error=trouble)
 
     @cython.cfunc
     def _send_ready(self, now: cython.double) -> cython.double:
@@ -479,9 +485,10 @@ class Sender:
         """
         try:
             self._send(node, batches, now, is_old)
-        except Exception as cause:
+        except Exception as cause:  # noqa: BLE001 - it is logged
             # No answer will ever come for these: without an outcome here their memory would be lost, too.
-            log.exception("a produce request to %s could not be made", node)
+            text = "a produce request to %s could not be made"
+            tell_error(log, Event.BATCH_ERROR, text, node, node=node, error=cause)
             error = KafkaError(f"the records could not be sent to {node}: {cause!r}")
             error.__cause__ = cause
             self._leave_flight(batches)
@@ -533,8 +540,9 @@ class Sender:
         for batch in expired:
             try:
                 self._fail_expired(batch, now)
-            except Exception as cause:
-                log.exception("a batch of %s that has expired could not be handled", batch.topic_partition)
+            except Exception as cause:  # noqa: BLE001 - it is logged
+                text, place = "a batch of %s that has expired could not be handled", batch.topic_partition
+                tell_error(log, Event.BATCH_ERROR, text, place, place=place, error=cause)
                 error = DeliveryTimeoutError(
                     f"the delivery time-out of a batch of {batch.topic_partition} is over: {cause!r}"
                 )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from penstock._events import ClientEvents, Event
 from penstock._locks import inside, new_lock
 from penstock._metrics import Counter, MetricsRegistry, WindowedStat
 from penstock._stats_cy import ACTIVITIES
@@ -22,6 +23,7 @@ from penstock.producer.metadata.metadata import ProducerMetadata
 
 _NODE_TAG = "node-id"
 _ACTIVITY_TAG = "activity"
+_EVENT_TAG = "event"
 
 
 class ClientMetrics:
@@ -31,15 +33,24 @@ class ClientMetrics:
         registry: where they are named.
         network: the network client's counters.
         started_at: the moment the producer was made, for ratios of time.
+        events: what is written to the log.
     """
 
-    def __init__(self, registry: MetricsRegistry, network: NetworkMetrics, started_at: float) -> None:
+    def __init__(
+        self,
+        registry: MetricsRegistry,
+        network: NetworkMetrics,
+        started_at: float,
+        events: ClientEvents | None = None,
+    ) -> None:
         self._registry = registry
         self._network = network
         self._started_at = started_at
         self._lock: Any = new_lock()  # guards the windows below: several threads may ask for metrics
         self._counted: list[tuple[WindowedStat, Callable[[], float]]] = []
         self._nodes: set[int] = set()
+        self._events = events
+        self._event_counts: dict[Event, Counter] = {}  # of those that have happened
         self.buffer_wait_ns = registry.counter(*names.BUFFERPOOL_WAIT_TIME)
         self.buffer_waits = registry.histogram(*names.BUFFERPOOL_WAITS, names.TIME_BOUNDS)
         self.buffer_exhausted = registry.rate_total(*names.BUFFER_EXHAUSTED)
@@ -103,6 +114,16 @@ class ClientMetrics:
                 stat.advance_to(total(), now)
             for activity, stat in enumerate(self._activities):
                 stat.advance_to(self._network.time.seconds(activity, now), now)
+            if self._events is not None:
+                self._count_events(self._events)
+
+    def _count_events(self, events: ClientEvents) -> None:
+        for event, total in events.counts().items():
+            counter = self._event_counts.get(event)
+            if counter is None:
+                counter = self._registry.counter(*names.EVENT, {_EVENT_TAG: event.label})
+                self._event_counts[event] = counter
+            counter.total = total
 
     def _register_network(self) -> None:
         network = self._network

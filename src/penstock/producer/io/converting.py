@@ -27,6 +27,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Container, Sequence
 from typing import Final, NamedTuple
 
+from penstock._events import Event, tell, tell_error
 from penstock._metrics import MetricsRegistry
 from penstock._time import Clock
 from penstock.error_codes import ErrorCode
@@ -228,13 +229,18 @@ class Conversions:
         magic = versions.produce_magic
         if magic < MAGIC and (node.id, magic) not in self._met:
             self._met.add((node.id, magic))
-            log.info("%s stores message format %d: batches for it are converted", who, magic)
+            tell(
+                log, logging.INFO, Event.BATCH_CONVERTED,
+                "%s stores message format %d: batches for it are converted", who, magic,
+                node=node,
+            )  # fmt: skip
         if magic == 0 and not self._lost_timestamps:
             self._lost_timestamps = True
-            log.warning(
-                "%s cannot store timestamps, which need Kafka 0.10: records are written there without them",
-                who,
-            )
+            tell(
+                log, logging.WARNING, Event.TIMESTAMPS_LOST,
+                "%s cannot store timestamps, which need Kafka 0.10: records are written there without them", who,
+                node=node,
+            )  # fmt: skip
 
     def _obstacle(self, batch: Batch, versions: NodeApiVersions, who: str) -> Refusal | None:
         """Why a batch cannot be sent to an old leader whatever its records are."""
@@ -308,7 +314,10 @@ def _with_headers(batch: Batch, indexes: Sequence[int], why: str) -> Refusal:
 
 
 def _broken(batch: Batch, who: str, cause: Exception) -> Refusal:
-    log.error("a batch of %s could not be converted for %s", batch.topic_partition, who, exc_info=cause)
+    tell_error(
+        log, Event.BATCH_ERROR, "a batch of %s could not be converted for %s", batch.topic_partition, who,
+        place=batch.topic_partition, error=cause,
+    )  # fmt: skip
     error = KafkaError(f"the batch of {batch.topic_partition} could not be converted for {who}: {cause!r}")
     error.__cause__ = cause
     return Refusal(batch, error, None)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from penstock._events import Event, tell_error
 from penstock._time import FOREVER
 from penstock.errors import KafkaError, NetworkError
 from penstock.network import ClientRequest, InFlightRequest
@@ -69,9 +70,13 @@ class GateRequests:
         asked = ClientRequest(node, waiting.request, self._timeout, lambda response: _tell(waiting, response))
         try:
             self._client.send(asked, now)
-        except Exception as cause:
+        except Exception as cause:  # noqa: BLE001 - it is logged
             # No answer will ever come: without one the gate would wait for ever, and with it everything else.
-            log.exception("%s could not be sent to %s", waiting.request.api.name, node)
+            tell_error(
+                log, Event.TRANSACTION_REQUEST_FAILED, "%s could not be sent to %s",
+                waiting.request.api.name, node,
+                node=node, request=waiting.request.api.name, error=cause,
+            )  # fmt: skip
             error = KafkaError(f"{waiting.request.api.name} could not be sent: {cause!r}")
             error.__cause__ = cause
             _tell(waiting, InFlightRequest.never_sent(asked, error, now))

@@ -14,6 +14,7 @@ TOPIC_GROUP = "producer-topic-metrics"  # tag "topic"
 NODE_GROUP = "producer-node-metrics"  # tag "node-id", "node-1" for broker 1
 BATCH_GROUP = "producer-batch-metrics"  # tag "reason", why batches left, as in `LEAVING_REASONS`
 IO_GROUP = "producer-io-metrics"  # tag "activity", what the I/O thread does, as in `_stats_cy.ACTIVITIES`
+EVENT_GROUP = "producer-event-metrics"  # tag "event", as in `_events.Event`
 APP_INFO_GROUP = "app-info"
 COUNT_GROUP = "kafka-metrics-count"
 
@@ -241,6 +242,9 @@ NODE_INCOMING_BYTE = RateTotal(NODE_GROUP, "incoming-byte", "Bytes received from
 NODE_REQUEST_LATENCY = AvgMax(
     NODE_GROUP, "request-latency", "Milliseconds from a request to the broker's answer"
 )
+
+# What is written to the log; registered when it has happened.
+EVENT = Count(EVENT_GROUP, "event-total", "How often this happened, also where the log left it out")
 
 # About the client itself. The registry counts its metrics by itself.
 VERSION = Gauge(APP_INFO_GROUP, "version", "The version of this package")

@@ -20,6 +20,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from penstock._events import Event, tell
 from penstock._locks import new_lock
 from penstock._ticket import Ticket, TicketKind
 from penstock._time import ExponentialBackoff
@@ -305,7 +306,10 @@ class ProducerMetadata:
             # A topic that is being created is not there yet, and a leader is being elected: that is no news. If it
             # stays so, the time-out says it.
             level = logging.DEBUG if isinstance(error, InvalidMetadataError) else logging.WARNING
-            logger.log(level, "metadata of topic %s: %s", topic, error)
+            tell(
+                logger, level, Event.TOPIC_ERROR, "metadata of topic %s: %s", topic, error,
+                each=topic, topic=topic, error=error,
+            )  # fmt: skip
         try:
             self._tell_listeners(answer.snapshot)
         finally:
@@ -369,7 +373,11 @@ class ProducerMetadata:
         if self._settings.recovery_strategy != "rebootstrap":
             return
         anew = self.rebootstrap_due(now)
-        logger.info("starting again from the bootstrap servers %s", addresses(self._bootstrap))
+        tell(
+            logger, logging.INFO, Event.REBOOTSTRAPPED, "starting again from the bootstrap servers %s",
+            addresses(self._bootstrap),
+            each=(),
+        )  # fmt: skip
         self._rebootstrap_required = False
         self._attempt_started = now
         if anew:

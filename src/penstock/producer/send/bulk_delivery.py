@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import check_callable, check_timeout
+from penstock._events import Event, tell_error
 from penstock._locks import forbid_reentry, inside, new_lock
 from penstock._ticket import Countdown
 from penstock.errors import BrokerError, BulkDeliveryError, KafkaError, KafkaTimeoutError
@@ -153,8 +154,10 @@ class BulkDelivery:
                 self._add_up()  # takes over from the batches to tell of what failed
             try:
                 fn(self)
-            except (Exception, SystemExit):
-                log.exception("a done callback of a bulk delivery raised")
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it is logged
+                tell_error(
+                    log, Event.CALLBACK_FAILED, "a done callback of a bulk delivery raised", error=error,
+                )  # fmt: skip
 
         self._add_up()
         parts = list(self._pending)

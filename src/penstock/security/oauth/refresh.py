@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock._escaping import told
+from penstock._events import Event, current, tell
 from penstock.errors import AuthenticationError
 from penstock.security.aside import STUCK_SECONDS, Replacements
 from penstock.security.oauth.settings import OAuthSettings
@@ -104,6 +105,7 @@ class TokenKeeper:
         self._plan = plan
         self._stuck_seconds = stuck_seconds
         self._quite_new_seconds = quite_new_seconds
+        self._events = current()
         self._changed = threading.Condition()
         # The last that a broker did not accept. Written without the lock, by the I/O thread as well.
         self._refused: Token | None = None
@@ -203,7 +205,7 @@ class TokenKeeper:
         try:
             thread.start()
         except RuntimeError as error:  # the program ends, or there are too many threads
-            logger.debug("No thread could be started: %s", error)
+            tell(logger, logging.DEBUG, Event.NO_THREAD, "No thread could be started: %s", error)
             return False
         return True
 
@@ -283,16 +285,21 @@ class TokenKeeper:
     def _tell(self, before: str, failure: str, kept: Token | None) -> None:
         if not failure:
             if before:
-                logger.info("There is a token for %s again", _MECHANISM)
+                text = "There is a token for %s again"
+                tell(logger, logging.INFO, Event.TOKEN_RECOVERED, text, _MECHANISM, of=self._events, each=())
             return
         if before:
-            logger.debug("Still no new token for %s: %s", _MECHANISM, failure)
+            self._tell_failed(logging.DEBUG, "Still no new token for %s: %s", _MECHANISM, failure)
         elif kept is not None and not kept.has_expired(self._wall()):
             left = "" if kept.expires_at is None else f" for {kept.expires_at - self._wall():.0f} s"
-            logger.warning("No new token for %s; the old one is good%s: %s", _MECHANISM, left, failure)
+            text = "No new token for %s; the old one is good%s: %s"
+            self._tell_failed(logging.WARNING, text, _MECHANISM, left, failure)
         else:
             # Not louder: each authentication that needs one fails, and that is told where it is.
-            logger.info("No token for %s: %s", _MECHANISM, failure)
+            self._tell_failed(logging.INFO, "No token for %s: %s", _MECHANISM, failure)
+
+    def _tell_failed(self, level: int, text: str, *args: str) -> None:
+        tell(logger, level, Event.TOKEN_FAILED, text, *args, of=self._events, each=(), mechanism=_MECHANISM)
 
 
 def _error(text: str) -> AuthenticationError:

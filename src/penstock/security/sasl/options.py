@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock._escaping import told
+from penstock._events import Event, tell
 from penstock.config.keys import KEYS
 from penstock.config.kinds import Kind, Password
 from penstock.errors import ConfigError
@@ -420,12 +421,13 @@ def _warn_of_clear_text(url: str) -> None:
     except ValueError:
         local = False
     if not local:
-        _logger.warning(
+        tell(
+            _logger, logging.WARNING, Event.SECURITY_WEAKENED,
             "the secret of this client and its tokens are not encrypted on the way to the token endpoint at %s "
             "(%s begins with http://): use https",
-            host,
-            _ENDPOINT,
-        )
+            host, _ENDPOINT,
+            option=_ENDPOINT,
+        )  # fmt: skip
 
 
 def _extensions(given: Mapping[str, Any], login: _Login) -> dict[str, str]:

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock._events import Event, tell
 from penstock.errors import ConfigError
 
 _logger = logging.getLogger("penstock.security")
@@ -110,11 +111,12 @@ def _set_newest(context: ssl.SSLContext, names: Sequence[str]) -> None:
         choose(":".join(names))
         return
     if not set(TLS_1_3[:3]) <= set(names):
-        _logger.warning(
+        tell(
+            _logger, logging.WARNING, Event.OPTION_WITHOUT_EFFECT,
             "%s: this Python cannot choose among the suites of TLS 1.3, so all three that OpenSSL has are allowed: %s",
-            _OPTION,
-            ", ".join(TLS_1_3[:3]),
-        )
+            _OPTION, ", ".join(TLS_1_3[:3]),
+            option=_OPTION,
+        )  # fmt: skip
 
 
 def _narrow_versions(context: ssl.SSLContext, *, has_newest: bool, has_older: bool) -> None:

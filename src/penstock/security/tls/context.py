@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
+from penstock._events import Event, tell
 from penstock.config.files import UnreadableError, read_file
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
@@ -125,11 +126,13 @@ class TlsContext:
             before = self._wrong
             self._context, self._stamps, self._wrong = context, stamps, wrong
             if not wrong:
-                _logger.info("Read changed TLS files anew")
+                tell(_logger, logging.INFO, Event.TLS_FILES_READ, "Read changed TLS files anew")
             elif wrong != before:
-                _logger.warning("A changed file cannot be used, what was read before stays in use: %s", wrong)
+                text = "A changed file cannot be used, what was read before stays in use: %s"
+                tell(_logger, logging.WARNING, Event.TLS_FILES_REFUSED, text, wrong)
             else:
-                _logger.debug("A changed file still cannot be used: %s", wrong)
+                text = "A changed file still cannot be used: %s"
+                tell(_logger, logging.DEBUG, Event.TLS_FILES_REFUSED, text, wrong)
         finally:
             looked.set()
 

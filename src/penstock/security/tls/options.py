@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from penstock._events import Event, tell
 from penstock.config.keys import KEYS
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
@@ -46,11 +47,13 @@ def tls_settings(given: Mapping[str, Any], whose: str = _BROKERS) -> TlsSettings
     _check_identity(given)
     check_hostname = given.get("ssl.endpoint.identification.algorithm", "https") == "https"
     if not check_hostname:
-        _logger.warning(
+        tell(
+            _logger, logging.WARNING, Event.SECURITY_WEAKENED,
             "the host name in %s is not checked (ssl.endpoint.identification.algorithm): anybody with a certificate of "
             "the same CA can take its place",
             whose,
-        )
+            option="ssl.endpoint.identification.algorithm",
+        )  # fmt: skip
     protocol = _newest_version(given)
     return TlsSettings(
         trust_location=given.get("ssl.truststore.location"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from penstock._events import Event, tell
 from penstock.control.client import DEFAULT_TIMEOUT, ControlClient
 from penstock.control.partition_log import LogEnd, log_end, log_start, read_log
 from penstock.control.steps import Backoff, LeaderOf, Steps
@@ -111,27 +112,29 @@ def _check(found: TopicDescription, target: TopicShape | None) -> None:
         )
     in_sync = int(found.settings.get("min.insync.replicas", 1))
     if in_sync < min(WANTED_IN_SYNC, found.replication):
-        log.warning(
+        tell(
+            log, logging.WARNING, Event.SINK_TOPIC_WEAK,
             "the topic %s has min.insync.replicas=%d: a decision may be on one broker only when it is acknowledged; "
             "set it to %d",
-            found.name,
-            in_sync,
-            WANTED_IN_SYNC,
-        )
+            found.name, in_sync, WANTED_IN_SYNC,
+            topic=found.name,
+        )  # fmt: skip
 
 
 def _warn_of_transaction_state(client: ControlClient, timeout: float | None) -> None:
     try:
         found = topic_shape(client, _TRANSACTION_STATE, timeout)
     except KafkaError as error:
-        log.debug("%s could not be looked at: %s", _TRANSACTION_STATE, error)
+        text, topic = "%s could not be looked at: %s", _TRANSACTION_STATE
+        tell(log, logging.DEBUG, Event.SINK_TOPIC_WEAK, text, topic, error, topic=topic, error=error)
         return
     if found is not None and found.replication < WANTED_REPLICATION:
-        log.warning(
+        tell(
+            log, logging.WARNING, Event.SINK_TOPIC_WEAK,
             "%s has %d replica(s): exactly-once delivery is only as durable as that topic",
-            _TRANSACTION_STATE,
-            found.replication,
-        )
+            _TRANSACTION_STATE, found.replication,
+            topic=_TRANSACTION_STATE,
+        )  # fmt: skip
 
 
 # A log that changes under every one of so many attempts is not read at all.

@@ -11,7 +11,6 @@ It works in every event loop, one after the other too. `on_delivery` is called i
 from __future__ import annotations
 
 import contextvars
-import logging
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +22,13 @@ from penstock._arguments import check_bool, check_on_delivery
 from penstock._loops import running_loop
 from penstock._time import Clock
 from penstock.errors import KafkaError
-from penstock.testing.mock.delivery import MockBulkDelivery, MockDelivery, OnDelivery, Tables
+from penstock.testing.mock.delivery import (
+    MockBulkDelivery,
+    MockDelivery,
+    OnDelivery,
+    Tables,
+    tell_of_callback,
+)
 from penstock.testing.mock.producer import MockProducer
 from penstock.testing.mock.settings import MockPartitionInfo
 from penstock.testing.mock.transactions import GroupOffsets
@@ -32,8 +37,6 @@ from penstock.types import GroupLike, HeadersLike, PositionsLike, ProducerRecord
 
 if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
-
-log = logging.getLogger("penstock.testing")
 
 
 class MockAsyncProducer:
@@ -330,8 +333,8 @@ class _Call:
     def deliver(self) -> None:
         try:
             self._call()
-        except Exception:
-            log.exception("on_delivery callback for %s raised", self._metadata.topic_partition)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            tell_of_callback("on_delivery callback for %s raised", error, self._metadata.topic_partition)
 
     def drop(self) -> None:
         """The loop has ended."""

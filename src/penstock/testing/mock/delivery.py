@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock._arguments import check_callable, check_timeout
+from penstock._events import Event, tell_error
 from penstock._locks import Latch, forbid_reentry
 from penstock.errors import BulkDeliveryError, DamagedRowError, KafkaError, KafkaTimeoutError
 from penstock.records._columns_cy import LIES
@@ -30,6 +31,15 @@ from penstock.types import (
 )
 
 log = logging.getLogger("penstock.testing")
+
+
+def tell_of_callback(text: str, error: BaseException, place: TopicPartition | None = None) -> None:
+    """A function of the user's has raised."""
+    args = () if place is None else (place,)
+    tell_error(
+        log, Event.CALLBACK_FAILED, text, *args, place=place, error=error
+    )  # fmt: skip
+
 
 OnDelivery = Callable[[RecordMetadata, Exception | None], object]
 
@@ -104,8 +114,8 @@ class MockDelivery:
         if on_delivery is not None:
             try:
                 on_delivery(metadata, error)
-            except Exception:
-                log.exception("on_delivery callback for %s raised", self._topic_partition)
+            except Exception as raised:  # noqa: BLE001 - it is logged
+                tell_of_callback("on_delivery callback for %s raised", raised, self._topic_partition)
         self._done.set()
         while self._followers:
             try:
@@ -130,8 +140,8 @@ class MockDelivery:
     def _call(self, follower: Callable[[MockDelivery], object]) -> None:
         try:
             follower(self)
-        except Exception:
-            log.exception("a done callback of a delivery raised")
+        except Exception as error:  # noqa: BLE001 - it is logged
+            tell_of_callback("a done callback of a delivery raised", error)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done():
@@ -342,8 +352,8 @@ class MockBulkDelivery:
     def _call(self, fn: Callable[[MockBulkDelivery], object]) -> None:
         try:
             fn(self)
-        except (Exception, SystemExit):
-            log.exception("a done callback of a bulk delivery raised")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is logged
+            tell_of_callback("a done callback of a bulk delivery raised", error)
 
     def __await__(self) -> Generator[Any, None, BulkReport]:
         for _, _, pending in self._accepted:

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock._events import Event, tell
 from penstock._locks import new_lock
 from penstock._reporting import GLASS_BOX_VARIABLE
 from penstock._version import __version__
@@ -75,8 +76,10 @@ class GlassBox:
         """Hear what is logged, and write to the log where the page is. Nobody holds a lock: the log has its own."""
         logging.getLogger("penstock").addHandler(self._events)
         if self._not_noted is not None:
-            log.warning("`penstock top` cannot list the page at %s: %s", self.url, self._not_noted)
-        log.info("what the producers of this process do can be seen at %s", self.url)
+            text, why = "`penstock top` cannot list the page at %s: %s", self._not_noted
+            tell(log, logging.WARNING, Event.PAGE_NOT_LISTED, text, self.url, why, url=self.url, error=why)
+        text = "what the producers of this process do can be seen at %s"
+        tell(log, logging.INFO, Event.PAGE_STARTED, text, self.url, url=self.url)
 
     def add(self, parts: ProducerParts, thread: threading.Thread) -> int:
         """Show a producer; the number by which it is forgotten."""

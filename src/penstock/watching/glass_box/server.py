@@ -20,6 +20,7 @@ from importlib import resources
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from penstock._events import ClientEvents, Event, tell_error
 from penstock.watching.glass_box import address as rules
 from penstock.watching.glass_box.address import Address, BadAddress
 
@@ -64,6 +65,7 @@ class PageServer:
     def __init__(self, address: Address, token: str | None, answer: Answer) -> None:
         self.token = token
         self.answer = answer
+        self._events = ClientEvents("")  # of the page, which is of no client
         self.host = address.host
         self._listener = _listen(address)
         bound = self._listener.getsockname()
@@ -143,8 +145,11 @@ class PageServer:
             _Request(connection, peer, self)
         except OSError:
             pass  # the viewer has gone
-        except Exception:
-            log.exception("a request to the live page could not be answered")
+        except Exception as error:  # noqa: BLE001 - it is logged
+            tell_error(
+                log, Event.PAGE_REQUEST_FAILED, "a request to the live page could not be answered",
+                of=self._events, error=error,
+            )  # fmt: skip
         finally:
             self._drop(connection)
 

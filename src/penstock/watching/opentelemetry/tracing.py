@@ -17,6 +17,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from penstock._events import ClientEvents, Event, current, tell_error
 from penstock.errors import BrokerError, ConfigError, error_row
 
 try:
@@ -153,6 +154,7 @@ class ProducerSpans:
         self._client = {**_SEND, _CLIENT: client_id}
         self._tracer = tracer
         self._carrier = carrier
+        self._events = current()
         # The last Context and its headers, in one object: threads replace it without a lock.
         self._last: tuple[Context | None, Headers] = (None, ())
         self._duration = meter.create_histogram(
@@ -182,8 +184,8 @@ class ProducerSpans:
             if not isinstance(headers, list | tuple) or self._carrier.is_in(headers):
                 return headers
             return (*headers, *added)
-        except Exception:
-            log.exception("the context of a record could not be put into its headers")
+        except Exception as error:  # noqa: BLE001 - it is logged
+            _tell(self._events, "the context of a record could not be put into its headers", error)
             return headers
 
     # ------------------------------------------------------------------------------------------ a span for each call
@@ -202,8 +204,8 @@ class ProducerSpans:
                 attributes["messaging.kafka.message.tombstone"] = True
             span, headers = self._begin_span(record.topic, attributes, record.headers)
             return _with_headers(record, headers), _RecordSpan(span).end
-        except Exception:
-            log.exception("a record for topic %s could not be traced", record.topic)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            _tell(self._events, "a record for topic %s could not be traced", error, record.topic)
             return record, None
 
     def begin_bulk(
@@ -221,8 +223,8 @@ class ProducerSpans:
                     attributes[_COUNT] = count
                 span, added = self._begin_span(topic, attributes, ())
                 end = _BulkSpan(span, count).end
-        except Exception:
-            log.exception("a call for many records could not be traced")
+        except Exception as error:  # noqa: BLE001 - it is logged
+            _tell(self._events, "a call for many records could not be traced", error)
             added, end = (), None
         carrier = self._carrier
 
@@ -308,8 +310,8 @@ class _RecordSpan:
                     span.set_attribute(_OFFSET, metadata.offset)
                 _note_error(span, error)
             span.end()
-        except Exception:
-            log.exception("the span of a record could not be ended")
+        except Exception as trouble:  # noqa: BLE001 - it is logged
+            _tell(None, "the span of a record could not be ended", trouble)
 
 
 class _BulkSpan:
@@ -328,8 +330,16 @@ class _BulkSpan:
                     self._span.set_attribute(_COUNT, records)
                 _note_error(self._span, error)
             self._span.end()
-        except Exception:
-            log.exception("the span of a call could not be ended")
+        except Exception as trouble:  # noqa: BLE001 - it is logged
+            _tell(None, "the span of a call could not be ended", trouble)
+
+
+def _tell(of: ClientEvents | None, text: str, error: Exception, *topic: str) -> None:
+    """Say that something could not be traced; without `of`, of the client that this thread works for."""
+    tell_error(
+        log, Event.TRACING_FAILED, text, *topic,
+        of=of, topic=topic[0] if topic else None, error=error,
+    )  # fmt: skip
 
 
 def _note_error(span: Span, error: BaseException | None) -> None:

@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock._events import Event, tell
 from penstock.errors import ConfigError
 
 try:
@@ -70,12 +71,13 @@ class ProducerCollector:
             self._registered = True
             self._registry.register(self)
             if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
-                log.warning(
+                tell(
+                    log, logging.WARNING, Event.PROMETHEUS_MULTIPROCESS,
                     "PROMETHEUS_MULTIPROC_DIR is set: its files have no metrics of producers, because "
                     "prometheus_client does not write those of collectors there. Let each worker process serve a port "
                     "of its own.",
-                    extra={"event": "prometheus-multiprocess", _CLIENT: source.client_id},
-                )
+                    client_id=source.client_id,
+                )  # fmt: skip
 
     def stop(self, source: MetricsSource) -> None:
         """A producer is closed."""

@@ -16,8 +16,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+from penstock._events import Event, tell
 from penstock._identity import ProducerIdentity
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
@@ -322,9 +324,9 @@ class Coordinator:
     def _try_build(self, request: TxnRequest) -> Request | None:
         try:
             return request.build()
-        except Exception as cause:
+        except Exception as cause:  # noqa: BLE001 - it is logged
             # No answer will ever come: without an end here every later call would wait for it.
-            log.exception("%s could not be put together", request.api.name)
+            self._tell_trouble("%s could not be put together", request, cause)
             error = KafkaError(f"{request.api.name} could not be put together: {cause!r}")
             error.__cause__ = cause
             self.fail_for_good(error)
@@ -351,13 +353,16 @@ class Coordinator:
         try:
             request.on_body(response.body, response.version, now)
         except IllegalStateError as error:
-            log.exception("the answer to %s does not fit the state of this producer", request.api.name)
+            self._tell_trouble("the answer to %s does not fit the state of this producer", request, error)
             self.fail_for_good(error)
         except LookupError as error:
             self.fail_for_good(ProtocolError(f"the answer to {request.api.name} is incomplete: {error!r}"))
 
     def _on_unreachable(self, request: TxnRequest, error: KafkaError, now: float) -> None:
-        log.debug("%s cannot be sent: %s", request.api.name, error)
+        tell(
+            log, logging.DEBUG, Event.TRANSACTION_REQUEST_FAILED, "%s cannot be sent: %s", request.api.name, error,
+            request=request.api.name, error=error,
+        )  # fmt: skip
         with self._lock:
             self.queue.ended()
             self.queue.lose(request)
@@ -513,8 +518,25 @@ class Coordinator:
             self._operation.fail(error)
             return
         self._settled = False
-        log.warning("the transaction has ended, but the producer cannot go on as it is: %s", error)
+        self._tell_later(
+            logging.WARNING,
+            Event.TRANSACTION_ENDED_LAST,
+            "the transaction has ended, but the producer cannot go on as it is: %s",
+            error,
+            error=error,
+        )
         self._operation.succeed()
+
+    def _tell_later(self, level: int, event: Event, text: str, *args: Any, **fields: Any) -> None:
+        """Write to the log when nobody holds the lock."""
+        write = partial(
+            tell, log, level, event, text, *args, transactional_id=self.transactional_id, **fields
+        )
+        self._operation.tell_later(write)
+
+    def _tell_trouble(self, text: str, request: TxnRequest, error: Exception) -> None:
+        event, name = Event.TRANSACTION_REQUEST_FAILED, request.api.name
+        self._tell_later(logging.ERROR, event, text, name, exc_info=error, request=name, error=error)
 
     def _fenced_by(self, error: KafkaError) -> ProducerFencedError:
         fenced = ProducerFencedError(fence_text(self.transactional_id, self.identity, self.timeout_ms))

@@ -41,6 +41,7 @@ class Operation:
         self._lock = lock
         self._call: _Call | None = None
         self._completions: list[Callable[[], object]] = []  # of Tickets, for when the lock is free
+        self._to_tell: list[Callable[[], object]] = []  # to the log, likewise
 
     @property
     def name(self) -> str | None:
@@ -121,9 +122,16 @@ class Operation:
         if not self.pending:
             self._call = None
 
+    def tell_later(self, write: Callable[[], object]) -> None:
+        """Write to the log when the lock is free: a handler of the log may send, on this thread or on another one."""
+        self._to_tell.append(write)
+
     def complete_tickets(self) -> None:
-        """Complete the Tickets of calls that have ended; not under the lock, because callbacks run."""
+        """Complete the Tickets of calls that have ended; not under the lock, because callbacks run. Then log."""
         with self._lock:
             completions, self._completions = self._completions, []
+            to_tell, self._to_tell = self._to_tell, []
         for complete in completions:
             complete()
+        for write in to_tell:
+            write()

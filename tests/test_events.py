@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written to the log: its fields, how often each event happened, and that nothing is repeated without end."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import re
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fix_snippets import DOCS, ROOT
+from producer.fakes_sender import Rig
+
+from penstock import Producer
+from penstock._events import (
+    SECONDS_BETWEEN,
+    ClientEvents,
+    Event,
+    current,
+    tell,
+    tell_error,
+    work_for,
+    working_for,
+)
+from penstock.errors import AuthenticationError, broker_error
+from penstock.testing import FakeCluster
+from penstock.types import Node, TopicPartition
+
+log = logging.getLogger("penstock.test_events")
+NOT_LEADER = 6
+TELLING = {"tell", "tell_error", "_tell_later"}
+
+
+@pytest.fixture
+def records(caplog: pytest.LogCaptureFixture) -> Callable[..., list[logging.LogRecord]]:
+    """What was logged at INFO and above, or from another level on."""
+    caplog.set_level(logging.DEBUG, "penstock")
+    return lambda level=logging.INFO: [record for record in caplog.records if record.levelno >= level]
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name[6:]: value for name, value in vars(record).items() if name.startswith("kafka_")}
+
+
+class VirtualTime:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# ---- one event
+
+
+def test_a_record_has_flat_fields_of_simple_types(records: Any) -> None:
+    error = broker_error(NOT_LEADER)
+    tell(
+        log, logging.WARNING, Event.BATCH_RETRIED, "to %s", "b1",
+        of=ClientEvents("orders"), place=TopicPartition("t", 3), node=Node(1, "b1", 9092), error=error, records=7,
+        option=None,
+    )  # fmt: skip
+    (record,) = records()
+    assert record.getMessage() == "to b1"
+    assert record.funcName == "test_a_record_has_flat_fields_of_simple_types"
+    assert fields(record) == {
+        "event": "batch-retried", "client_id": "orders", "topic": "t", "partition": 3, "broker": 1,
+        "address": "b1:9092", "error": "NOT_LEADER_OR_FOLLOWER", "records": 7,
+    }  # fmt: skip
+
+
+def test_an_error_has_its_traceback_and_the_name_of_its_class(records: Any) -> None:
+    tell_error(log, Event.CALLBACK_FAILED, "it raised", error=AuthenticationError("the password is 1234"))
+    (record,) = records(logging.ERROR)
+    assert record.funcName == "test_an_error_has_its_traceback_and_the_name_of_its_class"
+    assert fields(record) == {"event": "callback-failed", "error": "AuthenticationError"}
+    assert record.exc_info
+
+
+def test_a_bootstrap_server_has_an_address_and_no_id(records: Any) -> None:
+    tell(log, logging.INFO, Event.CONNECTION_LOST, "gone", node=Node(-1, "b0", 9092))
+    assert fields(records()[0]) == {"event": "connection-lost", "address": "b0:9092"}
+
+
+# ---- again and again
+
+
+def test_a_cause_is_told_once_a_minute_with_the_number_left_out(records: Any) -> None:
+    time = VirtualTime()
+    events = ClientEvents("c", time)
+
+    def lose(topic: str) -> None:
+        tell(log, logging.WARNING, Event.TOPIC_ERROR, "no %s", topic, of=events, each=topic)
+
+    for _ in range(5):
+        lose("t")
+    lose("u")
+    assert [record.getMessage() for record in records()] == ["no t", "no u"]
+    assert len(records(logging.DEBUG)) == 6
+    time.now += SECONDS_BETWEEN - 0.1
+    lose("t")
+    assert len(records()) == 2
+    time.now += 0.1
+    lose("t")
+    last = records()[-1]
+    assert last.getMessage() == "no t (5 more like it since the last such line)"
+    assert fields(last)["left_out"] == 5
+    time.now += SECONDS_BETWEEN
+    lose("t")
+    assert records()[-1].getMessage() == "no t"
+    assert events.counts() == {Event.TOPIC_ERROR: 9}
+
+
+def test_another_error_is_another_cause(records: Any) -> None:
+    events = ClientEvents("c", VirtualTime())
+    for error in (ValueError(), KeyError(), ValueError()):
+        tell_error(log, Event.CALLBACK_FAILED, "it raised", error=error, of=events)
+    assert [fields(record)["error"] for record in records()] == ["ValueError", "KeyError"]
+
+
+def test_what_happens_once_is_never_left_out(records: Any) -> None:
+    events = ClientEvents("c", VirtualTime())
+    for _ in range(3):
+        tell(log, logging.WARNING, Event.RECORDS_GIVEN_UP, "given up", of=events)
+    assert len(records()) == 3
+
+
+def test_the_causes_that_are_remembered_are_limited() -> None:
+    events = ClientEvents("c", VirtualTime())
+    for number in range(2000):
+        assert events.left_out(Event.TOPIC_ERROR, number) == 0
+    assert events.left_out(Event.TOPIC_ERROR, 1999) is None
+    assert len(events._causes) <= 500
+
+
+# ---- whose it is
+
+
+def test_a_thread_works_for_a_client_and_others_do_not(records: Any) -> None:
+    mine, other = ClientEvents("mine"), ClientEvents("other")
+
+    def work() -> None:
+        work_for(mine)
+        tell(log, logging.INFO, Event.CONNECTED, "there")
+        with working_for(other):
+            tell(log, logging.INFO, Event.CONNECTED, "there")
+        assert current() is mine
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    tell(log, logging.INFO, Event.CONNECTED, "there")
+    assert [fields(record).get("client_id") for record in records()] == ["mine", "other", None]
+    assert mine.counts() == other.counts() == {Event.CONNECTED: 1}
+
+
+def test_no_count_is_lost_between_threads() -> None:
+    events = ClientEvents("c")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=lambda: [events.count(Event.BATCH_RETRIED) for _ in range(2000)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert sum(events.counts().values()) <= 8000
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert events.counts() == events.counts() == {Event.BATCH_RETRIED: 8000}
+
+
+# ---- a producer
+
+
+def test_retries_have_fields_are_counted_and_do_not_fill_the_log(records: Any) -> None:
+    rig = Rig(
+        batch_size=1, max_in_flight_requests_per_connection=1, retry_backoff_ms=1, retry_backoff_max_ms=1
+    )
+    rig.know("t")
+    for _ in range(3):
+        rig.send("t", b"x")
+        rig.await_request()
+        rig.answer(error_code=NOT_LEADER)
+        rig.await_request()
+        rig.answer()
+    (record,) = [record for record in records() if record.kafka_event == "batch-retried"]
+    assert fields(record) == {
+        "event": "batch-retried", "client_id": "rig", "topic": "t", "partition": 0, "records": 1, "attempt": 1,
+        "error": "NOT_LEADER_OR_FOLLOWER",
+    }  # fmt: skip
+    assert rig.metrics("producer-event-metrics")["batch-retried"] == {"event-total": 3}
+
+
+def test_a_callback_that_raises_each_time_is_told_once_and_counted(kafka: FakeCluster, records: Any) -> None:
+    kafka.create_topic("orders", 1)
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, client_id="shop") as producer:
+        for _ in range(20):
+            producer.send("orders", b"x", on_delivery=lambda _metadata, _error: 1 / 0)
+        producer.flush()
+        (record,) = records(logging.ERROR)
+        assert fields(record) == {
+            "event": "callback-failed", "client_id": "shop", "topic": "orders", "partition": 0,
+            "error": "ZeroDivisionError",
+        }  # fmt: skip
+        assert producer.metrics()["producer-event-metrics"]["callback-failed"] == {"event-total": 20}
+
+
+def test_a_handler_that_sends_while_the_transaction_lock_is_wanted_does_not_hang() -> None:
+    """What the coordinator has to tell is told when the lock is free."""
+    from penstock._locks import inside, new_nesting_lock
+    from penstock.producer.guarantee.transactions.operation import Operation
+
+    lock = new_nesting_lock()
+    operation = Operation(lock)
+    held: list[bool] = []
+    with lock:
+        operation.tell_later(lambda: held.append(inside()))
+        assert (held, inside()) == ([], True)
+    operation.complete_tickets()
+    assert held == [False]
+
+
+# ---- all of them
+
+
+def test_every_line_of_the_log_is_an_event() -> None:
+    """No module has a way to the log beside `tell`."""
+    direct = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (ROOT / "src" / "penstock").rglob("*.py")
+        if path.name != "_events.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in {"debug", "info", "warning", "error", "exception", "critical", "log"}
+        and re.search("log", ast.unparse(node.func.value), re.IGNORECASE)
+    ]
+    assert direct == []
+
+
+def test_every_event_is_told_somewhere() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert [event.name for event in Event if f"Event.{event.name}" not in code] == []
+
+
+def given_fields() -> set[str]:
+    """The names of all fields: those that `tell` adds itself, and those that the code gives it."""
+    found = {"event", "client_id", "topic", "partition", "broker", "address", "error", "left_out"}
+    for path in (ROOT / "src" / "penstock").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in TELLING:
+                found |= {keyword.arg for keyword in node.keywords if keyword.arg}
+    return found - {"of", "each", "exc_info", "place", "node", "depth"}
+
+
+def test_the_page_has_the_events_and_the_fields_of_the_code() -> None:
+    page = (DOCS / "logging.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", page.split("## Events")[1], re.MULTILINE)
+    assert rows == [(event.label, event.value) for event in Event]
+    named = set(re.findall("`kafka_([a-z_]+)`", page.split("## Fields")[1].split("## JSON lines")[0]))
+    assert named == given_fields()
+
+
+def test_the_formatter_of_the_page_makes_json(records: Any) -> None:
+    page = (DOCS / "logging.md").read_text(encoding="utf-8")
+    (code,) = [
+        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class JsonLines" in text
+    ]
+    space: dict[str, Any] = {}
+    exec(code.split("handler =")[0], space)
+    tell_error(
+        log, Event.CALLBACK_FAILED, "it raised", error=ValueError("x"), topic="t", of=ClientEvents("c")
+    )
+    line = json.loads(space["JsonLines"]().format(records()[0]))
+    assert (line["text"], line["kafka_event"], line["kafka_topic"]) == ("it raised", "callback-failed", "t")
+    assert "ValueError" in line["traceback"]
