@@ -581,9 +581,8 @@ class Sender:
         if self._watcher is not None:
             self._watcher(response, batches)
         self._leave_flight(batches)
-        if (
-            response.error is None and response.body is not None
-        ):  # first: who is told of a record finds it counted
+        # First: who is told of a record finds its request counted.
+        if response.error is None and response.body is not None:
             self._metrics.on_response(now - response.sent_at, response.body.throttle_ms, now)
         try:
             self._outcomes.on_response(response, batches, now)
