@@ -123,6 +123,7 @@ class TaskMessage(WriterCommitMessage):
 def numbers_of(messages: Sequence[TaskMessage]) -> ProducerNumbers | None:
     """What the producers of all tasks of a batch did; None if no task has sent anything."""
     known, unknown = [], 0
+    unreadable: list[tuple[int, ValueError]] = []
     for task, message in enumerate(messages):
         if not message.report.partitions:
             continue
@@ -132,8 +133,15 @@ def numbers_of(messages: Sequence[TaskMessage]) -> ProducerNumbers | None:
         try:
             known.append(ProducerNumbers.from_dict(message.numbers))
         except ValueError as error:
-            log.warning("what the producer of task %d says of its work cannot be read: %s", task, error)
-            unknown += 1
+            unreadable.append((task, error))
+    if unreadable:
+        task, first = unreadable[0]
+        tell(
+            log, logging.WARNING, Event.SPARK_NUMBERS_UNREADABLE,
+            "what the producers of %d of %d tasks say of their work cannot be read; of task %d: %s",
+            len(unreadable), len(messages), task, first, of=_events, each=(), error=first,
+        )  # fmt: skip
+        unknown += len(unreadable)
     return of_tasks(known, unknown) if known or unknown else None
 
 

@@ -138,7 +138,10 @@ class Write:
             report = summed(message.report for message in done)
             numbers = numbers_of(done)
             if numbers is not None:
-                log.info("batch %d: %s", batch_id, numbers)
+                tell(
+                    log, logging.INFO, Event.SPARK_BATCH_WRITTEN, "batch %d: %s", batch_id, numbers,
+                    batch_id=batch_id, records=numbers.records,
+                )  # fmt: skip
             if skipped and "run_id" in self._options.sink:
                 tell(
                     log, logging.WARNING, Event.SPARK_RUN_SKIPPED,

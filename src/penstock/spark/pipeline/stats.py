@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from penstock._events import Event, tell
 from penstock.spark.pipeline.model import Expectation, Pipeline
 from penstock.spark.pipeline.plan import ROW_METRICS
 from penstock.spark.producer_numbers import ProducerNumbers
@@ -177,7 +178,11 @@ class RunStats:
         try:
             numbers = ProducerNumbers.from_dict(said)
         except ValueError as error:
-            log.warning("what the producers of batch %d did cannot be read: %s", number, error)
+            tell(
+                log, logging.WARNING, Event.SPARK_NUMBERS_UNREADABLE,
+                "what the producers of batch %d did cannot be read: %s", number, error,
+                batch_id=number, error=error,
+            )  # fmt: skip
             return
         if self.producers is None:
             self.producers = ProducerNumbers()
