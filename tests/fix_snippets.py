@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,11 +86,24 @@ def run(snippet: Snippet, folder: Path, address: str) -> str:
     path = _write(snippet, snippet.file or f"line_{snippet.line}.py", folder, address)
     printed = io.StringIO()
     try:
-        with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        with contextlib.chdir(folder), contextlib.redirect_stdout(printed), _log_as_before():
             exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), {"__name__": "__main__"})
     except (Exception, SystemExit) as error:
         raise AssertionError(f"{snippet}: {error!r}") from error
     return printed.getvalue()
+
+
+@contextlib.contextmanager
+def _log_as_before() -> Iterator[None]:
+    """What a program says of the log is forgotten afterwards: the tests after it want theirs."""
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in ("penstock", "penstock.network"))]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, level, handlers in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
 
 
 def run_tests(tests: Sequence[Snippet], folder: Path, *options: str) -> str:

@@ -29,7 +29,7 @@ ELSEWHERE = {
 }
 # Parts of functions and tests, which show a form and are no programs: how to write a test of this package.
 NOT_PROGRAMS = {"testing.md"}
-LANGUAGES = {"python", "text", "console", "bash", "sh", "toml", "properties", "mermaid"}
+LANGUAGES = {"python", "text", "console", "bash", "sh", "toml", "properties", "mermaid", "json"}
 
 
 def name_of(page: Path) -> str:
