@@ -97,7 +97,7 @@ _RENAMED = {
 }
 
 _VERSIONS = "each broker is asked for its versions"
-_TROUBLE = "trouble with brokers is logged as a warning, under the name 'penstock', and raised by the call that waits"
+_TROUBLE = "trouble with brokers is logged, under the name 'penstock', and raised by the call that waits"
 _LOGGING = "logs go to Python's logging, under the name 'penstock'"
 _METRICS = "producer.metrics() gives the numbers"
 _OUTCOMES = "give on_delivery to send(), or ask the Delivery that it returns"
