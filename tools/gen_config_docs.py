@@ -91,6 +91,7 @@ _VARIABLES = (
     ("---", "---"),
     ("`PENSTOCK_PURE=1`", "run the Python sources, even if compiled modules are there"),
     ("`PENSTOCK_REQUIRE_EXT=1`", "at installation: fail if the modules cannot be compiled"),
+    ("`PENSTOCK_DISABLE_EXT=1`", "at installation: do not compile"),
     (
         "`PENSTOCK_KEYSTORE_PASSWORD`, `PENSTOCK_KEYSTORE_PASSWORD_FILE`",
         "the password of the key stores that [references](security.md#secrets) name, or a file that has it",

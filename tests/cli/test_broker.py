@@ -130,6 +130,19 @@ def test_the_cluster_that_has_the_usual_port_is_named(
     assert run("stop", "--name", "second") == 0
 
 
+def test_the_port_of_the_last_start_is_told(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, port = free_ports(2)
+    for module in (registry, broker):
+        monkeypatch.setattr(module, "USUAL_PORT", usual)
+    assert run("start", "--port", str(port)) == run("stop") == run("start") == 0
+    shown = capsys.readouterr()
+    assert f"127.0.0.1:{port}" in shown.out.rpartition("bootstrap servers")[2]
+    assert f"the port of its last start, which is not {usual}" in shown.err
+    assert "in use" not in shown.err
+
+
 def test_a_port_that_was_asked_for_needs_no_warning(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     (port,) = free_ports(1)
     assert run("start", "--port", str(port)) == 0

@@ -157,10 +157,11 @@ def test_consumers_have_the_options_that_we_say_they_have():
         ),
         (
             "consistent",
-            "use 'crc32' here, which places keys in the same way; an empty key counts as none, or",
+            "use 'crc32' here, which places keys in the same way, but not records with a null or empty key",
         ),
         ("random", "use partitioner.ignore.keys=true here, or leave it out for murmur2"),
-        ("murmur2_random", "leave it out: records with a key go where murmur2 says without it"),
+        ("murmur2_random", "leave it out: the default places records in the same way"),
+        ("murmur2", "leave it out: the default places keys in the same way, but not records with a null key"),
         ("fnv1a", "write a partitioner that does the same, or leave it out for murmur2"),
     ],
 )

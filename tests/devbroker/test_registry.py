@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,25 @@ def test_a_dead_cluster_is_started_anew_on_its_data(registry: Registry) -> None:
     assert started
     assert second.data_dir == first.data_dir
     assert broker_answers(second.nodes[0].port)
+
+
+def test_a_cluster_comes_back_at_its_port(registry: Registry) -> None:
+    first, _ = registry.start(request())
+    registry.stop("default")
+    second, _ = registry.start(StartRequest())
+    assert second.bootstrap_servers == first.bootstrap_servers
+    registry.stop("default")
+    with socket.create_server(("127.0.0.1", first.nodes[0].port)):
+        third, _ = registry.start(StartRequest())
+        assert third.bootstrap_servers != first.bootstrap_servers
+        assert third.data_dir == first.data_dir
+
+
+@pytest.mark.parametrize("noted", ["not a port", "70000"])
+def test_a_note_of_the_port_that_is_none_is_ignored(registry: Registry, tmp_path: Path, noted: str) -> None:
+    (tmp_path / "port.txt").write_text(noted)
+    record, _ = registry.start(StartRequest(data_dir=tmp_path))
+    assert record.state == "up"
 
 
 def test_data_stays_unless_it_is_to_be_deleted(registry: Registry, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.devbroker import RELEASES, DevBrokerError
 from penstock.devbroker.certificates import Certificates
+from penstock.devbroker.machine import is_free
 from penstock.devbroker.registry import (
     DEFAULT_HEAP_MB,
     USUAL_PORT,
@@ -37,7 +38,7 @@ $XDG_CACHE_HOME/penstock, else ~/.cache/penstock. It needs Java 17 or newer, and
 _START_DESCRIPTION = """\
 Start a cluster in the background and print its address. A cluster that runs already is left alone;
 options that it does not have are refused.
-Data is kept across stop and start, unless the cluster is ephemeral.
+Data is kept across stop and start, unless the cluster is ephemeral; so is the port, if it is still free.
 """
 
 
@@ -67,7 +68,8 @@ def add_parser(subparsers: SubParsers) -> None:
         "--port",
         type=_port,
         metavar="P",
-        help="port of the first broker, the others follow it (default: 9092 if it is free, else any)",
+        help="port of the first broker, the others follow it (default: that of the last start with this data, else "
+        "9092, else any: the first that is free)",
     )
     place = start.add_mutually_exclusive_group()
     place.add_argument(
@@ -139,12 +141,18 @@ def _start(registry: Registry, args: argparse.Namespace) -> int:
         print(line)
     print(f"  to stop it         penstock broker stop{_name_option(record.name)}")
     if started and args.port is None and record.nodes[0].port != USUAL_PORT:
-        print(
-            f"penstock broker start: port {USUAL_PORT} is in use by {_who_uses(USUAL_PORT, registry)}, and that is "
-            f"where clients write that are not told another address: name {record.bootstrap_servers} to them",
-            file=sys.stderr,
-        )
+        print(f"penstock broker start: {_why_not_the_usual_port(record, registry)}", file=sys.stderr)
     return 0
+
+
+def _why_not_the_usual_port(record: ClusterRecord, registry: Registry) -> str:
+    told = f"where clients write that are not told another address: name {record.bootstrap_servers} to them"
+    if is_free(USUAL_PORT):
+        return (
+            f"the cluster has the port of its last start, which is not {USUAL_PORT}, {told}; or stop it, and start it "
+            f"with --port {USUAL_PORT}"
+        )
+    return f"port {USUAL_PORT} is in use by {_who_uses(USUAL_PORT, registry)}, and that is {told}"
 
 
 def _secured_text(record: ClusterRecord) -> list[str]:

@@ -97,6 +97,7 @@ _RENAMED = {
 }
 
 _VERSIONS = "each broker is asked for its versions"
+_TROUBLE = "trouble with brokers is logged, under the name 'penstock', and raised by the call that waits"
 _LOGGING = "logs go to Python's logging, under the name 'penstock'"
 _METRICS = "producer.metrics() gives the numbers"
 _OUTCOMES = "give on_delivery to send(), or ask the Delivery that it returns"
@@ -116,8 +117,9 @@ _DROPPED: tuple[tuple[str, str, str], ...] = (
     (
         LIBRDKAFKA,
         _OUTCOMES,
-        "on.delivery dr.cb dr.msg.cb delivery.report.only.error produce.offset.report error.cb",
+        "on.delivery dr.cb dr.msg.cb delivery.report.only.error produce.offset.report",
     ),
+    (LIBRDKAFKA, _TROUBLE, "error.cb"),
     (LIBRDKAFKA, _AUTO_CREATE, "allow.auto.create.topics"),
     (LIBRDKAFKA, _ALWAYS, "socket.keepalive.enable socket.nagle.disable topic.metadata.refresh.sparse"),
     (LIBRDKAFKA, "write its options beside the others", "default.topic.config default.topic.conf"),
@@ -162,15 +164,25 @@ def _entries() -> Iterator[tuple[str, OtherName]]:
 OTHER_NAMES: Final = MappingProxyType(dict(_entries()))
 
 # Partitioners that librdkafka knows by a word. Its default, consistent_random, hashes keys with CRC32.
-_AS_BUILT_IN: Final = ("murmur2_random", "murmur2")
+# Without `_random` a null key is hashed like an empty one: such records have one partition there, and any here.
 _LIBRDKAFKA_PARTITIONERS: Final = (
-    *_AS_BUILT_IN, "random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
+    "murmur2_random", "murmur2", "random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
 )  # fmt: skip
 
+_NO_FIXED_PLACE: Final = "they go to any partition, so give them partition=, or write a partitioner"
+_OR_MURMUR2: Final = ", or leave it out for murmur2, which is what Java's client uses"
 _WAYS_OUT: Final = {
-    "consistent_random": "use 'crc32' here, which places records in the same way",
-    "consistent": "use 'crc32' here, which places keys in the same way; an empty key counts as none",
-    "random": "use partitioner.ignore.keys=true here",
+    "murmur2_random": "leave it out: the default places records in the same way",
+    "murmur2": (
+        "leave it out: the default places keys in the same way, but not records with a null key, which murmur2 puts "
+        f"into one partition; here {_NO_FIXED_PLACE}"
+    ),
+    "consistent_random": f"use 'crc32' here, which places records in the same way{_OR_MURMUR2}",
+    "consistent": (
+        "use 'crc32' here, which places keys in the same way, but not records with a null or empty key, which "
+        f"consistent puts into partition 0; here {_NO_FIXED_PLACE}"
+    ),
+    "random": f"use partitioner.ignore.keys=true here{_OR_MURMUR2}",
 }
 
 
@@ -307,12 +319,7 @@ def refuse_partitioner(name: str) -> None:
     """
     if name not in _LIBRDKAFKA_PARTITIONERS:
         return
-    if name in _AS_BUILT_IN:
-        way_out = "leave it out: records with a key go where murmur2 says without it"
-    else:
-        way_out = _WAYS_OUT.get(name, "write a partitioner that does the same") + (
-            ", or leave it out for murmur2, which is what Java's client uses"
-        )
+    way_out = _WAYS_OUT.get(name, f"write a partitioner that does the same{_OR_MURMUR2}")
     raise ConfigError(
         f"partitioner.class={name!r} is a partitioner of librdkafka; {way_out}", "partitioner.class"
     )

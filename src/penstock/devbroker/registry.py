@@ -33,6 +33,9 @@ from penstock.devbroker.settings import KAFKA_VERSION, cache_home, clusters_fold
 # Where people expect Kafka; used when it is free and nothing else was asked for.
 USUAL_PORT = 9092
 DEFAULT_HEAP_MB = 384
+_PORT_FILE = (
+    "port.txt"  # beside the data: clients that were told the address find the cluster after a restart
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _PROC = Path("/proc")
@@ -212,6 +215,7 @@ class Registry:
                 delete_cluster_data(data_dir)
             raise
         nodes = tuple(_node_record(node) for node in cluster.nodes)
+        _keep_port(data_dir, [node.port for node in nodes])
         zookeeper = None if cluster.zookeeper is None else _zookeeper_record(cluster.zookeeper)
         for node in cluster.nodes:
             node.release()
@@ -231,11 +235,13 @@ class Registry:
         )
 
     def _start_on_some_port(self, request: StartRequest, data_dir: Path) -> DevCluster:
-        """Start on the port asked for; else on the usual one if it is free; else anywhere."""
+        """Start on the port asked for; else on that of the last start, on the usual one, or anywhere."""
         nodes = request.nodes or 1
         wanted: list[int | None] = [request.port]
-        if request.port is None and all(is_free(USUAL_PORT + i) for i in range(nodes)):
-            wanted = [USUAL_PORT, None]
+        if request.port is None:
+            known = dict.fromkeys(port for port in (_try_kept_port(data_dir), USUAL_PORT) if port is not None)
+            wanted = [port for port in known if all(is_free(port + i) for i in range(nodes))]
+            wanted.append(None)
         while True:
             cluster = DevCluster(
                 nodes,
@@ -322,10 +328,29 @@ def delete_cluster_data(folder: Path) -> None:
         shutil.rmtree(folder / "zookeeper")
     for name in ("tmp", "security"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("cluster.json", "tools.properties"):
+    for name in ("cluster.json", "tools.properties", _PORT_FILE):
         (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.rmdir()
+
+
+def _keep_port(folder: Path, ports: Sequence[int]) -> None:
+    """Note the first port for the next start; none if the others do not follow it."""
+    first = ports[0]
+    path = folder / _PORT_FILE
+    if list(ports) == list(range(first, first + len(ports))):
+        path.write_text(f"{first}\n", encoding="ascii")
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _try_kept_port(folder: Path) -> int | None:
+    """The first port of the last start; None if it is not known."""
+    try:
+        port = int((folder / _PORT_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # never started, not noted, or somebody has changed the file
+        return None
+    return port if 0 < port < 1 << 16 else None
 
 
 def _node_record(node: Node) -> NodeRecord:
