@@ -75,7 +75,7 @@ class DoneCallback:
         try:
             if self._context is not None:
                 self._context.run(self.fn, future)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the log of the module whose future it is
             self._log.exception("a done callback of %r raised", future)
 
 
@@ -135,10 +135,14 @@ class _News:
 
 def _try_running_loop() -> Loop | None:
     """The loop that runs on the calling thread. Who has none has imported neither of these modules."""
-    trio, events = sys.modules.get("trio.lowlevel"), sys.modules.get("asyncio.events")
-    in_trio = trio is not None and trio.in_trio_task()
-    if not in_trio and (events is None or events._get_running_loop() is None):
-        return None
+    trio, asyncio = sys.modules.get("trio.lowlevel"), sys.modules.get("asyncio.events")
+    if trio is None or not trio.in_trio_task():
+        if asyncio is None:
+            return None
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return None
     from penstock._loops import running_loop
 
     return running_loop()

@@ -60,8 +60,6 @@ def sending(request: pytest.FixtureRequest, made: Any, broker: Any) -> Sending:
     return Sending(made(), broker, bulk)
 
 
-
-
 @pytest.mark.parametrize("return_when", [asyncio.ALL_COMPLETED, asyncio.FIRST_EXCEPTION])
 def test_wait_takes_those_that_are_pending_and_those_that_are_done(in_asyncio, sending, return_when) -> None:
     async def main() -> None:
@@ -166,7 +164,7 @@ def test_the_other_functions_of_asyncio_take_them(in_asyncio, sending, way) -> N
         assert sorted(map(repr, outcomes)) == sorted(repr(future.result(0)) for future in futures)
         assert sorted(map(repr, await way(futures))) == sorted(map(repr, outcomes))  # all are done now
         with pytest.raises(TypeError, match="coroutine"):
-            asyncio.create_task(futures[0])
+            await asyncio.create_task(futures[0])
 
     in_asyncio(main)
 

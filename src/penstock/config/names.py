@@ -10,7 +10,7 @@ matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -162,6 +162,7 @@ def _entries() -> Iterator[tuple[str, OtherName]]:
 OTHER_NAMES: Final = MappingProxyType(dict(_entries()))
 
 # Partitioners that librdkafka knows by a word. Its default, consistent_random, hashes keys with CRC32.
+CRC32: Final = "crc32"  # the one that has a word here
 _AS_BUILT_IN: Final = ("murmur2_random", "murmur2")
 _LIBRDKAFKA_PARTITIONERS: Final = (
     *_AS_BUILT_IN, "random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
@@ -260,7 +261,11 @@ def _keyword(name: str) -> str:
 def try_nearest_name(name: str) -> str | None:
     """The known name that looks most like this one, never a deprecated one; None when none does."""
     squeezed = _squeeze(name)
-    names = _squeezed_names()
+    return _nearest(_squeezed_names(), squeezed)
+
+
+def _nearest(names: Mapping[str, str], squeezed: str) -> str | None:
+    """The name, of some by their squeezed form, that looks most like a squeezed one."""
     if squeezed in names:  # only case or separators differ
         return names[squeezed]
     import difflib  # only a mistake needs it, and every process of a Spark job imports this module
@@ -300,17 +305,25 @@ def _try_explain(name: str, spell: Callable[[str], str]) -> str | None:
 
 
 def refuse_partitioner(name: str) -> None:
-    """Say what to do about a partitioner of librdkafka, which is not to be imported.
+    """Say what to do about a word that names no partitioner here, or one of librdkafka, which is not to be imported.
 
     Raises:
         ConfigError: it is one.
     """
-    if name not in _LIBRDKAFKA_PARTITIONERS:
+    if not {":", "."}.isdisjoint(name) or name == CRC32:
         return
-    if name in _AS_BUILT_IN:
+    squeezed = _squeeze(name)
+    word = {_squeeze(known): known for known in _LIBRDKAFKA_PARTITIONERS}.get(squeezed)
+    if word is None:
+        if _nearest({CRC32: CRC32}, squeezed) is not None:
+            raise ConfigError(
+                f"partitioner.class={name!r} is not known; did you mean {CRC32!r}?", "partitioner.class"
+            )
+        return
+    if word in _AS_BUILT_IN:
         way_out = "leave it out: records with a key go where murmur2 says without it"
     else:
-        way_out = _WAYS_OUT.get(name, "write a partitioner that does the same") + (
+        way_out = _WAYS_OUT.get(word, "write a partitioner that does the same") + (
             ", or leave it out for murmur2, which is what Java's client uses"
         )
     raise ConfigError(

@@ -31,9 +31,8 @@ from penstock._done_callbacks import DoneCallback
 from penstock._locks import Latch
 from penstock._ticket import Countdown
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
-from penstock.producer.batch.followers import Follower, Teller
 from penstock.producer.batch.unseen import UnseenRecords
-from penstock.producer.owner import Owner, check_may_wait, on_io_thread, process
+from penstock.producer.owner import Follower, Owner, Teller, check_may_wait, on_io_thread, process
 from penstock.types import RecordMetadata, TopicPartition
 
 try:

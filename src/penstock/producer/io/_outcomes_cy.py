@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
+from penstock.config.kinds import INT_MAX
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.gate import Gate
@@ -323,9 +324,9 @@ class Outcomes:
         self._metrics.on_retry(batch, now)
         log.log(
             logging.WARNING if batch.attempts == 1 else logging.DEBUG,
-            "a batch of %d records for %s is sent again (attempt %d of %d): %s",
-            batch.record_count, batch.topic_partition, batch.attempts, self._retries.limit,
-            batch.last_error,
+            "a batch of %d record%s for %s is sent again (attempt %d%s): %s",
+            batch.record_count, "" if batch.record_count == 1 else "s", batch.topic_partition, batch.attempts,
+            "" if self._retries.limit == INT_MAX else f" of {self._retries.limit}", batch.last_error,
         )  # fmt: skip
 
     def fail(
