@@ -43,18 +43,24 @@ PROMISED = {
 # Parameters by name; a trailing = has a default, behind * they are given by name only.
 SIGNATURES = {
     "AsyncProducer": "config=, /, *, on_delivery_in=, **options",
-    "AsyncProducer.send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback=",
-    "AsyncProducer.send_and_wait": (
-        "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback="
+    "AsyncProducer.send": (
+        "topic, value=, key=, callback=, *, headers=, partition=, timestamp_ms=, on_delivery=, timestamp="
     ),
-    "AsyncProducer.try_send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback=",
+    "AsyncProducer.send_and_wait": (
+        "topic, value=, key=, callback=, *, headers=, partition=, timestamp_ms=, on_delivery=, timestamp="
+    ),
+    "AsyncProducer.try_send": (
+        "topic, value=, key=, callback=, *, headers=, partition=, timestamp_ms=, on_delivery=, timestamp="
+    ),
     "AsyncProducer.send_record": "record, on_delivery=",
     "AsyncProducer.send_many": "topic, values, *, keys=, headers=, partition=, timestamps_ms=",
     "AsyncProducer.send_arrow": "topic, data, *, key=, value=, headers=, partition=, timestamp=, on_error=",
     "AsyncProducer.flush": "timeout=",
     "AsyncProducer.aclose": "timeout=",
     "Producer": "config=, /, **options",
-    "Producer.send": "topic, value=, key=, *, headers=, partition=, timestamp_ms=, on_delivery=, callback=",
+    "Producer.send": (
+        "topic, value=, key=, callback=, *, headers=, partition=, timestamp_ms=, on_delivery=, timestamp="
+    ),
     "Producer.send_record": "record, on_delivery=",
     "Producer.send_many": "topic, values, *, keys=, headers=, partition=, timestamps_ms=",
     "Producer.send_arrow": ("topic, data, *, key=, value=, headers=, partition=, timestamp=, on_error="),
@@ -63,11 +69,11 @@ SIGNATURES = {
     "Producer.partitions_for": "topic",
     "Producer.metrics": "",
     "Producer.client_instance_id": "timeout",
-    "Producer.init_transactions": "transactional_id=",
+    "Producer.init_transactions": "transactional_id=, *, timeout=",
     "Producer.begin_transaction": "",
-    "Producer.send_offsets_to_transaction": "offsets, group",
-    "Producer.commit_transaction": "*, incomplete=",
-    "Producer.abort_transaction": "",
+    "Producer.send_offsets_to_transaction": "offsets, group, timeout=",
+    "Producer.commit_transaction": "timeout=, *, incomplete=",
+    "Producer.abort_transaction": "timeout=",
     "Producer.transaction": "*, incomplete=",
     "Producer.detach_transaction": "*, incomplete=",
     "complete_transaction": "handle, commit=, *, config, timeout=",
@@ -87,8 +93,8 @@ SURFACES = {
         init_transactions initialization_in_doubt metrics partitions_for send send_arrow send_many
         send_offsets_to_transaction send_record transaction
     """,
-    "Delivery": "add_done_callback done exception result",
-    "BulkDelivery": "accepted add_done_callback done errors exception result",
+    "Delivery": "add_done_callback cancelled done exception remove_done_callback result",
+    "BulkDelivery": "accepted add_done_callback cancelled done errors exception remove_done_callback result",
     "ConsumerGroupMetadata": "count generation_id group_id group_instance_id has_member index member_id",
     "Header": "count index key value",
     "Interceptor": "close on_acknowledgement on_send",
@@ -160,7 +166,9 @@ def test_signatures_are_as_promised(path: str) -> None:
 @pytest.mark.parametrize("name", sorted(SURFACES))
 def test_nothing_but_what_is_promised_can_be_asked(name: str) -> None:
     cls = resolve(name)
-    assert sorted(each for each in dir(cls) if not each.startswith("_")) == sorted(SURFACES[name].split())
+    # Of a class `dir` also knows the names that only say what to call instead: see `_other_clients`.
+    visible = [each for each in dir(cls) if not each.startswith("_") and hasattr(cls, each)]
+    assert sorted(visible) == sorted(SURFACES[name].split())
 
 
 def test_every_class_has_its_surface_listed() -> None:

@@ -6,6 +6,7 @@ The suite runs once with the compiled modules and once without; the texts here a
 
 from __future__ import annotations
 
+import asyncio
 import decimal
 import enum
 from collections.abc import Callable, Iterator
@@ -13,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from penstock import Header, Producer, ProducerRecord, TransactionHandle, complete_transaction
+from penstock import AsyncProducer, Header, Producer, ProducerRecord, TransactionHandle, complete_transaction
 from penstock.control import complete_all, create_topic, describe_transactions, list_transactions
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, TransactionAbortableError
 from penstock.partitioners import RoundRobinPartitioner, StickyPartitioner
-from penstock.testing import FakeKafka, MockProducer
+from penstock.testing import FakeKafka, MockAsyncProducer, MockProducer
 
 SOON = 60.0
 HANDLE = TransactionHandle(
@@ -99,6 +100,13 @@ SENDING: list[tuple[Call, str]] = [
         "the value of header 'a' must be bytes or None, not str",
     ),
     (lambda p: p.send("t", b"v", on_delivery=5), "on_delivery must be callable, not int"),
+    (
+        lambda p: p.send("t", b"v", timestamp=5),
+        r"^send\(\) has no timestamp=; use timestamp_ms=, milliseconds",
+    ),
+    (lambda p: p.send("t", b"v", callback=print), r"^send\(\) has no callback=; use on_delivery="),
+    (lambda p: p.send("t", b"v", b"k", [("h", b"1")]), r"^send\(\) takes topic, value and key by position"),
+    (lambda p: p.send("t", b"v", b"k", 1), "write headers=, partition= or timestamp_ms="),
     (lambda p: p.send_record("t"), "record must be a ProducerRecord, not str"),
     (lambda p: p.send_record(ProducerRecord("t"), 5), "on_delivery must be callable, not int"),
     (lambda p: p.partitions_for(5), "topic must be a str, not int"),
@@ -135,7 +143,18 @@ FOLLOWING: list[tuple[Call, str]] = [
 ]
 
 IN_TRANSACTIONS: list[tuple[Call, str]] = [
-    (lambda p: p.init_transactions(0.5), "transactional_id must be a str, not float"),
+    *[
+        (call, rf"^{text}\(\) takes no time-out; max\.block\.ms is how long it waits$")
+        for text, call in (
+            ("init_transactions", lambda p: p.init_transactions(0.5)),
+            ("init_transactions", lambda p: p.init_transactions(10)),
+            ("init_transactions", lambda p: p.init_transactions(timeout=10)),
+            ("commit_transaction", lambda p: p.commit_transaction(10)),
+            ("commit_transaction", lambda p: p.commit_transaction(timeout=10.0)),
+            ("abort_transaction", lambda p: p.abort_transaction(10)),
+            ("send_offsets_to_transaction", lambda p: p.send_offsets_to_transaction({}, "g", 10)),
+        )
+    ],
     (lambda p: p.init_transactions(b"x"), "transactional_id must be a str, not bytes"),
     (lambda p: p.commit_transaction(incomplete="no"), "incomplete must be True or False, not str"),
     (lambda p: p.detach_transaction(incomplete=1), "incomplete must be True or False, not int"),
@@ -177,6 +196,40 @@ def test_a_wrong_transactional_id_does_not_poison_the_producer(kafka):
         producer.init_transactions()
         with producer.transaction():
             producer.send("t", b"v")
+
+
+def test_a_partition_below_0_is_to_be_left_out(producer):
+    with pytest.raises(ValueError, match=r"^partition must not be negative: -1; leave it out where"):
+        producer.send("t", b"v", partition=-1)
+    with pytest.raises(ValueError, match=r"-1; None lets the producer choose$"):
+        producer.send_many("t", [b"v"], partition=[-1])
+
+
+def test_coroutines_refuse_the_arguments_of_other_clients(kafka):
+    async def main(producer: Any) -> None:
+        for call in (producer.send, producer.send_and_wait):
+            with pytest.raises(TypeError, match=r"^send\(\) has no timestamp=; use timestamp_ms="):
+                await call("t", b"v", timestamp=5)
+        with pytest.raises(TypeError, match=r"^send\(\) takes topic, value and key by position"):
+            producer.try_send("t", b"v", b"k", [("h", b"1")])
+        for call in (producer.init_transactions, producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(TypeError, match=r"takes no time-out; max.block.ms is how long it waits"):
+                await call(10)
+        with pytest.raises(TypeError, match="takes no time-out"):
+            await producer.send_offsets_to_transaction({}, "g", 10)
+        await producer.aclose()
+
+    for made in (AsyncProducer(bootstrap_servers=kafka.bootstrap_servers), MockAsyncProducer()):
+        asyncio.run(main(made))
+
+
+def test_a_refused_argument_is_told_to_the_transaction(transactional):
+    transactional.begin_transaction()
+    with pytest.raises(TypeError):
+        transactional.send("t", b"v", timestamp=5)
+    with pytest.raises(TransactionAbortableError, match="use timestamp_ms="):
+        transactional.commit_transaction()
+    transactional.abort_transaction()
 
 
 def test_nan_is_no_time():

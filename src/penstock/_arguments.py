@@ -99,6 +99,30 @@ def check_text(text: Any, name: str) -> None:
         raise ValueError(f"{name} cannot be sent: {reason}")
 
 
+def check_no_timeout(timeout: Any, call: str) -> None:
+    """Refuse the time-out that another client's call takes.
+
+    Raises:
+        TypeError: there is one.
+    """
+    if timeout is not None:
+        raise TypeError(f"{call}() takes no time-out; max.block.ms is how long it waits")
+
+
+def check_transactional_id(transactional_id: Any, timeout: Any) -> None:
+    """Refuse arguments of init_transactions() that are no transactional id.
+
+    Raises:
+        TypeError: it is not a str, or there is a time-out.
+        ValueError: it is empty, too long, or cannot be encoded.
+    """
+    if isinstance(transactional_id, int | float):
+        timeout = transactional_id  # where another client has it
+    check_no_timeout(timeout, "init_transactions")
+    if transactional_id is not None:
+        check_text(transactional_id, "transactional_id")
+
+
 def is_topic_name(name: str) -> bool:
     """Whether Kafka would let a topic have this name: one rule for all who refuse a wrong one before a broker is asked.
 

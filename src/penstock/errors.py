@@ -190,12 +190,14 @@ class KafkaTimeoutError(KafkaError, TimeoutError):
     """Something did not happen within the time given; it may succeed when tried again.
 
     Attributes:
+        records_left: of `flush()`, how many records had no outcome when the time was up.
         waited_for: of the control client, whom it wanted to ask when the time was up (a target of control/steps.py).
         obstacle: of the control client, the error that kept it from asking.
     """
 
     retriable = True
 
+    records_left: int | None = None
     waited_for: Any = None
     obstacle: KafkaError | None = None
 

@@ -66,6 +66,23 @@ OnDelivery = Callable[[RecordMetadata, Exception | None], object]
 NO_CALLBACK = "send() has no callback=; use on_delivery=, which is called with (metadata, error)"
 
 
+def check_other_clients_arguments(callback: object, timestamp: object) -> None:
+    """Refuse arguments of `send` that only other clients take. A fourth one by position is `callback`.
+
+    Raises:
+        TypeError: there is one.
+    """
+    if callback is timestamp is None:
+        return
+    if timestamp is not None:
+        raise TypeError("send() has no timestamp=; use timestamp_ms=, milliseconds since the epoch")
+    if callable(callback):
+        raise TypeError(NO_CALLBACK)
+    raise TypeError(
+        "send() takes topic, value and key by position, and nothing else; write headers=, partition= or timestamp_ms="
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RowErrors:
     """Rows of `send_many` or `send_arrow` that follow each other and were not delivered for the same reason.
@@ -215,7 +232,8 @@ class ProducerRecord:
             if not isinstance(number, int) or isinstance(number, bool):
                 raise TypeError(f"{name} must be an int or None, not {type(number).__name__}")
             if number < 0:
-                raise ValueError(f"{name} must not be negative: {number}")
+                way_out = "; leave it out where it is not to be chosen" if name == "partition" else ""
+                raise ValueError(f"{name} must not be negative: {number}{way_out}")
         if type(self.headers) is not tuple or not all(map(_is_plain_header, self.headers)):
             object.__setattr__(self, "headers", as_headers(self.headers))
 

@@ -217,3 +217,14 @@ def test_what_is_no_address_gets_no_such_hint(wrong):
     with pytest.raises((ConfigError, TypeError)) as caught:
         ProducerConfig.from_user(wrong)
     assert "bootstrap_servers" not in str(caught.value)
+
+
+@pytest.mark.parametrize("partitioner", ["CRC32", "crc-32", "Crc_32", "crc"])
+def test_another_spelling_of_crc32_is_answered(partitioner):
+    assert refusal(partitioner=partitioner) == (
+        f"partitioner.class={partitioner!r} is not known; did you mean 'crc32'?"
+    )
+
+
+def test_another_spelling_of_a_partitioner_of_librdkafka_is_answered():
+    assert "is a partitioner of librdkafka; use 'crc32' here" in refusal(partitioner="Consistent-Random")

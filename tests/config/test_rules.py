@@ -188,3 +188,40 @@ def test_the_former_default_partitioner_of_java_is_the_built_in_one():
 def test_too_little_memory_for_one_batch_is_warned_about(caplog):
     read(buffer_memory=1000)
     assert "batch.size=16384 is larger than buffer.memory=1000" in caplog.text
+
+
+def test_a_delivery_timeout_that_is_too_short_names_the_way_out():
+    with pytest.raises(ConfigError) as caught:
+        read(delivery_timeout_ms=30_000, linger_ms=20)
+    assert str(caught.value).endswith(
+        "= 30020. Raise it, or lower request.timeout.ms (now 30000) or linger.ms (now 20)"
+    )
+    assert caught.value.option == "delivery.timeout.ms"
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("connections.max.idle.ms", "0 keeps connections in librdkafka; here -1 does"),
+        ("delivery.timeout.ms", "0 is no limit in librdkafka"),
+        ("request.timeout.ms", "no request would ever have its answer in time"),
+        ("buffer.memory", "no record would fit"),
+        ("max.request.size", "no record would fit"),
+        ("socket.connection.setup.timeout.ms", "no connection would ever be there in time"),
+        ("socket.connection.setup.timeout.max.ms", "no connection would ever be there in time"),
+        ("metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy=none switches it off"),
+    ],
+)
+def test_0_is_refused_where_nothing_could_be_sent_with_it(option, why):
+    with pytest.raises(ConfigError) as caught:
+        read(**{option.replace(".", "_"): 0})
+    assert why in str(caught.value)
+    assert str(caught.value).startswith(f"{option}=0 is not allowed; allowed: 1 or more")
+    assert caught.value.option == option
+
+
+def test_a_negative_idle_time_keeps_connections():
+    assert read(connections_max_idle_ms=-1).connections_max_idle_ms == -1
+    assert read(connections_max_idle_ms=-5).connections_max_idle_ms == -5
+    with pytest.raises(ConfigError, match=r"allowed: 1 or more$"):
+        read(request_timeout_ms=-1)

@@ -289,8 +289,9 @@ def test_a_flush_that_takes_too_long_says_how_much_is_left(make, broker):
     broker.hold = True
     producer = make()
     deliveries = [producer.send("t", b"v") for _ in range(3)]
-    with pytest.raises(KafkaTimeoutError, match="3 records have no outcome yet"):
+    with pytest.raises(KafkaTimeoutError, match="3 records have no outcome yet") as caught:
         producer.flush(0.05)
+    assert caught.value.records_left == 3
     broker.release()
     producer.flush(SOON)
     assert all(delivery.exception(0) is None for delivery in deliveries)

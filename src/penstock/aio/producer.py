@@ -11,9 +11,16 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
-from penstock._arguments import check_bool, check_on_delivery, check_text, check_timeout
+from penstock._arguments import (
+    check_bool,
+    check_no_timeout,
+    check_on_delivery,
+    check_timeout,
+    check_transactional_id,
+)
 from penstock._locks import forbid_reentry, inside
 from penstock._loops import running_loop
+from penstock._other_clients import ASYNC, names_of_other_clients
 from penstock.aio.arrow import TableRows
 from penstock.aio.callbacks import LoopCallbacks
 from penstock.aio.driving import Shield, drive
@@ -29,7 +36,6 @@ from penstock.records.arrow_rows import ColumnNames
 from penstock.records.python_rows import ManyRecords
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import (
-    NO_CALLBACK,
     GroupLike,
     HeadersLike,
     OnDelivery,
@@ -37,6 +43,7 @@ from penstock.types import (
     ProducerRecord,
     RecordMetadata,
     as_headers,
+    check_other_clients_arguments,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +55,7 @@ _AFTER_ERROR_SECONDS = 10.0  # how long leaving `async with` after an exception 
 _WORDING = lifecycle.Wording("AsyncProducer", "aclose()", "an async with statement")
 
 
+@names_of_other_clients(ASYNC)
 class AsyncProducer:
     """Sends records to Kafka from an event loop: of asyncio, of uvloop, or of trio.
 
@@ -93,17 +101,18 @@ class AsyncProducer:
 
     # ------------------------------------------------------------------------------------------ sending
 
-    async def send(
+    async def send(  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
+        callback: None = None,
         *,
         headers: HeadersLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-        callback: None = None,
+        timestamp: None = None,
     ) -> Delivery:
         """Send a record; its Delivery, which can be awaited for what became of it.
 
@@ -119,6 +128,7 @@ class AsyncProducer:
             timestamp_ms: milliseconds since the epoch; now, by default.
             on_delivery: called with (metadata, error) when the outcome is known: see `on_delivery_in`.
             callback: refused; another client's name of on_delivery.
+            timestamp: refused; another client's name of timestamp_ms.
 
         Raises:
             KafkaTimeoutError: the topic, or the partition, did not become known in time; the text says why.
@@ -128,24 +138,26 @@ class AsyncProducer:
             ProducerClosedError: the producer is closed.
             TypeError, ValueError: an argument is wrong.
         """
-        if on_delivery is None and callback is None:
+        if on_delivery is None and callback is timestamp is None:
             delivery = self._try_fast(topic, value, key, headers, partition, timestamp_ms, None)
             if delivery is not None:
                 return delivery
-        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+        self._check_arguments(callback, timestamp)
+        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return steps if isinstance(steps, Delivery) else await self._drive_sending(steps)
 
-    async def send_and_wait(
+    async def send_and_wait(  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
+        callback: None = None,
         *,
         headers: HeadersLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-        callback: None = None,
+        timestamp: None = None,
     ) -> RecordMetadata:
         """Send a record and wait for its acknowledgement; where it is. See `send`.
 
@@ -154,24 +166,26 @@ class AsyncProducer:
         Raises:
             KafkaError: the record was refused as by `send`, or not acknowledged, and why.
         """
-        if on_delivery is None and callback is None:
+        if on_delivery is None and callback is timestamp is None:
             delivery = self._try_fast(topic, value, key, headers, partition, timestamp_ms, None)
             if delivery is not None:
                 return await delivery
-        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+        self._check_arguments(callback, timestamp)
+        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return await (steps if isinstance(steps, Delivery) else await self._drive_sending(steps))
 
-    def try_send(
+    def try_send(  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
+        callback: None = None,
         *,
         headers: HeadersLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-        callback: None = None,
+        timestamp: None = None,
     ) -> Delivery:
         """Send a record if that is possible now; its Delivery. Never waits; not a coroutine. See `send`.
 
@@ -180,11 +194,12 @@ class AsyncProducer:
             KafkaTimeoutError: the topic is not known yet; it is asked for.
             KafkaError, TypeError, ValueError: otherwise as `send`.
         """
-        if on_delivery is None and callback is None:
+        if on_delivery is None and callback is timestamp is None:
             delivery = self._try_fast(topic, value, key, headers, partition, timestamp_ms, None)
             if delivery is not None:
                 return delivery
-        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+        self._check_arguments(callback, timestamp)
+        steps = self._begin(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if isinstance(steps, Delivery):
             return steps
         try:
@@ -283,7 +298,7 @@ class AsyncProducer:
         """Wait until every record accepted so far has its outcome. Lingering batches go out at once.
 
         Raises:
-            KafkaTimeoutError: the time is up; the records go on.
+            KafkaTimeoutError: the time is up; the records go on. Its `records_left` is how many have no outcome.
             AuthenticationError: no broker lets this client in; the records go on when that is put right.
         """
         check_timeout(timeout)
@@ -292,10 +307,9 @@ class AsyncProducer:
 
     # ------------------------------------------------------------------------------------- transactions
 
-    async def init_transactions(self, transactional_id: str | None = None) -> None:
+    async def init_transactions(self, transactional_id: str | None = None, *, timeout: None = None) -> None:  # noqa: ASYNC109 - refused
         """Take over the transactional id; see Producer.init_transactions."""
-        if transactional_id is not None:
-            check_text(transactional_id, "transactional_id")
+        check_transactional_id(transactional_id, timeout)
         await self._drive_call(self._core.init_transactions(transactional_id))
 
     @property
@@ -308,21 +322,29 @@ class AsyncProducer:
         """Begin a transaction: the records sent from now on become visible together, or not at all."""
         self._core.transactions("begin_transaction").begin()
 
-    async def send_offsets_to_transaction(self, offsets: PositionsLike, group: GroupLike) -> None:
+    async def send_offsets_to_transaction(
+        self,
+        offsets: PositionsLike,
+        group: GroupLike,
+        timeout: None = None,  # noqa: ASYNC109 - refused
+    ) -> None:
         """Make the positions of a consumer group part of the transaction; see Producer.send_offsets_to_transaction."""
+        check_no_timeout(timeout, "send_offsets_to_transaction")
         self._core.transactions("send_offsets_to_transaction", waits=True)
         await self._drive_call(self._core.send_offsets(as_positions(offsets), as_group(group)))
 
-    async def commit_transaction(self, *, incomplete: bool = False) -> None:
+    async def commit_transaction(self, timeout: None = None, *, incomplete: bool = False) -> None:  # noqa: ASYNC109 - refused
         """Send what is left, and commit; see Producer.commit_transaction.
 
         A cancellation is raised when the outcome is known, or max.block.ms is over. Calling it again tells the outcome.
         """
+        check_no_timeout(timeout, "commit_transaction")
         check_bool(incomplete, "incomplete")
         await self._drive_call(self._core.commit(incomplete=incomplete), Shield(in_steps=True))
 
-    async def abort_transaction(self) -> None:
+    async def abort_transaction(self, timeout: None = None) -> None:  # noqa: ASYNC109 - refused
         """Drop what was not sent, and abort. A cancellation is raised as by `commit_transaction`."""
+        check_no_timeout(timeout, "abort_transaction")
         await self._drive_call(self._core.abort(), Shield(in_steps=True))
 
     @asynccontextmanager
@@ -427,12 +449,9 @@ class AsyncProducer:
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
-        callback: None,
     ) -> Steps[Delivery] | Delivery:
         """What the fast path did not take: the steps of the general one, or the Delivery where none are left."""
         try:
-            if callback is not None:
-                raise TypeError(NO_CALLBACK)
             record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
         except BaseException as error:
             self._core.note_refused(error)
@@ -462,6 +481,13 @@ class AsyncProducer:
             self._core.note_refused(error)
             raise
         return self._parts.send_path.steps(record, on_delivery)
+
+    def _check_arguments(self, callback: object, timestamp: object) -> None:
+        try:
+            check_other_clients_arguments(callback, timestamp)
+        except TypeError as error:
+            self._core.note_refused(error)
+            raise
 
     def _callback(self, on_delivery: OnDelivery) -> OnDelivery:
         if on_delivery is not self._checked:

@@ -24,6 +24,7 @@ from penstock.config.kinds import (
     Distinct,
     KafkaRelease,
     Kind,
+    NotZero,
     OneOf,
     Partitioners,
     Password,
@@ -68,7 +69,7 @@ _HIGH = (
         "buffer.memory", _LONG, 33_554_432, "high",
         "Bytes of memory for records that are not yet acknowledged. When it is used up, send() waits up to "
         "max.block.ms.",
-        _NOT_NEGATIVE,
+        NotZero("no record would fit"),
     ),
     ConfigKey(
         "compression.type", _STRING, "none", "high",
@@ -93,12 +94,12 @@ _MEDIUM = (
         "delivery.timeout.ms", _INT, 120_000, "medium",
         "Time from the first record of a batch to its outcome, retries included. Must be at least linger.ms + "
         "request.timeout.ms; when it is not set, it is raised to that sum.",
-        _NOT_NEGATIVE,
+        NotZero("0 is no limit in librdkafka; here 2147483647 is the longest time"),
     ),
     ConfigKey(
         "request.timeout.ms", _INT, 30_000, "medium",
         "How long to wait for the answer to one request. Brokers are told the same time for the replication.",
-        _NOT_NEGATIVE,
+        NotZero("no request would ever have its answer in time"),
     ),
     ConfigKey(
         "max.block.ms", _LONG, 60_000, "medium",
@@ -111,7 +112,7 @@ _MEDIUM = (
         "max.request.size", _INT, 1_048_576, "medium",
         "Bytes of one request to a broker, at most, and therefore of one record before compression. Brokers have a "
         "limit of their own.",
-        _NOT_NEGATIVE,
+        NotZero("no record would fit"),
     ),
     ConfigKey(
         "client.id", _STRING, None, "medium",
@@ -128,6 +129,7 @@ _MEDIUM = (
     ConfigKey(
         "connections.max.idle.ms", _LONG, 540_000, "medium",
         "Connections unused for so long are closed; a negative number keeps them.",
+        NotZero("0 keeps connections in librdkafka; here -1 does", negative=True),
     ),
     ConfigKey(
         "partitioner.class", _CLASS, None, "medium",
@@ -238,7 +240,7 @@ _LOW_CLUSTER = (
     ConfigKey(
         "metadata.recovery.rebootstrap.trigger.ms", _LONG, 300_000, "low",
         "Start again from bootstrap.servers when metadata could not be had for so long.",
-        _NOT_NEGATIVE,
+        NotZero("no broker could answer in time; metadata.recovery.strategy=none switches it off"),
     ),
     ConfigKey(
         "metadata.cluster.check.enable", _BOOL, True, "low",
@@ -258,12 +260,12 @@ _LOW_CLUSTER = (
     ConfigKey(
         "socket.connection.setup.timeout.ms", _LONG, 10_000, "low",
         "How long one attempt to connect may take; doubles with each failure.",
-        _NOT_NEGATIVE,
+        NotZero("no connection would ever be there in time"),
     ),
     ConfigKey(
         "socket.connection.setup.timeout.max.ms", _LONG, 30_000, "low",
         "The longest such time.",
-        _NOT_NEGATIVE,
+        NotZero("no connection would ever be there in time"),
     ),
     ConfigKey(
         "broker.version.fallback", _STRING, None, "low",

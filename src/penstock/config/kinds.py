@@ -193,6 +193,28 @@ class Between(NamedTuple):
         raise ValueError
 
 
+class NotZero(NamedTuple):
+    """Numbers from 1 on, and perhaps negative ones; with 0 a client could do nothing.
+
+    Attributes:
+        why: what 0 would mean, and what to write instead.
+        negative: whether negative numbers stand for something.
+    """
+
+    why: str
+    negative: bool = False
+
+    @property
+    def allowed(self) -> str:
+        return "1 or more" + (", or a negative number" if self.negative else "")
+
+    def accept(self, value: int) -> int:
+        """Take what is not 0."""
+        if value > 0 or (value < 0 and self.negative):
+            return value
+        raise ValueError(self.why if value == 0 else "")
+
+
 class OneOf(NamedTuple):
     """Words of a list; with `any_case`, in whatever case they are written."""
 

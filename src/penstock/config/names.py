@@ -10,7 +10,7 @@ matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -165,6 +165,7 @@ OTHER_NAMES: Final = MappingProxyType(dict(_entries()))
 
 # Partitioners that librdkafka knows by a word. Its default, consistent_random, hashes keys with CRC32.
 # Without `_random` a null key is hashed like an empty one: such records have one partition there, and any here.
+CRC32: Final = "crc32"  # the one that has a word here
 _LIBRDKAFKA_PARTITIONERS: Final = (
     "murmur2_random", "murmur2", "random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
 )  # fmt: skip
@@ -272,7 +273,11 @@ def _keyword(name: str) -> str:
 def try_nearest_name(name: str) -> str | None:
     """The known name that looks most like this one, never a deprecated one; None when none does."""
     squeezed = _squeeze(name)
-    names = _squeezed_names()
+    return _nearest(_squeezed_names(), squeezed)
+
+
+def _nearest(names: Mapping[str, str], squeezed: str) -> str | None:
+    """The name, of some by their squeezed form, that looks most like a squeezed one."""
     if squeezed in names:  # only case or separators differ
         return names[squeezed]
     import difflib  # only a mistake needs it, and every process of a Spark job imports this module
@@ -312,14 +317,22 @@ def _try_explain(name: str, spell: Callable[[str], str]) -> str | None:
 
 
 def refuse_partitioner(name: str) -> None:
-    """Say what to do about a partitioner of librdkafka, which is not to be imported.
+    """Say what to do about a word that names no partitioner here, or one of librdkafka, which is not to be imported.
 
     Raises:
         ConfigError: it is one.
     """
-    if name not in _LIBRDKAFKA_PARTITIONERS:
+    if not {":", "."}.isdisjoint(name) or name == CRC32:
         return
-    way_out = _WAYS_OUT.get(name, f"write a partitioner that does the same{_OR_MURMUR2}")
+    squeezed = _squeeze(name)
+    word = {_squeeze(known): known for known in _LIBRDKAFKA_PARTITIONERS}.get(squeezed)
+    if word is None:
+        if _nearest({CRC32: CRC32}, squeezed) is not None:
+            raise ConfigError(
+                f"partitioner.class={name!r} is not known; did you mean {CRC32!r}?", "partitioner.class"
+            )
+        return
+    way_out = _WAYS_OUT.get(word, f"write a partitioner that does the same{_OR_MURMUR2}")
     raise ConfigError(
         f"partitioner.class={name!r} is a partitioner of librdkafka; {way_out}", "partitioner.class"
     )

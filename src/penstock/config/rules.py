@@ -99,7 +99,7 @@ def resolve_delivery_timeout(*, delivery_ms: int, explicit: bool, linger_ms: int
     if explicit:
         raise ConfigError(
             f"delivery.timeout.ms={delivery_ms} is too short: it must be at least linger.ms + request.timeout.ms "
-            f"= {needed}",
+            f"= {needed}. Raise it, or lower request.timeout.ms (now {request_ms}) or linger.ms (now {linger_ms})",
             "delivery.timeout.ms",
         )
     return needed

@@ -164,9 +164,12 @@ class Core:
             yield ticket
         except TimeIsUp:
             left = self.parts.accumulator.incomplete_records()
-            raise KafkaTimeoutError(
-                f"flush() waited {timeout} s and {left} records have no outcome yet; they are still on their way"
-            ) from None
+            have = "1 record has" if left == 1 else f"{left} records have"
+            error = KafkaTimeoutError(
+                f"flush() waited {timeout} s, and {have} no outcome yet: still on the way"
+            )
+            error.records_left = left
+            raise error from None
         finally:
             ticket.give_up()
             add_nanoseconds(self.parts.client_metrics.flush_ns, self.clock.now() - started)

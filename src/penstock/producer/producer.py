@@ -11,8 +11,9 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
-from penstock._arguments import check_bool, check_text, check_timeout
+from penstock._arguments import check_bool, check_no_timeout, check_timeout, check_transactional_id
 from penstock._locks import forbid_reentry, inside
+from penstock._other_clients import BLOCKING, names_of_other_clients
 from penstock._refusals import noting_refusals
 from penstock.config.config import ProducerConfig
 from penstock.consumer_groups import as_group, as_positions
@@ -39,6 +40,7 @@ _AFTER_ERROR_SECONDS = 10.0  # how long leaving `with` after an exception waits 
 _WORDING = lifecycle.Wording("Producer", "close()", "a with statement")
 
 
+@names_of_other_clients(BLOCKING)
 class Producer(SendFace):
     """Sends records to Kafka.
 
@@ -176,7 +178,7 @@ class Producer(SendFace):
         """Wait until every record accepted so far has its outcome. Lingering batches go out at once.
 
         Raises:
-            KafkaTimeoutError: the time is up; the records go on.
+            KafkaTimeoutError: the time is up; the records go on. Its `records_left` is how many have no outcome.
             AuthenticationError: no broker lets this client in; the records go on when that is put right.
         """
         check_timeout(timeout)
@@ -185,20 +187,20 @@ class Producer(SendFace):
 
     # ------------------------------------------------------------------------------------- transactions
 
-    def init_transactions(self, transactional_id: str | None = None) -> None:
+    def init_transactions(self, transactional_id: str | None = None, *, timeout: None = None) -> None:
         """Take over the transactional id: fence older producers that use it, and abort what they left open.
 
         Call it once before the first transaction, and after each `detach_transaction`.
 
         Args:
             transactional_id: another id than the configured one, from now on.
+            timeout: refused, as by the other calls of transactions: max.block.ms is how long they wait.
 
         Raises:
             KafkaTimeoutError: no answer within max.block.ms; call it again.
             ProducerFencedError: another producer took over meanwhile.
         """
-        if transactional_id is not None:
-            check_text(transactional_id, "transactional_id")
+        check_transactional_id(transactional_id, timeout)
         self._run_call(self._core.init_transactions(transactional_id))
 
     @property
@@ -220,6 +222,7 @@ class Producer(SendFace):
         self,
         offsets: PositionsLike,
         group: GroupLike,
+        timeout: None = None,
     ) -> None:
         """Make the positions of a consumer group part of the transaction.
 
@@ -230,17 +233,20 @@ class Producer(SendFace):
             group: the group's id or, better, with member and generation, so that a member that was replaced is refused:
                 a ConsumerGroupMetadata, what confluent-kafka's `consumer_group_metadata()` or kafka-python's
                 `group_metadata()` gives.
+            timeout: refused.
 
         Raises:
             TypeError, ValueError: one of them is nothing of that.
         """
+        check_no_timeout(timeout, "send_offsets_to_transaction")
         self._core.transactions("send_offsets_to_transaction", waits=True)
         self._run_call(self._core.send_offsets(as_positions(offsets), as_group(group)))
 
-    def commit_transaction(self, *, incomplete: bool = False) -> None:
+    def commit_transaction(self, timeout: None = None, *, incomplete: bool = False) -> None:
         """Send what is left, and commit.
 
         Args:
+            timeout: refused.
             incomplete: commit although a `send` in this transaction was refused, whose record is then not part of it.
 
         Raises:
@@ -250,11 +256,13 @@ class Producer(SendFace):
             KafkaError: a record failed; abort the transaction.
             ProducerFencedError: another producer uses the transactional id; close this one.
         """
+        check_no_timeout(timeout, "commit_transaction")
         check_bool(incomplete, "incomplete")
         self._run_call(self._core.commit(incomplete=incomplete))
 
-    def abort_transaction(self) -> None:
+    def abort_transaction(self, timeout: None = None) -> None:
         """Drop what was not sent, and abort."""
+        check_no_timeout(timeout, "abort_transaction")
         self._run_call(self._core.abort())
 
     @contextmanager

@@ -182,7 +182,8 @@ def _numbers(name: str, numbers: Iterable[int | None], count: int) -> list[int |
         if not isinstance(number, int) or isinstance(number, bool):
             raise TypeError(f"{name} of row {row} must be an int or None, not {type(number).__name__}")
         if not 0 <= number <= _MAX_NUMBER:
-            raise ValueError(f"{name} of row {row} must not be negative or beyond 64 bits: {number}")
+            way_out = "; None lets the producer choose" if name == "partition" and number < 0 else ""
+            raise ValueError(f"{name} of row {row} must not be negative or beyond 64 bits: {number}{way_out}")
     return taken
 
 

@@ -138,8 +138,19 @@ def test_a_retry_is_logged_once_with_its_cause(caplog):
         rig.break_connection()
     warnings = [record.getMessage() for record in caplog.records if record.name == "penstock.producer"]
     assert len(warnings) == 1
-    assert "a batch of 1 records for t-0 is sent again" in warnings[0]
+    assert "a batch of 1 record for t-0 is sent again (attempt 1): " in warnings[0]
     assert warnings[0].count("NETWORK_EXCEPTION") == 1
+
+
+def test_a_retry_says_how_many_there_may_be_where_somebody_said_it(caplog):
+    rig = Rig(**QUIET, retries=7)
+    rig.know("t")
+    rig.send("t", b"a")
+    rig.send("t", b"b")
+    rig.await_request()
+    rig.break_connection()
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "penstock.producer"]
+    assert "a batch of 2 records for t-0 is sent again (attempt 1 of 7): " in warning
 
 
 def test_without_retries_a_lost_connection_is_an_error_that_names_the_broker():

@@ -26,13 +26,14 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from penstock._arguments import check_timeout
+from penstock._done_callbacks import DoneCallback
 from penstock._events import Event, tell_error
-from penstock._arguments import check_callable, check_timeout
 from penstock._locks import Latch
 from penstock._ticket import Countdown
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch.unseen import UnseenRecords
-from penstock.producer.owner import Owner, check_may_wait, on_io_thread, process
+from penstock.producer.owner import Follower, Owner, Teller, check_may_wait, on_io_thread, process
 from penstock.types import RecordMetadata, TopicPartition
 
 try:
@@ -50,6 +51,7 @@ NOBODY: list[Any] = []
 # By another name, so that Cython looks at what users give instead of converting it.
 Seconds = float
 E = TypeVar("E")
+_WHOLE = -1  # in place of the index of a record: all of them
 _FIRST_INDEX = itemgetter(0)  # of an entry of `pieces`
 _NEW_TUPLE: Any = tuple.__new__  # the constructor of RecordMetadata is a function of Python around this
 _join: Any = None  # see _joined
@@ -88,20 +90,27 @@ class BatchResult:
         self.callbacks: list[tuple[Any, Callable[[RecordMetadata, KafkaError | None], None]]] = []
         # Who follows, and who waits: any thread. Most results are done before anybody does. A program that keeps its
         # Deliveries keeps these, and a list would be looked at by the garbage collector where an empty dict is not.
-        self.interested: dict[str, list[Any]] = {}
+        self.interested: dict[str, Any] = {}
         # (first index, count) of rows that may be left out if the broker refuses them; set as `callbacks` are.
         self.expendable: list[tuple[int, int]] | None = None
         self.unseen: Any = None  # an UnseenRecords, once the batch has failed
 
     @property
-    def followers(self) -> list[_Follower]:
+    def followers(self) -> list[Follower]:
         """Who added a done callback, and was not called yet."""
-        return self.interested.get("followers", [])
+        return [entry for entries in list(self._followers().values()) for entry in entries]
+
+    def _followers(self) -> dict[int, list[Follower]]:
+        """The same by the index of the record in the batch that it was accepted in; -1: who follows all of them.
+
+        No key leads back to the result: one that is left with an empty list does no harm.
+        """
+        return self.interested.get("followers", {})  # type: ignore[no-any-return]
 
     @property
     def waiters(self) -> list[Latch]:
         """Who waits for the outcome."""
-        return self.interested.get("waiters", [])
+        return self.interested.get("waiters", [])  # type: ignore[no-any-return]
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -277,30 +286,40 @@ class BatchResult:
         """Whether neither the outcome nor a split has released those who wait here."""
         return not (self.done or self.pieces)
 
-    def add_follower(self, entry: _Follower) -> None:
+    def add_follower(self, entry: Follower) -> None:
         """Let somebody follow this result; see `follow`."""
-        self.interested.setdefault("followers", []).append(entry)
-        if not self.still_pending() and _take(self.followers, entry):
+        entries = self.interested.setdefault("followers", {}).setdefault(entry.delivery._index, [])
+        entries.append(entry)
+        if not self.still_pending() and _take(entries, entry):
             self._pass_on(entry)
+
+    def remove_followers(self, delivery: Delivery, fn: object) -> int:
+        """Forget the done callbacks of a record that have this function; how many."""
+        entries = self._followers().get(delivery._index, [])
+        return sum(entry.is_for(delivery, fn) and _take(entries, entry) for entry in list(entries))
 
     def join(self, waiting: Any) -> None:
         """Tell those who wait in an event loop, as one follower, that it is done or was split; see `_waiting_cy`."""
         self._check_process()
-        waiting.follower = _Follower(_Whole(self), _Teller(waiting))
+        waiting.follower = Follower(_Whole(self), Teller(waiting))
         self.add_follower(waiting.follower)
 
     def quit(self, waiting: Any) -> None:
         """Take the follower back: nobody waits any more."""
-        _take(self.followers, waiting.follower)
+        _take(self._followers().get(_WHOLE, []), waiting.follower)
 
     def _release(self) -> None:
         # One by one: `wait` and `add_follower` take their own entry back when they see `done` before we see the entry.
         while self.waiters and (waiter := _take_first(self.waiters)) is not None:
             waiter.set()
-        while self.followers and (entry := _take_first(self.followers)) is not None:
-            self._pass_on(entry)
+        followers = self._followers()
+        while followers:
+            for index in list(followers):  # as it is now: others may add to it
+                entries = followers.pop(index)
+                while entries and (entry := _take_first(entries)) is not None:
+                    self._pass_on(entry)
 
-    def _pass_on(self, entry: _Follower) -> None:
+    def _pass_on(self, entry: Follower) -> None:
         """Tell a follower that this result is done; after a split, let it follow the piece that answers for it."""
         if self.pieces and not isinstance(entry.delivery, _Whole):
             entry.delivery._answered_by().add_follower(entry)
@@ -331,7 +350,7 @@ def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
 
     The callback does not count as a look at the outcome: see `BatchResult.look_at`.
     """
-    delivery._answered_by().add_follower(_Follower(delivery, callback))
+    delivery._answered_by().add_follower(Follower(delivery, callback))
 
 
 def _joined() -> Any:
@@ -344,45 +363,11 @@ def _joined() -> Any:
     return _join
 
 
-class _Teller:
-    """Tells a loop, on the I/O thread, that a result is done."""
-
-    __slots__ = ("waiting",)
-
-    def __init__(self, waiting: Any) -> None:
-        self.waiting = waiting
-
-    def __call__(self, whole: Any) -> None:
-        if whole.result.owner is None:
-            self.waiting.happened()
-        else:
-            whole.result.owner.post(self.waiting.mailbox, self.waiting)
-
-
-class _Follower:
-    """A callback that is to be called when a record is done."""
-
-    __slots__ = ("callback", "delivery")
-
-    def __init__(self, delivery: Any, callback: Callable[[Any], object]) -> None:
-        self.delivery = delivery
-        self.callback = callback
-
-    def call(self) -> None:
-        try:
-            self.callback(self.delivery)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not on_io_thread():
-                raise  # the record was done already: this is the thread that added the callback
-            tell_error(
-                log, Event.CALLBACK_FAILED, "a done callback of a delivery raised", error=error,
-            )  # fmt: skip
-
-
 class _Whole:
     """Stands for all records of a result, so that a flush can follow it through splits."""
 
     __slots__ = ("result",)
+    _index = _WHOLE
 
     def __init__(self, result: BatchResult) -> None:
         self.result = result
@@ -469,16 +454,29 @@ class Delivery:
         answer[0].look_at(answer[1])
         return error.twin()
 
+    def cancelled(self) -> bool:
+        """False: it cannot be."""
+        return False
+
     def add_done_callback(self, fn: Callable[[Delivery], object]) -> None:
-        """Call `fn(delivery)` when it is done: on the I/O thread, or at once when it is done already."""
-        check_callable(fn, "fn")
+        """Call `fn(delivery)` when it is done: in the event loop that runs on this thread now, if one does.
 
-        def call(delivery: Delivery) -> object:
-            batch, index = delivery._place_now()
-            batch.look_at(index)
-            return fn(delivery)
+        Otherwise on the I/O thread, or at once when it is done already.
+        """
+        batch: BatchResult = self._answered_by()
+        entry = DoneCallback(fn, _look_at, log, None if batch.owner is None else batch.owner.post)
+        if batch.still_pending():
+            batch._check_process()
+        batch.add_follower(Follower(self, entry))
 
-        follow(self, call)
+    def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
+        """Forget callbacks that are this function and were not called yet; how many."""
+        count = 0
+        while True:
+            batch: BatchResult = self._answered_by()
+            count += batch.remove_followers(self, fn)
+            if self._answered_by() is batch:  # else it was split meanwhile
+                return count
 
     def _place_now(self) -> tuple[BatchResult, int]:
         """The result that answers for the record now, and its index there."""
@@ -577,6 +575,12 @@ def place_in_batch(delivery: Delivery) -> tuple[BatchResult, int]:
 def payload_of(delivery: Delivery) -> int:
     """Bytes of key and value."""
     return max(0, delivery._key_size) + max(0, delivery._value_size)
+
+
+def _look_at(delivery: Delivery) -> None:
+    """Note that the application was told of the outcome of a record."""
+    batch, index = delivery._place_now()
+    batch.look_at(index)
 
 
 def _take(entries: list[Any], entry: object) -> bool:

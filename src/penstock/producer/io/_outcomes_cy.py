@@ -16,6 +16,7 @@ from typing import Any
 from penstock._events import Event, tell, tell_error
 from penstock._time import ExponentialBackoff
 from penstock.error_codes import ErrorCode
+from penstock.config.kinds import INT_MAX
 from penstock.errors import BrokerError, InvalidRecordError, KafkaError, broker_error
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.guarantee.gate import Gate
@@ -339,9 +340,9 @@ class Outcomes:
             log,
             logging.WARNING if batch.attempts == 1 else logging.DEBUG,
             Event.BATCH_RETRIED,
-            "a batch of %d records for %s is sent again (attempt %d of %d): %s",
-            batch.record_count, batch.topic_partition, batch.attempts, self._retries.limit,
-            batch.last_error,
+            "a batch of %d record%s for %s is sent again (attempt %d%s): %s",
+            batch.record_count, "" if batch.record_count == 1 else "s", batch.topic_partition, batch.attempts,
+            "" if self._retries.limit == INT_MAX else f" of {self._retries.limit}", batch.last_error,
             each=batch.queue.topic, place=batch.topic_partition,
             records=batch.record_count, attempt=batch.attempts, error=batch.last_error,
         )  # fmt: skip

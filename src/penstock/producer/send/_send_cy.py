@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock._primitives_cy import CRC32, MURMUR2
 from penstock.errors import IllegalStateError
-from penstock.types import NO_CALLBACK, HeadersLike, OnDelivery, ProducerRecord, as_headers
+from penstock.types import HeadersLike, OnDelivery, ProducerRecord, as_headers, check_other_clients_arguments
 
 try:
     # Cython needs to see exactly this statement; the stand-ins serve where it is not installed.
@@ -274,12 +274,13 @@ class SendFace:
         topic: TopicName,
         value: Any = None,
         key: Any = None,
+        callback: None = None,
         *,
         headers: HeadersLike | None = None,
         partition: WholeNumber | None = None,
         timestamp_ms: WholeNumber | None = None,
         on_delivery: OnDelivery | None = None,
-        callback: None = None,
+        timestamp: None = None,
     ) -> Delivery:
         """Send a record; its Delivery, which tells later what became of it.
 
@@ -294,6 +295,7 @@ class SendFace:
             timestamp_ms: milliseconds since the epoch; now, by default.
             on_delivery: called with (metadata, error) on the I/O thread when the outcome is known.
             callback: refused; another client's name of on_delivery.
+            timestamp: refused; another client's name of timestamp_ms.
 
         Raises:
             KafkaTimeoutError: the topic, or the partition, did not become known in time; the text says why.
@@ -304,9 +306,13 @@ class SendFace:
             TypeError, ValueError: an argument is wrong.
         """
         if not self._notes_refusals:
-            return _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+            return _send(
+                self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp
+            )
         try:
-            return _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback)
+            return _send(
+                self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp
+            )
         except BaseException as error:
             self._note_refused(error)
             raise
@@ -332,10 +338,11 @@ def _send(
     timestamp_ms: Any,
     on_delivery: Any,
     callback: Any,
+    timestamp: Any,
 ) -> Delivery:
     """Send a record by the fast path, or else by the general one."""
-    if callback is not None:
-        raise TypeError(NO_CALLBACK)
+    if callback is not None or timestamp is not None:
+        check_other_clients_arguments(callback, timestamp)
     fast: FastPath | None = face._fast_path
     if fast is None:
         raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")

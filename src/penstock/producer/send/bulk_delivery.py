@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from penstock._arguments import check_callable, check_timeout
+from penstock._arguments import check_timeout
+from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import Event, tell_error
 from penstock._locks import forbid_reentry, inside, new_lock
 from penstock._ticket import Countdown
@@ -62,7 +63,8 @@ class BulkDelivery:
 
     def __init__(self, unseen: UnseenFailures | None = None) -> None:
         self._unseen = unseen
-        self._is_followed = False  # a callback is told
+        self._callbacks = DoneCallbacks()
+        self._is_followed = False  # they are called when it is done
         # The BulkPromise writes the next three. The list is never replaced: both have it.
         self._parts: list[Part] = []
         self._skips = False  # rows that are bad are left out
@@ -139,29 +141,49 @@ class BulkDelivery:
         error.__cause__ = first.error
         return error
 
+    def cancelled(self) -> bool:
+        """False: it cannot be."""
+        return False
+
     def add_done_callback(self, fn: Callable[[BulkDelivery], object]) -> None:
-        """Call `fn(bulk)` when it is done: on the I/O thread, or at once when it is done already."""
-        check_callable(fn, "fn")
+        """Call `fn(bulk)` when it is done: in the event loop that runs on this thread now, if one does.
+
+        Otherwise on the I/O thread, or at once when it is done already.
+        """
         forbid_reentry("BulkDelivery.add_done_callback()")
-        self._is_followed = True
-        self._follow(fn)
+        self._take_over()
+        owner = next((part[0].owner for _, part in list(self._pending)), None)
+        entry = DoneCallback(fn, BulkDelivery._look, log, None if owner is None else owner.post)
+        self._callbacks.add(entry, self._call)
+        if not self._is_followed:
+            self._is_followed = True
+            self._follow(BulkDelivery._release)
+
+    def remove_done_callback(self, fn: Callable[[BulkDelivery], object]) -> int:
+        """Forget callbacks that are this function and were not called yet; how many."""
+        return self._callbacks.remove(fn)
+
+    def _release(self) -> None:
+        self._callbacks.release(self._call)
+
+    def _call(self, callback: Callable[[BulkDelivery], object]) -> None:
+        try:
+            callback(self)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is logged
+            text = "a done callback of a bulk delivery raised"
+            tell_error(log, Event.CALLBACK_FAILED, text, error=error)
+
+    def _look(self) -> None:
+        """The application is told: it takes over from the batches, and from this object, to tell of what failed."""
+        self._add_up()
+        with self._lock:
+            self._untold.clear()
 
     def _follow(self, fn: Callable[[BulkDelivery], object]) -> None:
-        """The same for somebody who will ask for the outcome later, or perhaps not."""
-
-        def call() -> None:
-            if self._is_followed:
-                self._add_up()  # takes over from the batches to tell of what failed
-            try:
-                fn(self)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - it is logged
-                tell_error(
-                    log, Event.CALLBACK_FAILED, "a done callback of a bulk delivery raised", error=error,
-                )  # fmt: skip
-
+        """Call back when it is done. Who does is perhaps nobody who asks for the outcome."""
         self._add_up()
         parts = list(self._pending)
-        countdown = Countdown(len(parts) + 1, call)
+        countdown = Countdown(len(parts) + 1, lambda: self._call(fn))
         for _, (result, *_) in parts:
             result.when_settled(countdown.one_less)
         countdown.one_less()
@@ -179,7 +201,7 @@ class BulkDelivery:
         # No lock: this can run in the middle of anything, and nobody else has this object any more. What the batches of
         # pending parts come to is told by their results.
         unseen = getattr(self, "_unseen", None)
-        if unseen is not None and not self._is_followed:
+        if unseen is not None:
             for topic, error, count in self._untold:
                 unseen.note(topic, error, count)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from penstock._arguments import check_bool, check_on_delivery
 from penstock._loops import running_loop
+from penstock._other_clients import ASYNC, names_of_other_clients
 from penstock._time import Clock
 from penstock.errors import KafkaError
 from penstock.testing.mock.delivery import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
 
 
+@names_of_other_clients(ASYNC)
 class MockAsyncProducer:
     """Stands in for an AsyncProducer in tests; see MockProducer, whose arguments it takes.
 
@@ -70,58 +72,61 @@ class MockAsyncProducer:
 
     # ------------------------------------------------------------------------------------------ the producer's calls
 
-    async def send(
+    async def send(  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
+        callback: None = None,
         *,
         headers: HeadersLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-        callback: None = None,
+        timestamp: None = None,
     ) -> MockDelivery:
         """Accept a record; see AsyncProducer.send."""
         return self.try_send(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery, callback=callback,
+            on_delivery=on_delivery, callback=callback, timestamp=timestamp,
         )  # fmt: skip
 
-    async def send_and_wait(
+    async def send_and_wait(  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
+        callback: None = None,
         *,
         headers: HeadersLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-        callback: None = None,
+        timestamp: None = None,
     ) -> RecordMetadata:
         """Accept a record and wait until it is completed; see AsyncProducer.send_and_wait."""
         return await self.try_send(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery, callback=callback,
+            on_delivery=on_delivery, callback=callback, timestamp=timestamp,
         )  # fmt: skip
 
-    def try_send(
+    def try_send(  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
+        callback: None = None,
         *,
         headers: HeadersLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-        callback: None = None,
+        timestamp: None = None,
     ) -> MockDelivery:
         """Accept a record; see AsyncProducer.try_send. To let it find no memory: raise_on("send", ...)."""
         return self._mock.send(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms,
-            on_delivery=self._callback(on_delivery), callback=callback,
+            on_delivery=self._callback(on_delivery), callback=callback, timestamp=timestamp,
         )  # fmt: skip
 
     async def send_record(
@@ -198,9 +203,9 @@ class MockAsyncProducer:
 
     # ------------------------------------------------------------------------------------------ transactions
 
-    async def init_transactions(self, transactional_id: str | None = None) -> None:
+    async def init_transactions(self, transactional_id: str | None = None, *, timeout: None = None) -> None:  # noqa: ASYNC109 - refused
         """Get ready for transactions, once."""
-        self._mock.init_transactions(transactional_id)
+        self._mock.init_transactions(transactional_id, timeout=timeout)
 
     @property
     def initialization_in_doubt(self) -> bool:
@@ -211,17 +216,22 @@ class MockAsyncProducer:
         """Open a transaction."""
         self._mock.begin_transaction()
 
-    async def send_offsets_to_transaction(self, offsets: PositionsLike, group: GroupLike) -> None:
+    async def send_offsets_to_transaction(
+        self,
+        offsets: PositionsLike,
+        group: GroupLike,
+        timeout: None = None,  # noqa: ASYNC109 - refused
+    ) -> None:
         """Let the transaction commit a consumer group's offsets."""
-        self._mock.send_offsets_to_transaction(offsets, group)
+        self._mock.send_offsets_to_transaction(offsets, group, timeout)
 
-    async def commit_transaction(self, *, incomplete: bool = False) -> None:
+    async def commit_transaction(self, timeout: None = None, *, incomplete: bool = False) -> None:  # noqa: ASYNC109 - refused
         """Acknowledge what is pending and publish the transaction: its records become history."""
-        self._mock.commit_transaction(incomplete=incomplete)
+        self._mock.commit_transaction(timeout, incomplete=incomplete)
 
-    async def abort_transaction(self) -> None:
+    async def abort_transaction(self, timeout: None = None) -> None:  # noqa: ASYNC109 - refused
         """Acknowledge what is pending and drop the transaction: its records are forgotten."""
-        self._mock.abort_transaction()
+        self._mock.abort_transaction(timeout)
 
     async def detach_transaction(self, *, incomplete: bool = False) -> TransactionHandle:
         """Hand the open transaction over; `detached_records(handle)` is what it held."""

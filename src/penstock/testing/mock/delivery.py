@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from penstock._arguments import check_callable, check_timeout
+from penstock._arguments import check_timeout
+from penstock._done_callbacks import DoneCallback, DoneCallbacks
 from penstock._events import Event, tell_error
 from penstock._locks import Latch, forbid_reentry
 from penstock.errors import BulkDeliveryError, DamagedRowError, KafkaError, KafkaTimeoutError
@@ -88,9 +89,22 @@ class MockDelivery:
         return self._error
 
     def add_done_callback(self, fn: Callable[[MockDelivery], object]) -> None:
-        """Call `fn(delivery)` when it is done: on the thread that completes it, or at once when it is done already."""
-        check_callable(fn, "fn")
-        self._add_follower((fn,))
+        """Call `fn(delivery)` when it is done: in the event loop that runs on this thread now, if one does.
+
+        Otherwise on the thread that completes it, or at once when it is done already.
+        """
+        self._add_follower((DoneCallback(fn, _no_look, log),))
+
+    def remove_done_callback(self, fn: Callable[[MockDelivery], object]) -> int:
+        """Forget callbacks that are this function and were not called yet; how many."""
+        return sum(
+            isinstance(entry[0], DoneCallback) and entry[0].fn == fn and self._take(entry)
+            for entry in list(self._followers)
+        )
+
+    def cancelled(self) -> bool:
+        """False: it cannot be."""
+        return False
 
     def _add_follower(self, entry: tuple[Callable[[MockDelivery], object]]) -> None:
         # No lock: whichever comes second, this or `settle`, sees the other, and each entry is taken once.
@@ -158,6 +172,10 @@ class MockDelivery:
             if self._error
             else f"<MockDelivery {self._metadata}>"
         )
+
+
+def _no_look(_: object) -> None:
+    """Nobody counts who has learnt of the outcome of a mock's record."""
 
 
 class _Outcome(NamedTuple):
@@ -285,6 +303,8 @@ class MockBulkDelivery:
     def __init__(self, accepted: Sequence[Prepared], refused: Sequence[RowErrors]) -> None:
         self._accepted = accepted
         self._refused = refused
+        self._callbacks = DoneCallbacks()
+        self._is_followed = False
 
     @property
     def accepted(self) -> int:
@@ -333,21 +353,37 @@ class MockBulkDelivery:
         bulk_error.__cause__ = failed[0].error
         return bulk_error
 
+    def cancelled(self) -> bool:
+        """False: it cannot be."""
+        return False
+
     def add_done_callback(self, fn: Callable[[MockBulkDelivery], object]) -> None:
-        """Call `fn(bulk)` when it is done: on the thread that completes it, or at once when it is done already."""
-        check_callable(fn, "fn")
+        """Call `fn(bulk)` when it is done: in the event loop that runs on this thread now, if one does.
+
+        Otherwise on the thread that completes it, or at once when it is done already.
+        """
+        self._callbacks.add(DoneCallback(fn, _no_look, log), self._call)
+        if not self._is_followed:
+            self._is_followed = True
+            self._follow()
+
+    def remove_done_callback(self, fn: Callable[[MockBulkDelivery], object]) -> int:
+        """Forget callbacks that are this function and were not called yet; how many."""
+        return self._callbacks.remove(fn)
+
+    def _follow(self) -> None:
         pending = [one.delivery for _, _, one in self._accepted if not one.delivery.done()]
         if not pending:
-            self._call(fn)
+            self._callbacks.release(self._call)
             return
         completed = itertools.count(1)  # counts in one step: several threads may complete records
 
         def one_more(_: MockDelivery) -> None:
             if next(completed) == len(pending):
-                self._call(fn)
+                self._callbacks.release(self._call)
 
         for delivery in pending:
-            delivery.add_done_callback(one_more)
+            delivery._add_follower((one_more,))
 
     def _call(self, fn: Callable[[MockBulkDelivery], object]) -> None:
         try:

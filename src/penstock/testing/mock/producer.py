@@ -23,8 +23,9 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from penstock._arguments import check_bool, check_text, check_timeout
+from penstock._arguments import check_bool, check_no_timeout, check_timeout, check_transactional_id
 from penstock._locks import new_nesting_lock
+from penstock._other_clients import BLOCKING, names_of_other_clients
 from penstock._refusals import noting_refusals
 from penstock._time import Clock, SystemClock
 from penstock.consumer_groups import as_group, as_positions
@@ -57,7 +58,6 @@ from penstock.testing.mock.settings import (
 from penstock.testing.mock.transactions import GroupOffsets, MockTransactions
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import (
-    NO_CALLBACK,
     GroupLike,
     HeadersLike,
     PositionsLike,
@@ -65,12 +65,14 @@ from penstock.types import (
     RowErrors,
     TopicPartition,
     as_headers,
+    check_other_clients_arguments,
 )
 
 if TYPE_CHECKING:
     from penstock.config.keys import ProducerOptions
 
 
+@names_of_other_clients(BLOCKING)
 class MockProducer:
     """Stands in for a Producer in tests.
 
@@ -121,17 +123,18 @@ class MockProducer:
     # ------------------------------------------------------------------------------------------ the producer's calls
 
     @noting_refusals
-    def send(
+    def send(  # noqa: PLR0913 - two of them are refused
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
+        callback: None = None,
         *,
         headers: HeadersLike | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-        callback: None = None,
+        timestamp: None = None,
     ) -> MockDelivery:
         """Accept a record; see Producer.send.
 
@@ -144,8 +147,7 @@ class MockProducer:
             IllegalStateError: it is transactional and no transaction is open.
             TypeError, ValueError: an argument is wrong.
         """
-        if callback is not None:
-            raise TypeError(NO_CALLBACK)
+        check_other_clients_arguments(callback, timestamp)
         record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
         return self.send_record(record, on_delivery)
 
@@ -298,14 +300,13 @@ class MockProducer:
 
     # ------------------------------------------------------------------------------------------ transactions
 
-    def init_transactions(self, transactional_id: str | None = None) -> None:
+    def init_transactions(self, transactional_id: str | None = None, *, timeout: None = None) -> None:
         """Get ready for transactions, once.
 
         Raises:
             IllegalStateError: it was done before, or there is no transactional id.
         """
-        if transactional_id is not None:
-            check_text(transactional_id, "transactional_id")
+        check_transactional_id(transactional_id, timeout)
         with self._lock:
             self._check_call_locked("init_transactions", lambda state: state.check_init(transactional_id))
             self._transactions.init(transactional_id)
@@ -323,18 +324,22 @@ class MockProducer:
             self._injected.maybe_raise("begin_transaction")
             self._transactions.begin()
 
-    def send_offsets_to_transaction(self, offsets: PositionsLike, group: GroupLike) -> None:
+    def send_offsets_to_transaction(
+        self, offsets: PositionsLike, group: GroupLike, timeout: None = None
+    ) -> None:
         """Let the transaction commit a consumer group's offsets.
 
         Args:
             offsets: the offset of the next record to read, by partition. Empty: nothing is done.
             group: the group; of one given with member and generation only the id is kept.
+            timeout: refused.
 
         Raises:
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
             TypeError, ValueError: an argument is wrong.
         """
+        check_no_timeout(timeout, "send_offsets_to_transaction")
         group_id = as_group(group).group_id
         checked = {place: position.offset for place, position in as_positions(offsets).items()}
         call = "send_offsets_to_transaction"
@@ -343,10 +348,11 @@ class MockProducer:
             if checked:
                 self._transactions.add_offsets(checked, group_id)
 
-    def commit_transaction(self, *, incomplete: bool = False) -> None:
+    def commit_transaction(self, timeout: None = None, *, incomplete: bool = False) -> None:
         """Acknowledge what is pending and publish the transaction: its records become history.
 
         Args:
+            timeout: refused.
             incomplete: also if a send in it was refused.
 
         Raises:
@@ -354,17 +360,19 @@ class MockProducer:
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
+        check_no_timeout(timeout, "commit_transaction")
         check_bool(incomplete, "incomplete")
         with self._nothing_pending("commit_transaction", incomplete=incomplete) as transactions:
             self._history.extend(transactions.commit())
 
-    def abort_transaction(self) -> None:
+    def abort_transaction(self, timeout: None = None) -> None:
         """Acknowledge what is pending and drop the transaction: its records are forgotten.
 
         Raises:
             IllegalStateError: no transaction is open.
             ProducerFencedError: the producer was fenced.
         """
+        check_no_timeout(timeout, "abort_transaction")
         with self._nothing_pending(
             "abort_transaction", may_have_failed=True, incomplete=True
         ) as transactions:

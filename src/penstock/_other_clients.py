@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of other clients' producers: who makes one here is told what to call instead.
+
+`config.names` does the same for their options. A name of the table is no attribute: asking for it raises
+AttributeError, and `hasattr` and `dir` of a producer do not know it. Each name has a descriptor of its own, because a
+`__getattr__` would make every other look-up, and so every `send`, slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NoReturn, TypeVar
+
+C = TypeVar("C", bound=type)
+
+_OUTCOMES = "nothing need be called for callbacks to run: records and outcomes go on by themselves"
+_NOTHING = "leave it out: the producer is ready when it is made, and connects by itself"
+
+# What every producer says; {close} is the call that closes it.
+_OF_ALL: Final = {
+    "produce": "use send(topic, value, key, on_delivery=...)",
+    "produce_batch": "use send_many(topic, values)",
+    "create_batch": "use send_many(topic, values), or send(): records are gathered into batches by themselves",
+    "send_batch": "use send_many(topic, values)",
+    "poll": f"leave it out: {_OUTCOMES}",
+    "list_topics": "use partitions_for(topic) for one topic",
+    "purge": "use {close}(timeout=0), which fails what has no outcome",
+    "start": _NOTHING,
+    "stop": "use {close}()",
+    "bootstrap_connected": "use partitions_for(topic), which raises where no broker can be reached",
+    "begin": "use begin_transaction(), or the block `transaction()`",
+    "commit": "use commit_transaction(), or the block `transaction()`",
+    "abort": "use abort_transaction(), or the block `transaction()`",
+    "set_sasl_credentials": "a changed file or ${{file:...}} reference is read again by itself",
+}
+_OF_BLOCKING: Final = {
+    "aclose": "use close()",
+    "send_and_wait": "use send(...).result(), or penstock.AsyncProducer, which has it",
+    "try_send": "use penstock.AsyncProducer, which has it; or set max.block.ms=0",
+}
+_OF_ASYNC: Final = {"close": "use `await producer.aclose()`"}
+
+BLOCKING: Final[Mapping[str, str]] = MappingProxyType(
+    {name: text.format(close="close") for name, text in _OF_ALL.items()} | _OF_BLOCKING
+)
+ASYNC: Final[Mapping[str, str]] = MappingProxyType(
+    {name: text.format(close="aclose") for name, text in _OF_ALL.items()} | _OF_ASYNC
+)
+
+
+class Elsewhere:
+    """The name of a call that a producer does not have."""
+
+    __slots__ = ("_advice", "_name")
+
+    def __init__(self, name: str, advice: str) -> None:
+        self._name = name
+        self._advice = advice
+
+    def __get__(self, producer: object, owner: type) -> NoReturn:
+        raise AttributeError(
+            f"{owner.__name__!r} has no {self._name!r}, which another client's producer has; {self._advice}",
+            name=self._name,
+            obj=owner if producer is None else producer,
+        )
+
+
+def names_of_other_clients(table: Mapping[str, str]) -> Any:
+    """Decorates the class of a producer, which then tells what to call in place of the names of a table."""
+
+    def decorate(cls: C) -> C:
+        for name, advice in table.items():
+            if hasattr(cls, name):
+                raise TypeError(f"{cls.__name__} has {name!r} itself")
+            setattr(cls, name, Elsewhere(name, advice))
+        cls.__dir__ = _dir_without_them  # type: ignore[assignment]
+        return cls
+
+    return decorate
+
+
+def _dir_without_them(self: object) -> Iterable[str]:
+    names = {
+        name for cls in type(self).__mro__ for name, of in vars(cls).items() if isinstance(of, Elsewhere)
+    }
+    # A subclass may have one of them as its own.
+    return [name for name in object.__dir__(self) if name not in names or hasattr(self, name)]
