@@ -244,7 +244,10 @@ def test_an_error_for_any_request_passes_over_those_that_open_a_connection(wire:
     wire.cluster.faults.add(Fault(error=Code.CORRUPT_MESSAGE))
     assert wire.call(API_VERSIONS, {}, 0)["error_code"] == 0
     assert wire.produce(batch())["error_code"] == Code.CORRUPT_MESSAGE
-    for chosen in (Fault(api="ApiVersions", error=Code.UNSUPPORTED_VERSION), Fault(match=lambda request: True, error=Code.UNSUPPORTED_VERSION)):
+    for chosen in (
+        Fault(api="ApiVersions", error=Code.UNSUPPORTED_VERSION),
+        Fault(match=lambda request: True, error=Code.UNSUPPORTED_VERSION),
+    ):
         wire.cluster.faults.add(chosen)
         assert wire.call(API_VERSIONS, {}, 0)["error_code"] == Code.UNSUPPORTED_VERSION
 

@@ -17,7 +17,7 @@ from penstock.testing.apis.context import ApiRequest
 from penstock.types import TopicPartition
 
 _API_BY_NAME: Final = {api.name: api for api in API_BY_KEY.values()}
-# With these a client opens a connection: an error in their answer is no broker's answer to the request that a test means.
+# With these a client opens a connection: they are not what a test means that asks for an error of "a request".
 _OPENING: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 
@@ -26,8 +26,8 @@ class Fault:
     """One thing that goes wrong; parts may be combined (an error that comes late, say).
 
     Attributes:
-        api: which requests, by the name of the API ("Produce", "Metadata") or by its schema. None is the next request of
-            any kind. An error without `api` and `match` passes over the requests that open a connection: ApiVersions,
+        api: which requests, by the name of the API ("Produce", "Metadata") or by its schema. None is the next request
+            of any kind. An error without `api` and `match` passes over the requests that open a connection: ApiVersions,
             SaslHandshake and SaslAuthenticate.
         broker: which broker; None is all of them.
         match: a further condition on the request.
