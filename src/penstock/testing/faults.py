@@ -27,8 +27,8 @@ class Fault:
 
     Attributes:
         api: which requests, by the name of the API ("Produce", "Metadata") or by its schema. None is the next request
-            of any kind. An error without `api` and `match` passes over the requests that open a connection: ApiVersions,
-            SaslHandshake and SaslAuthenticate.
+            of any kind. An error without `api` and `match` passes over the requests that open a connection:
+            ApiVersions, SaslHandshake and SaslAuthenticate.
         broker: which broker; None is all of them.
         match: a further condition on the request.
         error: answer with this code. The request has no effect, unless `took_effect` says so.
