@@ -43,10 +43,8 @@ help: ## this list
 setup: $(SETUP_STAMP) ## make .venv with everything for development, hot modules compiled
 
 .PHONY: demo
-demo: first-run need-java setup ## a Spark pipeline into a real Kafka, killed twice: is every event there once? DEMO_ARGS=--unsafe for the contrast
-	@if ! $(UP_TO_DATE); then \
-	  if missing=$$($(PY) tools/compiler.py); then $(MAKE) --no-print-directory build || exit 1; \
-	  else echo "==> warning: $$missing. The demo runs as plain Python, which is slower." >&2; export PENSTOCK_PURE=1; fi; fi; \
+demo: first-run need-java build-if-possible ## a Spark pipeline into a real Kafka, killed twice: is every event there once? DEMO_ARGS=--unsafe for the contrast
+	@$(UP_TO_DATE) || export PENSTOCK_PURE=1; \
 	mkdir -p build && $(PY) -m penstock demo --report build/demo.html $(DEMO_ARGS)
 
 ##@ Verify
@@ -255,6 +253,12 @@ first-run:
 	  '    1. The environment $(VENV): downloads about 600 MB, most of it Spark; some minutes.' \
 	  '    2. Compiling some 35 modules: about 5 minutes of processor time. Without a C compiler it is left out.' \
 	  '    3. The demo: 2 to 3 minutes; the first time it downloads Kafka, 46 MB.'
+
+.PHONY: build-if-possible
+build-if-possible: setup
+	@if $(UP_TO_DATE); then :; \
+	elif missing=$$($(PY) tools/compiler.py); then $(MAKE) --no-print-directory build; \
+	else echo "==> warning: $$missing. Plain Python runs, which is slower." >&2; fi
 
 .PHONY: need-python
 need-python:
