@@ -1,5 +1,6 @@
-# Everything a developer runs. `make` alone lists the targets. Needs GNU make and Python 3.11 or later; the targets that
-# start a real Apache Kafka (demo, test, bench) also need Java 17 or later. Nothing needs root.
+# Everything a developer runs. `make` alone lists the targets. Needs GNU make, Python 3.11 or later and, but for setup, demo
+# and test-pure, a C compiler. The targets that start a real Apache Kafka (demo, test, bench) also need Java 17 or later.
+# Nothing needs root.
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,6 +19,7 @@ FUZZ_STAMP := $(VENV)/.fuzz-done
 WHEELS_STAMP := $(VENV)/.wheels-done
 DOCS_STAMP := $(VENV)/.docs-done
 BUILD_STAMP := build/.extensions-built
+UP_TO_DATE = $(PY) -c 'import sys; from penstock import _compiled; sys.exit(not _compiled.up_to_date())'
 HOT_SOURCES := $(shell find src -name '*_cy.py' -o -name '*_cy.pxd')
 
 .DEFAULT_GOAL := help
@@ -41,8 +43,9 @@ help: ## this list
 setup: $(SETUP_STAMP) ## make .venv with everything for development, hot modules compiled
 
 .PHONY: demo
-demo: build need-java ## a Spark pipeline into a real Kafka, killed twice: is every event there once? DEMO_ARGS=--unsafe for the contrast
-	@$(PY) -m penstock demo --report build/demo.html $(DEMO_ARGS)
+demo: first-run need-java build-if-possible ## a Spark pipeline into a real Kafka, killed twice: is every event there once? DEMO_ARGS=--unsafe for the contrast
+	@$(UP_TO_DATE) || export PENSTOCK_PURE=1; \
+	mkdir -p build && $(PY) -m penstock demo --report build/demo.html $(DEMO_ARGS)
 
 ##@ Verify
 
@@ -243,18 +246,32 @@ clean: ## remove everything that was made here, .venv included; fetched Kafka st
 
 # --------------------------------------------------------------------------------------------------------------------
 
+.PHONY: first-run
+first-run:
+	@test -e $(SETUP_STAMP) || printf '%s\n' \
+	  '==> The first run takes a while. Later runs have the last step only.' \
+	  '    1. The environment $(VENV): downloads about 600 MB, most of it Spark; some minutes.' \
+	  '    2. Compiling some 35 modules: about 5 minutes of processor time. Without a C compiler it is left out.' \
+	  '    3. The demo: 2 to 3 minutes; the first time it downloads Kafka, 46 MB.'
+
+.PHONY: build-if-possible
+build-if-possible: setup
+	@if $(UP_TO_DATE); then :; \
+	elif missing=$$($(PY) tools/compiler.py); then $(MAKE) --no-print-directory build; \
+	else echo "==> warning: $$missing. Plain Python runs, which is slower." >&2; fi
+
 .PHONY: need-python
 need-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Penstock needs Python 3.11 or later, and $(PYTHON) is: $$($(PYTHON) --version 2>&1 || true)" >&2; \
-	  echo "Name another one: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	  echo "Name another one: make $(or $(MAKECMDGOALS),setup) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
 .PHONY: need-java
 need-java:
 	@version=$$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
 	if [ "$${version:-0}" -lt 17 ]; then \
 	  echo "This target starts a real Apache Kafka, which needs Java 17 or later on the PATH (found: $${version:-none})." >&2; \
-	  echo "Install a JRE, for example the package openjdk-17-jre-headless, or leave those tests out: $(PY) -m pytest -m 'not broker and not spark'" >&2; \
+	  echo "Install a JRE, for example the package openjdk-17-jre-headless. The tests that do without: $(PY) -m pytest -m 'not broker and not spark'" >&2; \
 	  exit 1; fi
 
 $(SETUP_STAMP): pyproject.toml setup.py constraints.txt | need-python
@@ -263,8 +280,12 @@ $(SETUP_STAMP): pyproject.toml setup.py constraints.txt | need-python
 	@echo '==> build tools'
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel cython
 	@echo '==> penstock with what development needs (the first time this downloads about 600 MB, most of it Spark)'
-	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
-	@echo '==> bytecode for the PySpark of $(VENV): tests start hundreds of its processes'
+	@PENSTOCK_DISABLE_EXT=1 $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(UP_TO_DATE) || if missing=$$($(PY) tools/compiler.py); then \
+	  echo '==> compiling $(words $(filter %.py,$(HOT_SOURCES))) modules (about 5 minutes of processor time)'; \
+	  $(PY) setup.py --quiet build_ext --inplace; \
+	  else echo "==> nothing is compiled: $$missing"; fi
+	@echo '==> preparing PySpark, so that its Python processes start faster (some seconds)'
 	@env -u SPARK_HOME $(PY) -m penstock.spark.bytecode
 	@$(PY) -c 'from penstock import _compiled; print("==> ready:", _compiled.describe())'
 	@touch $@
@@ -298,8 +319,11 @@ $(WHEELS_STAMP): constraints.txt $(SETUP_STAMP)
 
 # A setup just before this one has compiled them: there is nothing to do then.
 $(BUILD_STAMP): $(HOT_SOURCES) setup.py $(SETUP_STAMP)
-	@$(PY) -c 'import sys; from penstock import _compiled; sys.exit(not _compiled.up_to_date())' || { \
-	  echo '==> compiling the hot modules'; \
-	  PENSTOCK_REQUIRE_EXT=1 $(PY) setup.py --quiet build_ext --inplace; } || { \
-	  echo 'The hot modules could not be compiled. Without a C compiler: make test-pure' >&2; exit 1; }
+	@$(UP_TO_DATE) || { \
+	  missing=$$($(PY) tools/compiler.py) || { \
+	    echo "The hot modules cannot be compiled: $$missing." >&2; \
+	    echo "Install what is missing (on Debian and Ubuntu: gcc and python3-dev). Without it: make demo, make test-pure" >&2; \
+	    exit 1; }; \
+	  echo '==> compiling the hot modules (all $(words $(filter %.py,$(HOT_SOURCES))): about 5 minutes of processor time)'; \
+	  PENSTOCK_REQUIRE_EXT=1 $(PY) setup.py --quiet build_ext --inplace; }
 	@mkdir -p $(@D) && touch $@

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock._extras import how_to_install
+
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = [
     *ROOT.glob("*.md"),
@@ -31,6 +33,24 @@ def test_the_distribution_has_a_name_that_is_free() -> None:
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_text_tells_to_install_the_other_project(path: Path) -> None:
     assert not WRONG_NAME.findall(path.read_text(encoding="utf-8"))
+
+
+def test_no_error_names_a_package_that_is_not_published() -> None:
+    """Until there is a release, `penstock._extras` says how an extra is installed."""
+    sources = (ROOT / "src").rglob("*.py")
+    assert [path.name for path in sources if "penstock-kafka[" in path.read_text(encoding="utf-8")] == []
+
+
+def test_an_extra_is_installed_from_a_checkout_or_by_its_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    for path in (ROOT / "src").rglob("*.py"):
+        for arguments in re.findall(r"how_to_install\(([\"'].*?)\)", path.read_text(encoding="utf-8")):
+            extra, *packages = re.findall(r"[\"']([\w-]+)[\"']", arguments)
+            assert packages == [name.partition(">")[0] for name in extras[extra]], path
+    assert how_to_install("spark", "pyspark", "pyarrow") == (
+        "pip install pyspark pyarrow, or in a checkout of Penstock: pip install '.[spark]'"
+    )
 
 
 @pytest.mark.parametrize(

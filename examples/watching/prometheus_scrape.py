@@ -3,7 +3,7 @@
 
     python examples/watching/prometheus_scrape.py localhost:9092 orders 8000
 
-Needs the extra: pip install 'penstock-kafka[prometheus]'.
+Needs prometheus-client: pip install prometheus-client.
 """
 
 from __future__ import annotations

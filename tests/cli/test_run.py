@@ -92,6 +92,27 @@ def test_the_summary_has_all_figures() -> None:
     )
 
 
+def test_the_summary_has_columns_also_with_long_names() -> None:
+    stats = RunStats(pipeline=load_pipeline(DEFINITION), started=100.0, finished=110.0, outcome="done")
+    topics = ("orders", "orders-rejected", "x" * 100)
+    stats.add_sink_line({"partitions": {topic: {"0": {"rows": 1850}} for topic in topics}})
+    *others, last = (line for line in summary_lines(stats) if line.startswith("  "))
+    assert len(others) > 5
+    assert {len(line[:34].rstrip()) for line in others if not line.startswith("  nothing")} == {34}
+    assert last == f"  {'x' * 100}-0          1,850  rows"
+
+
+def test_the_summary_says_why_there_was_nothing_to_do() -> None:
+    reason = "  nothing new since the checkpoint c; delete it to start over"
+    stats = RunStats(pipeline=load_pipeline(DEFINITION), started=100.0, finished=110.0, outcome="done")
+    assert reason in summary_lines(stats)
+    stats.outcome = "stopped"
+    assert reason not in summary_lines(stats)
+    stats.outcome = "done"
+    stats.add_batch(0, 5.0, 1.0, BatchCounts(20, {"rows": 20}))
+    assert reason not in summary_lines(stats)
+
+
 def test_the_summary_does_not_call_zero_what_was_not_counted() -> None:
     definition = {
         **DEFINITION,

@@ -229,4 +229,4 @@ def test_without_spark_it_says_what_to_install(
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["demo"]) == 1
-    assert "pip install 'penstock-kafka[spark]'" in capsys.readouterr().err
+    assert "pip install '.[spark]'" in capsys.readouterr().err

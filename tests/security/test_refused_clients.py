@@ -162,16 +162,16 @@ EXTRAS: dict[str, tuple[str, Options, tuple[str, ...]]] = {
     "PKCS#12": (
         "cryptography",
         TLS | {"ssl.keystore.password": SECRET},
-        ("penstock-kafka[pkcs12]", "openssl"),
+        ("'.[pkcs12]'", "openssl"),
     ),
     "the jwt-bearer grant": (
         "cryptography",
         BEARER
         | {ENDPOINT: "https://idp/token", KEY_FILE: "/k.pem"}
         | {"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"},
-        ("penstock-kafka[oauth]",),
+        ("'.[oauth]'",),
     ),
-    "Kerberos": ("gssapi", SASL | {"sasl.mechanism": "GSSAPI"}, ("penstock-kafka[gssapi]",)),
+    "Kerberos": ("gssapi", SASL | {"sasl.mechanism": "GSSAPI"}, ("'.[gssapi]'",)),
 }
 
 

@@ -227,6 +227,31 @@ def test_faults_count(wire: Wire) -> None:
     assert wire.produce(batch())["error_code"] == 0
 
 
+def test_faults_know_their_requests_by_name(wire: Wire) -> None:
+    wire.cluster.faults.add(Fault(api="Produce", error=Code.CORRUPT_MESSAGE))
+    wire.call(METADATA, {"topics": []})
+    assert wire.produce(batch())["error_code"] == Code.CORRUPT_MESSAGE
+    assert Fault(api="Produce") == Fault(api=PRODUCE)
+
+
+@pytest.mark.parametrize("name", ["produce", "Prodcue", ""])
+def test_a_fault_for_an_api_that_does_not_exist(name: str) -> None:
+    with pytest.raises(ValueError, match=f"no API '{name}'; known are AddOffsetsToTxn, .* Produce, "):
+        Fault(api=name)
+
+
+def test_an_error_for_any_request_passes_over_those_that_open_a_connection(wire: Wire) -> None:
+    wire.cluster.faults.add(Fault(error=Code.CORRUPT_MESSAGE))
+    assert wire.call(API_VERSIONS, {}, 0)["error_code"] == 0
+    assert wire.produce(batch())["error_code"] == Code.CORRUPT_MESSAGE
+    for chosen in (
+        Fault(api="ApiVersions", error=Code.UNSUPPORTED_VERSION),
+        Fault(match=lambda request: True, error=Code.UNSUPPORTED_VERSION),
+    ):
+        wire.cluster.faults.add(chosen)
+        assert wire.call(API_VERSIONS, {}, 0)["error_code"] == Code.UNSUPPORTED_VERSION
+
+
 @pytest.mark.parametrize("fault", [Fault(times=0), Fault(took_effect=True), Fault(partitions=[])])
 def test_faults_without_sense(wire: Wire, fault: Fault) -> None:
     with pytest.raises(ValueError):

@@ -49,7 +49,7 @@ def browser() -> Iterator[Browser]:
     try:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError:
-        pytest.fail("there is no playwright: pip install 'penstock-kafka[browser]'")
+        pytest.fail("there is no playwright: pip install playwright")
     program = shutil.which(os.environ.get("CHROMIUM", "chromium"))
     if program is None:
         pytest.fail(

@@ -533,4 +533,4 @@ def test_without_the_package_the_error_names_the_extra() -> None:
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "penstock-kafka[otel]" in done.stdout
+    assert "'.[otel]'" in done.stdout

@@ -200,7 +200,7 @@ def test_without_the_package_the_error_names_it() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
     )
     assert "ConfigError" in done.stderr
-    assert "pip install 'penstock-kafka[prometheus]'" in done.stderr
+    assert "pip install '.[prometheus]'" in done.stderr
 
 
 def test_every_metric_of_the_dashboard_is_shown(

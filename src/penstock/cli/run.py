@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 EXIT_BAD_DEFINITION = 2
 EXIT_EXPECTATION = 3
+_WIDEST_LABEL = 40
 
 _DESCRIPTION = """\
 Run a pipeline: rows from any Spark source, through SQL and Python steps, to Kafka, exactly once.
@@ -176,32 +177,55 @@ def summary_lines(stats: RunStats) -> Iterator[str]:
     )
 
     now = time.monotonic()
+    partitions = [(f"{topic}-{number}", facts) for topic, number, facts in sorted_partitions(stats)]
+    # Partitions stand in one column with the other labels, unless the name of a topic is very long.
+    width = max((len(name) for name, _ in partitions if len(name) <= _WIDEST_LABEL), default=0)
+
+    def line(label: str, value: str, note: str = "") -> str:
+        return f"  {label:<{max(14, width)}} {value:>14}  {note}".rstrip()
+
     batches = f", {batches_text(len(stats.batches))}" if stats.pipeline.source.streaming else ""
     yield f"{stats.pipeline.title}: {stats.outcome} after {stats.seconds(now):.1f} s{batches}"
-    yield f"  rows in        {count_text(stats.rows_in):>14}"
-    yield f"  rows out       {count_text(stats.rows_out):>14}  to {destination(stats.pipeline)}"
+    if _has_found_nothing(stats):
+        place = stats.pipeline.hide(str(stats.pipeline.sink.checkpoint))
+        yield f"  nothing new since the checkpoint {place}; delete it to start over"
+    yield line("rows in", count_text(stats.rows_in))
+    yield line("rows out", count_text(stats.rows_out), f"to {destination(stats.pipeline)}")
     dead = stats.dead_letters + stats.bad_rows
     dead_letter_topic = stats.pipeline.sink.dead_letter_topic
     if dead_letter_topic is not None:
-        yield f"  dead letters   {count_text(dead):>14}  to {stats.pipeline.hide(dead_letter_topic)}"
+        yield line("dead letters", count_text(dead), f"to {stats.pipeline.hide(dead_letter_topic)}")
     if stats.dropped:
-        yield f"  dropped        {count_text(stats.dropped):>14}"
+        yield line("dropped", count_text(stats.dropped))
     if stats.skipped_rows:
-        yield f"  there already  {count_text(stats.skipped_rows):>14}  not written again"
+        yield line("there already", count_text(stats.skipped_rows), "not written again")
     if stats.bytes is not None:
-        yield f"  bytes          {bytes_text(stats.bytes):>14}"
-    yield f"  rate           {f'{stats.rate(now):,.0f}':>14}  rows/s"
+        yield line("bytes", bytes_text(stats.bytes))
+    yield line("rate", f"{stats.rate(now):,.0f}", "rows/s")
     for expectation, count in stats.failed:
         then = failed_text(stats, expectation)
-        yield f"  expectation    {count_text(count):>14}  failed: {stats.pipeline.hide(expectation.name)} ({then})"
-    for topic, number, facts in sorted_partitions(stats):
+        yield line(
+            "expectation", count_text(count), f"failed: {stats.pipeline.hide(expectation.name)} ({then})"
+        )
+    for name, facts in partitions:
         offset = "" if facts.last_offset is None else f", last offset {facts.last_offset:,}"
-        yield f"  {f'{topic}-{number}':<14} {count_text(facts.rows):>14}  rows{offset}"
+        yield line(name, count_text(facts.rows), f"rows{offset}")
     rows = producer_rows(stats)
     if rows:
         yield "producers of all tasks that ended well:"
     for row in rows:
-        yield f"  {row.label:<14} {row.value:>14}  {row.note}".rstrip()
+        yield line(row.label, row.value, row.note)
     said = advice(stats)
     if said is not None:
         yield f"  {said}"
+
+
+def _has_found_nothing(stats: RunStats) -> bool:
+    """Whether it ended well without a micro-batch: the checkpoint has everything that the source has."""
+    pipeline = stats.pipeline
+    return (
+        stats.outcome == "done"
+        and pipeline.source.streaming
+        and pipeline.sink.checkpoint is not None
+        and not stats.batches
+    )

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+from penstock.protocol.messages import API_BY_KEY, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocol.schema import ApiSchema
 from penstock.testing.apis.context import ApiRequest
 from penstock.types import TopicPartition
+
+_API_BY_NAME: Final = {api.name: api for api in API_BY_KEY.values()}
+# With these a client opens a connection: they are not what a test means that asks for an error of "a request".
+_OPENING: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +26,9 @@ class Fault:
     """One thing that goes wrong; parts may be combined (an error that comes late, say).
 
     Attributes:
-        api: which requests; None is all of them.
+        api: which requests, by the name of the API ("Produce", "Metadata") or by its schema. None is the next request
+            of any kind. An error without `api` and `match` passes over the requests that open a connection:
+            ApiVersions, SaslHandshake and SaslAuthenticate.
         broker: which broker; None is all of them.
         match: a further condition on the request.
         error: answer with this code. The request has no effect, unless `took_effect` says so.
@@ -34,9 +41,12 @@ class Fault:
         throttle_ms: tell the client to wait, and leave its further requests alone for as long.
         skip: let so many requests pass that would fit.
         times: how often it happens; None is for ever.
+
+    Raises:
+        ValueError: there is no API of this name.
     """
 
-    api: ApiSchema | None = None
+    api: ApiSchema | str | None = None
     broker: int | None = None
     match: Callable[[ApiRequest], bool] | None = None
     error: int | None = None
@@ -50,13 +60,26 @@ class Fault:
     skip: int = 0
     times: int | None = 1
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.api, str):
+            return
+        if self.api not in _API_BY_NAME:
+            raise ValueError(f"there is no API {self.api!r}; known are {', '.join(sorted(_API_BY_NAME))}")
+        object.__setattr__(self, "api", _API_BY_NAME[self.api])
+
     def fits(self, request: ApiRequest) -> bool:
         """Whether it is meant for the request."""
         if self.api is not None and request.api is not self.api:
             return False
+        if self._is_any_error and request.api in _OPENING:
+            return False
         if self.broker is not None and request.broker_id != self.broker:
             return False
         return self.match is None or self.match(request)
+
+    @property
+    def _is_any_error(self) -> bool:
+        return self.error is not None and self.api is None and self.match is None
 
 
 NO_FAULT = Fault()

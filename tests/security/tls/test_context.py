@@ -404,9 +404,9 @@ def test_pkcs12_without_its_package(stores: Stores, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(builtins, "__import__", without)
     given = options(trust_location=stores.p12_trust, trust_password=TRUST_PASSWORD)
-    wrong(given, "ssl.truststore.location", "penstock-kafka[pkcs12]", "openssl pkcs12 -in")
+    wrong(given, "ssl.truststore.location", "'.[pkcs12]'", "openssl pkcs12 -in")
     given = options(store_location=stores.p12_key, store_password=STORE_PASSWORD)
-    wrong(given, "ssl.keystore.location", "penstock-kafka[pkcs12]")
+    wrong(given, "ssl.keystore.location", "'.[pkcs12]'")
 
 
 def test_a_context_of_the_users():

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock._extras import how_to_install
 from penstock.cli.demo.check import TopicFigures, TopicTally, exactly_once, mark_ends, read_topics, table
 from penstock.cli.demo.orders import Order
 from penstock.cli.demo.report import Outcome, RunLog, report_page
@@ -80,7 +81,7 @@ def add_parser(subparsers: SubParsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the command line asks. Return the exit code: 0 when every event is there once, else 1."""
     if importlib.util.find_spec("pyspark") is None:
-        raise CommandError("the demo needs Spark: pip install 'penstock-kafka[spark]'")
+        raise CommandError(f"the demo needs Spark: {how_to_install('spark', 'pyspark', 'pyarrow')}")
     _check_report(args.report)
     kafka_jars()  # before the clock starts: it shows its own progress, and only the first run fetches anything
     try:

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from penstock._extras import how_to_install
 from penstock.errors import ConfigError
 from penstock.security.oauth.settings import OAuthSettings
 from penstock.security.oauth.token import BadTokenError, NoTokenError, checked_value
@@ -147,7 +148,7 @@ def _load_signer(settings: OAuthSettings) -> Signer:
     except ImportError:
         raise ConfigError(
             "signing an assertion for OAUTHBEARER needs the package cryptography: "
-            'pip install "penstock-kafka[oauth]"',
+            + how_to_install("oauth", "cryptography"),
             option,
         ) from None
     secret = settings.assertion_private_key_passphrase

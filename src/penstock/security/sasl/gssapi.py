@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from penstock._extras import how_to_install
 from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.quoting import quoted
 from penstock.security.sasl.settings import KerberosSettings, SaslSettings
@@ -271,7 +272,7 @@ def _import_gssapi() -> Any:
     except ImportError as error:
         raise ConfigError(
             "the SASL mechanism GSSAPI, which is meant where sasl.mechanism is not set, needs the package gssapi: "
-            'pip install "penstock-kafka[gssapi]". It has no built packages: a C '
+            f"{how_to_install('gssapi', 'gssapi')}. It has no built packages: a C "
             "compiler and the headers of MIT Kerberos are needed (libkrb5-dev on Debian and Ubuntu, "
             f"krb5-devel on Fedora and RHEL). The import failed with: {quoted(str(error))}",
             "sasl.mechanism",

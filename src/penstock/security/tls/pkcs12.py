@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock._extras import how_to_install
 from penstock.security.tls import der
 from penstock.security.tls.material import MOST_CERTIFICATES, Certificate, Identity, StoreError
 from penstock.security.tls.safes import NotOpenedError, check_safes
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
 _CONVERT = (
-    "PKCS#12 needs the package cryptography: pip install 'penstock-kafka[pkcs12]'. Or convert the file to PEM: "
+    f"PKCS#12 needs the package cryptography: {how_to_install('pkcs12', 'cryptography')}. Or convert the file to PEM: "
     "openssl pkcs12 -in store.p12 -out store.pem -nodes (and -legacy for old files under OpenSSL 3)"
 )
 # OpenSSL follows as many when it checks one.

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from penstock._extras import how_to_install
 from penstock.errors import PipelineError
 from penstock.spark.pipeline.failure import is_lost, spark_words
 from penstock.spark.pipeline.model import Pipeline
@@ -25,7 +26,7 @@ _HIDDEN_SETTINGS = (
 _REDACTION = "spark.redaction.regex"
 # What the start of Spark's JVM needs to be told.
 _AT_START = ("spark.driver.", "spark.jars", "spark.submit.")
-_INSTALL = "PySpark is not installed: pip install 'penstock-kafka[spark]'"
+_INSTALL = f"PySpark is not installed: {how_to_install('spark', 'pyspark', 'pyarrow')}"
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from penstock._events import ClientEvents, Event, current, tell_error
+from penstock._extras import how_to_install
 from penstock.errors import BrokerError, ConfigError, error_row
 
 try:
@@ -26,7 +27,8 @@ except ModuleNotFoundError as missing:
     if missing.name not in ("opentelemetry", "opentelemetry.context"):
         raise
     raise ConfigError(
-        "tracing with OpenTelemetry needs the package opentelemetry-api: pip install 'penstock-kafka[otel]'",
+        "tracing with OpenTelemetry needs the package opentelemetry-api: "
+        + how_to_install("otel", "opentelemetry-api"),
         "tracing",
     ) from missing
 

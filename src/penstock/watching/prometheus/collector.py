@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock._events import Event, tell
+from penstock._extras import how_to_install
 from penstock.errors import ConfigError
 
 try:
@@ -25,7 +26,8 @@ except ModuleNotFoundError as missing:
     if missing.name != "prometheus_client":
         raise
     raise ConfigError(
-        "metrics for Prometheus need the package prometheus-client: pip install 'penstock-kafka[prometheus]'",
+        "metrics for Prometheus need the package prometheus-client: "
+        + how_to_install("prometheus", "prometheus-client"),
         "metric.reporters",
     ) from missing
 
