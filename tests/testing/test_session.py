@@ -234,7 +234,7 @@ def test_faults_know_their_requests_by_name(wire: Wire) -> None:
     assert Fault(api="Produce") == Fault(api=PRODUCE)
 
 
-@pytest.mark.parametrize("name", ["produce", "Prodcue", ""])
+@pytest.mark.parametrize("name", ["produce", "Publish", ""])
 def test_a_fault_for_an_api_that_does_not_exist(name: str) -> None:
     with pytest.raises(ValueError, match=f"no API '{name}'; known are AddOffsetsToTxn, .* Produce, "):
         Fault(api=name)
