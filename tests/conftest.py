@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from penstock import _compiled
+from penstock import _compiled, _events
 from penstock.devbroker.settings import KAFKA_VERSION
 from penstock.producer import lifecycle
 
@@ -58,6 +58,11 @@ def pytest_collection_finish() -> None:
     # Some ten thousand tests are held until the end: the garbage collector need not look at them again and again.
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    # Some tests do the work of an I/O thread: what the next one logs is not that producer's, which has told it already.
+    _events.work_for(None)
 
 
 def pytest_unconfigure() -> None:

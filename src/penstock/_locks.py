@@ -51,11 +51,11 @@ class OwnedLock(NestingLock):  # type: ignore[misc]  # likewise
         # Not `is_mine`: every record comes here, and a call of a Python function takes its time.
         if self._is_owned():  # type: ignore[attr-defined]
             raise ReentrantCallError(REENTERED)
-        locks = _taken.locks
-        if len(locks) >= _FEW:
+        if len(_taken.locks) >= _FEW:
             # A copy: see `inside`.
-            _taken.locks = locks = {lock for lock in locks.copy() if lock.is_mine()}
-        locks.add(self)
+            _taken.locks = {lock for lock in _taken.locks.copy() if lock.is_mine()}
+        # Asked for anew: a signal handler that came in between may have put another set in its place.
+        _taken.locks.add(self)
         try:
             return super().__enter__()
         except BaseException:

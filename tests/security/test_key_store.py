@@ -126,7 +126,7 @@ def test_the_package_that_is_missing_is_named(data: bytes, monkeypatch: pytest.M
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(StoreError, match=r"penstock-kafka\[pkcs12\]"):
+    with pytest.raises(StoreError, match=r"'\.\[pkcs12\]"):
         read_secret(data, "kafka", STORE_PASSWORD)
 
 
