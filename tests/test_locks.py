@@ -96,6 +96,29 @@ def test_many_locks_are_not_remembered_for_ever():
     assert len(_locks._taken.locks) <= 17
 
 
+class InterruptedOnce(set[OwnedLock]):
+    """A set of taken locks; somebody who looks at its size is interrupted by a handler that takes many others."""
+
+    def __len__(self) -> int:
+        size = super().__len__()
+        if _locks._taken.locks is self:
+            _locks._taken.locks = set(self)
+            for _ in range(10):
+                with OwnedLock():
+                    pass
+        return size
+
+
+def test_a_lock_is_known_although_a_handler_has_replaced_the_set_of_those_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_locks, "_COMPILED", False)
+    monkeypatch.setattr(_locks._taken, "locks", InterruptedOnce())
+    with OwnedLock():
+        assert inside()
+    assert not inside()
+
+
 def interrupted_at(lock: OwnedLock, line: int) -> bool:
     """Whether taking the lock has so many lines; Ctrl-C comes before that one."""
     left = line
