@@ -3,7 +3,7 @@
 
 Without a partitioner the producer places records itself, as the Java producer does: records with a key by the hash of
 the key, others in turns of about batch.size bytes per partition. The partitioners here are the ways of older and of
-other clients.
+other clients; their short names are in `config/kinds.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from penstock.network import states
 from penstock.network.states import NodeState
 from penstock.producer.batch import _batch_cy
 from penstock.producer.batch._batch_cy import BatchState
-from penstock.producer.guarantee.gate import IdempotentGate, OpenGate
+from penstock.producer.guarantee.gate import OpenGate
+from penstock.producer.guarantee.idempotent import IdempotentGate
 from penstock.producer.guarantee.transactions import policy as txn_policy
 from penstock.producer.guarantee.transactions import requests as txn_requests
 from penstock.producer.guarantee.transactions import states as transactions

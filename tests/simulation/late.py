@@ -34,7 +34,7 @@ from penstock.testing.topics import Partition
 from penstock.testing.transactions import TxnState
 
 if TYPE_CHECKING:
-    from penstock.producer.guarantee.gate import IdempotentGate
+    from penstock.producer.guarantee.idempotent import IdempotentGate
     from penstock.producer.guarantee.transactions.manager import TransactionManager
 
 _NO_TRANSACTION = -1.0

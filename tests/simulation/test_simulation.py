@@ -16,7 +16,7 @@ from penstock.network._connection_cy import Connection, is_compiled
 from penstock.network.handshake import ApiVersionsHandshake
 from penstock.network.old_brokers import Way
 from penstock.network.states import READY, REAUTHENTICATING
-from penstock.producer.guarantee.gate import IdempotentGate
+from penstock.producer.guarantee.idempotent import IdempotentGate
 from simulation.bugs import BUGS
 from simulation.plan import RECORDS_WANTED
 from simulation.run import simulate

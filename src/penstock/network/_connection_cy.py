@@ -44,6 +44,7 @@ else:
 _logger = logging.getLogger(__name__)
 
 # One read takes at most this much. Answers to produce requests are small; a large Metadata answer takes a few reads.
+# More needs a larger PENSTOCK_MOST_RECEIVED in _system_calls_cy.pxd, too: one system call takes no more than that.
 READ_SIZE = 65_536
 # The largest answer in a handshake: what a broker can do takes less than a kibibyte, a token a few.
 HANDSHAKE_BYTES = 1024 * 1024

@@ -82,3 +82,4 @@ cdef extern from *:
     const char* received_bytes "penstock_received"
     int system_wait "penstock_wait" (int fd, int* fds, unsigned int* masks, int milliseconds) noexcept nogil
     int INTERRUPTED "EINTR"
+    Py_ssize_t MOST_RECEIVED "PENSTOCK_MOST_RECEIVED"

@@ -29,6 +29,7 @@ if cython.compiled:
     from cython.cimports.libc.errno import errno
     from cython.cimports.penstock.network._system_calls_cy import (
         INTERRUPTED,
+        MOST_RECEIVED,
         is_not_now,
         received_bytes,
         system_can_send,
@@ -38,11 +39,10 @@ if cython.compiled:
         system_wait,
     )
 
-# As in the C code. A request has about two buffers for each partition.
+# As in the C code, and as the array below. A request has about two buffers for each partition.
 _MOST_PARTS = cython.declare(cython.Py_ssize_t, 64)
 # Of more than this the copy takes long enough to let others run meanwhile.
 _MOST_BYTES = cython.declare(cython.Py_ssize_t, 256 * 1024)
-_MOST_RECEIVED = cython.declare(cython.Py_ssize_t, 65_536)
 # What epoll says, as in its header.
 _IN = cython.declare(cython.uint, 0x001)
 _OUT = cython.declare(cython.uint, 0x004)
@@ -117,7 +117,7 @@ def receive_at_once(fd: cython.int, max_bytes: cython.Py_ssize_t) -> bytes | Non
         return None
     if max_bytes < 0:
         raise ValueError(f"{max_bytes} bytes cannot be read")
-    received: cython.Py_ssize_t = system_receive(fd, min(max_bytes, _MOST_RECEIVED))
+    received: cython.Py_ssize_t = system_receive(fd, min(max_bytes, MOST_RECEIVED))
     code: cython.int = errno
     if received >= 0:
         return PyBytes_FromStringAndSize(received_bytes, received)
@@ -151,7 +151,7 @@ def wait_for_owners(
     without_owner: cython.bint = False
     if not cython.compiled:
         return without_owner
-    fds = cython.declare(cython.int[64])
+    fds = cython.declare(cython.int[64])  # PENSTOCK_MOST_EVENTS of the C code
     masks = cython.declare(cython.uint[64])
     at: cython.int
     count: cython.int

@@ -181,7 +181,10 @@ class MetadataFetcher:
         return min((self.connection_delay(node, now) for node in self._updater.nodes()), default=math.inf)
 
     def connection_delay(self, node: Node, now: float) -> float:
-        """Seconds until it is worth asking for that node again; infinity when an event will tell."""
+        """Seconds until it is worth asking for that node again; infinity when an event will tell.
+
+        Whatever it is wanted for, not only for metadata: the I/O thread waits no longer than this.
+        """
         known = self._pool.states.get(node.id)
         if known is None:
             return 0.0

@@ -32,7 +32,8 @@ from penstock.producer.batch._accumulator_cy import AccumulatorSettings, RecordA
 from penstock.producer.batch._buffer_pool_cy import BufferPool
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, PartitionerSettings
 from penstock.producer.batch._sealing_cy import Sealer
-from penstock.producer.guarantee.gate import Gate, IdempotentGate, OpenGate
+from penstock.producer.guarantee.gate import Gate, OpenGate
+from penstock.producer.guarantee.idempotent import IdempotentGate
 from penstock.producer.guarantee.transactions.coordinator import (
     ClusterFacts,
     TransactionHooks,

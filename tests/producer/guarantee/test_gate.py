@@ -26,7 +26,7 @@ from penstock.errors import (
     UnsupportedVersionError,
     broker_error,
 )
-from penstock.producer.guarantee.gate import LAST_EPOCH
+from penstock.producer.guarantee.idempotent import LAST_EPOCH
 from penstock.protocol.messages import INIT_PRODUCER_ID, METADATA, PRODUCE
 
 LAST_NUMBER = 2**31 - 1

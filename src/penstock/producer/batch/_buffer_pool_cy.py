@@ -71,6 +71,8 @@ class _Waiting:
 class BufferPool:
     """Hands out record memory up to `total` bytes.
 
+    It never gives up: how long a caller waits is in `Appender._wait_for_memory`.
+
     Not final: the simulator, and tests, watch it through the methods of a class of their own.
 
     Args:

@@ -3,7 +3,8 @@
 
 A topic stays with one partition for about batch.size bytes; its `TopicState` counts them. Then `BuiltInPartitioner`
 chooses the next one: uniformly among the partitions that have a leader, or by weight. Partitions with short queues, and
-thus with fast brokers, get more. Compiled if possible.
+thus with fast brokers, get more. Compiled if possible. Records with a key go where `Placement` of send/send_path.py
+says, and the fast path with it.
 
 The I/O thread notes queue lengths in every turn. A sending thread chooses once per batch or two.
 

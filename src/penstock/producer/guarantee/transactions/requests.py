@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock._identity import ProducerIdentity
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, broker_error
-from penstock.producer.guarantee.gate import NEEDED_FOR_PRODUCER_ID
+from penstock.producer.guarantee.idempotent import NEEDED_FOR_PRODUCER_ID
 from penstock.producer.guarantee.transactions.policy import Verdict, judge
 from penstock.producer.metadata.cluster import NO_TOPIC_ID
 from penstock.protocol.messages import (
