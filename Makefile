@@ -50,11 +50,13 @@ demo: first-run need-java build-if-possible ## a Spark pipeline into a real Kafk
 ##@ Verify
 
 # Tests with a broker or Spark often wait, the others compute: side by side they take little more than the longest.
+# Those that compute give way, since the others end last: `nice` of both runs of the units.
 .PHONY: test
 ifeq ($(PYTEST_ARGS),)
 test: build need-java ## the whole suite, compiled and without compiled modules
 	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker test-simulation' \
-	  '$(MAKE) --no-print-directory test-units' '$(MAKE) --no-print-directory test-pure test-demo' \
+	  'nice -n 5 $(MAKE) --no-print-directory test-units' \
+	  'sh -c "nice -n 5 $(MAKE) --no-print-directory test-pure && $(MAKE) --no-print-directory test-demo"' \
 	  '$(MAKE) --no-print-directory test-spark'
 else
 test: test-compiled test-pure
