@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.devbroker.registry import ProcessRef, parse_proc_stat, try_reference
+from penstock._processes import ProcessRef, parse_proc_stat, try_reference
 
 
 @pytest.fixture
