@@ -67,17 +67,30 @@ def try_reference(pid: int) -> ProcessRef | None:
 
 
 def try_read_start(pid: int) -> str | None:
-    """Return a text that tells when process ``pid`` started; None when it does not run (a zombie does not)."""
+    """Return a text that tells when process ``pid`` started; None when it does not run (a zombie does not).
+
+    A process that this user may not look at counts as none: it is another user's.
+
+    Raises:
+        OSError: it cannot be told here.
+    """
     if _BOOT_ID.exists():
         try:
             stat = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
             return parse_proc_stat(stat, _BOOT_ID.read_text(encoding="ascii").strip())
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
             return None
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    listed = subprocess.run(  # noqa: S603 - a fixed command, and a number
-        command, capture_output=True, text=True, check=False, timeout=10
-    )
+    # In one time zone and language: the start is compared by processes that may have others.
+    environment = {**os.environ, "TZ": "UTC", "LC_ALL": "C"}
+    try:
+        listed = subprocess.run(  # noqa: S603 - a fixed command, and a number
+            command, capture_output=True, text=True, check=False, timeout=10, env=environment
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(
+            f"ps did not tell within {error.timeout:.0f} s when process {pid} started"
+        ) from error
     state, _, started = listed.stdout.strip().partition(" ")
     return None if not started or state.startswith("Z") else started.strip()
 

@@ -3,8 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import socket
+import ssl
+import stat
+import threading
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 from cli.support import FakeProducer
@@ -17,6 +24,51 @@ from penstock.watching import glass_box
 from penstock.watching.glass_box import address
 
 TOKEN = "0123456789abcdef-token"
+
+
+class Listener:
+    """Listens on a port of this machine, keeps what it is sent, and gives everybody the same answer.
+
+    Args:
+        answer: the bytes.
+        tls: with which it encrypts.
+    """
+
+    def __init__(self, answer: bytes, tls: ssl.SSLContext | None = None) -> None:
+        self.requests: list[bytes] = []
+        self._answer = answer
+        self._tls = tls
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.url = f"http://{self.address}/"
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join(60)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                with connection, contextlib.suppress(OSError):
+                    self._talk(connection)
+
+    def _talk(self, connection: socket.socket) -> None:
+        if self._tls is not None:
+            connection = self._tls.wrap_socket(connection, server_side=True)
+        with connection:
+            self.requests.append(connection.recv(65_536))
+            connection.sendall(self._answer)
+
+
+def change_note(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +126,68 @@ def test_what_is_no_page(kafka: FakeCluster, capsys: pytest.CaptureFixture[str])
     assert "no page answers" in capsys.readouterr().err
 
 
-def test_notes_of_processes_that_ended_are_taken_away(notes: Path) -> None:
+def test_notes_of_processes_that_ended_are_taken_away() -> None:
     note = address.write_note("http://127.0.0.1:1/", None)
-    assert [one["pid"] for one in address.read_notes()] == [os.getpid()]
-    note.write_text(note.read_text().replace(str(os.getpid()), "999999999"))
-    (notes / "glass-box-broken.json").write_text("{")
-    assert list(address.read_notes()) == []
+    assert [one.pid for one in address.read_notes(pytest.fail)] == [os.getpid()]
+    change_note(note, pid=999_999_999)
+    assert list(address.read_notes(pytest.fail)) == []
     assert not note.exists()
+
+
+def test_a_process_that_got_the_id_of_another_one_is_not_taken_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Listener(b"") as listener:
+        note = address.write_note(listener.url, TOKEN)
+        change_note(note, started="when a process began that was killed")
+        assert main(["top"]) == 0
+        assert listener.url not in capsys.readouterr().out
+        assert not note.exists()
+        address.write_note(listener.url, TOKEN)
+        change_note(note, started="when a process began that was killed")
+        assert main(["top", listener.url, "--once"]) == 1
+        assert [TOKEN.encode() in request for request in listener.requests] == [False]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"url": None}, "url is None where a text is expected"),
+        ({"url": "http://[::1/"}, "Invalid IPv6 URL"),
+        ({"url": "ftp://127.0.0.1:1/"}, "url is not the address of a page"),
+        ({"pid": "4711"}, "pid is '4711' where a whole number"),
+        ({"token": 7}, "token is 7 where a text is expected"),
+        ({"since": "yesterday"}, "since is 'yesterday' where a whole number"),
+        ({"started": None}, "started is None where a text is expected"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ("{", "Expecting property name"),
+        ("[]", "a list of 0 where an object is expected"),
+        ("{}", "pid is missing"),
+    ],
+)
+def test_a_bad_note_is_told_and_does_not_hide_the_others(
+    notes: Path, capsys: pytest.CaptureFixture[str], damage: dict[str, Any] | str, said: str
+) -> None:
+    bad = address.write_note("http://127.0.0.1:1/", None)
+    if isinstance(damage, str):
+        bad.write_text(damage)
+    else:
+        change_note(bad, **damage)
+    address.write_note("http://127.0.0.1:2/", None)
+    assert main(["top"]) == 0
+    told = capsys.readouterr()
+    assert "http://127.0.0.1:2/" in told.out
+    assert "http://127.0.0.1:1/" not in told.out
+    (line,) = told.err.splitlines()
+    assert str(bad) in line
+    assert said in line
+    assert line.endswith("; delete it")
+
+
+def test_a_note_is_for_its_user_alone_and_leaves_no_half(notes: Path) -> None:
+    note = address.write_note("http://127.0.0.1:1/", TOKEN)
+    assert list(notes.iterdir()) == [note]
+    assert stat.S_IMODE(note.stat().st_mode) == 0o600
 
 
 def test_a_folder_of_somebody_else_is_not_used(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from penstock.cli.options import CommandError
 
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
+    from penstock.watching.glass_box.address import Note
 
 _EPILOG = """
 examples:
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """List pages, or show one until Ctrl-C."""
     from penstock.watching.glass_box.address import read_notes
 
-    notes = list(read_notes())
+    notes = list(read_notes(_warn))
     if args.address is None:
         for line in listed(notes, time.time()):
             print(line)
@@ -99,7 +100,11 @@ def run(args: argparse.Namespace) -> int:
         state = ask(place)
 
 
-def find(address: str, notes: list[dict[str, Any]]) -> Place:
+def _warn(text: str) -> None:
+    print(f"penstock: {escaped(text)}", file=sys.stderr)
+
+
+def find(address: str, notes: Sequence[Note]) -> Place:
     """The page that is meant.
 
     Raises:
@@ -107,13 +112,13 @@ def find(address: str, notes: list[dict[str, Any]]) -> Place:
     """
     if address.isdecimal():
         for note in notes:
-            if note["pid"] == int(address):
-                return Place(note["url"], note.get("token"))
+            if note.pid == int(address):
+                return Place(note.url, note.token)
         raise CommandError(f"process {address} has no page; `penstock top` lists those that there are")
     url = address if "//" in address else f"http://{address}/"
     for note in notes:
-        if urlsplit(note["url"]).netloc == urlsplit(url).netloc:
-            return Place(note["url"], note.get("token"))
+        if urlsplit(note.url).netloc == urlsplit(url).netloc:
+            return Place(note.url, note.token)
     return Place(url, os.environ.get(_TOKEN_VARIABLE))
 
 
@@ -151,15 +156,15 @@ def ask(place: Place) -> dict[str, Any]:
     return state
 
 
-def listed(notes: list[dict[str, Any]], now: float) -> Iterator[str]:
+def listed(notes: Sequence[Note], now: float) -> Iterator[str]:
     """The pages of this user."""
     if not notes:
         yield "No process of yours shows its producers."
         yield "Start one with PENSTOCK_GLASS_BOX=127.0.0.1:0, with --watch, or with Producer(..., glass_box=...)."
         return
     for note in notes:
-        minutes = max(0, int((now - float(note.get("since", now))) / 60))
-        yield escaped(f"{note['pid']:>8}  {note['url']:<28} {note.get('program', ''):<20} for {minutes} min")
+        minutes = max(0, int((now - note.since) / 60))
+        yield escaped(f"{note.pid:>8}  {note.url:<28} {note.program:<20} for {minutes} min")
     yield "penstock top ADDRESS shows one; a browser does, too."
 
 
