@@ -19,7 +19,9 @@ from cli.support import FakeProducer
 from penstock import Producer
 from penstock.cli import top
 from penstock.cli.main import build_parser, main
-from penstock.testing import FakeCluster
+from penstock.cli.options import CommandError
+from penstock.testing import FakeCluster, FakeSecurity
+from penstock.testing.security.settings import CA_FILE
 from penstock.watching import glass_box
 from penstock.watching.glass_box import address
 
@@ -124,6 +126,88 @@ def test_what_is_no_page(kafka: FakeCluster, capsys: pytest.CaptureFixture[str])
     assert "has no page" in capsys.readouterr().err
     assert main(["top", kafka.bootstrap_servers, "--once"]) == 1
     assert "no page answers" in capsys.readouterr().err
+
+
+STATE: dict[str, Any] = {
+    "process": {"program": "p", "pid": 1, "version": "v"},
+    "producers": [],
+    "events": [],
+}
+
+
+def http_answer(state: Any) -> bytes:
+    body = state if isinstance(state, bytes) else json.dumps(state).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def test_an_https_address_is_asked_by_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CA_FILE))
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", TOKEN)
+    with Listener(http_answer(STATE), FakeSecurity(protocol="SSL").tls) as listener:
+        assert top.ask(top.find(f"https://{listener.address}/", [])) == STATE
+        (request,) = listener.requests
+        assert f"Bearer {TOKEN}".encode() in request
+
+
+@pytest.mark.parametrize("tls", [FakeSecurity(protocol="SSL").tls, None], ids=["not trusted", "in the clear"])
+def test_the_token_for_an_https_address_is_sent_to_nobody_else(
+    tls: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", TOKEN)
+    with Listener(http_answer(STATE), tls) as listener:
+        assert main(["top", f"https://{listener.address}/", "--once"]) == 1
+    assert "no page answers at https://" in capsys.readouterr().err
+    assert not any(b"GET" in request or TOKEN.encode() in request for request in listener.requests)
+
+
+def test_the_port_of_https_is_443(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], *_: Any, **__: Any) -> socket.socket:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    for url in ("https://127.0.0.1/", "http://127.0.0.1/", "https://[::1]:8443/"):
+        with pytest.raises(CommandError, match="no page answers"):
+            top.ask(top.Place(url, TOKEN))
+    assert asked == [("127.0.0.1", 443), ("127.0.0.1", 80), ("::1", 8443)]
+
+
+@pytest.mark.parametrize(
+    "address_", ["ftp://{}/", "ws://{}/", "//{}/", "http://[::1/", "http://{}x/", "http:///"]
+)
+def test_another_scheme_is_refused_before_anything_is_sent(
+    address_: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", TOKEN)
+    with Listener(http_answer(STATE)) as listener:
+        assert main(["top", address_.format(listener.address), "--once"]) == 1
+        assert listener.requests == []
+    assert (
+        "is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one"
+        in capsys.readouterr().err
+    )
+
+
+def test_the_note_of_a_page_counts_for_its_scheme_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", "of the environment")
+    note = address.Note(1, "http://127.0.0.1:8400/", TOKEN, "shop", 0)
+    assert top.find("127.0.0.1:8400", [note]) == top.Place(note.url, TOKEN)
+    assert top.find("http://127.0.0.1:8400", [note]) == top.Place(note.url, TOKEN)
+    behind_tls = "https://127.0.0.1:8400/"
+    assert top.find(behind_tls, [note]) == top.Place(behind_tls, "of the environment")
+
+
+@pytest.mark.parametrize("token", [f"{TOKEN}\n", f"{TOKEN}\u20ac"])
+def test_a_token_that_cannot_be_sent_is_not_shown(
+    token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", token)
+    assert main(["top", "127.0.0.1:1", "--once"]) == 1
+    told = capsys.readouterr().err
+    assert "has a character that cannot be sent" in told
+    assert TOKEN not in told
 
 
 def test_notes_of_processes_that_ended_are_taken_away() -> None:

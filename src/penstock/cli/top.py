@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from penstock._escaping import escaped
 from penstock.cli.options import CommandError
@@ -32,6 +32,7 @@ A page that needs a token and is not yours: PENSTOCK_GLASS_BOX_TOKEN has it.
 """
 
 _TIMEOUT = 10.0  # seconds for one answer
+_PORTS = {"http": 80, "https": 443}  # the schemes that a page can have, and their usual ports
 _TOKEN_VARIABLE = "PENSTOCK_GLASS_BOX_TOKEN"  # noqa: S105 - where it is, not what
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _MARKS = {"good": "+", "quiet": "-", "warn": "!", "bad": "!!"}
@@ -108,7 +109,7 @@ def find(address: str, notes: Sequence[Note]) -> Place:
     """The page that is meant.
 
     Raises:
-        CommandError: there is none.
+        CommandError: there is none, or it is no address.
     """
     if address.isdecimal():
         for note in notes:
@@ -116,10 +117,27 @@ def find(address: str, notes: Sequence[Note]) -> Place:
                 return Place(note.url, note.token)
         raise CommandError(f"process {address} has no page; `penstock top` lists those that there are")
     url = address if "//" in address else f"http://{address}/"
+    wanted = _split(url)
     for note in notes:
-        if urlsplit(note.url).netloc == urlsplit(url).netloc:
+        noted = _split(note.url)
+        if (noted.scheme, noted.netloc) == (wanted.scheme, wanted.netloc):
             return Place(note.url, note.token)
     return Place(url, os.environ.get(_TOKEN_VARIABLE))
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of an address at which a page can be.
+
+    Raises:
+        CommandError: it is another one.
+    """
+    try:
+        split = urlsplit(url)
+        if split.scheme in _PORTS and split.hostname and split.port != 0:
+            return split
+    except ValueError:
+        pass  # of a port or an IPv6 address
+    raise CommandError(f"{url} is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one")
 
 
 def ask(place: Place) -> dict[str, Any]:
@@ -128,19 +146,20 @@ def ask(place: Place) -> dict[str, Any]:
     Raises:
         CommandError: nobody answers, or not with a state.
     """
-    split = urlsplit(place.url)
-    headers = {"Penstock-Viewer": "top"}
-    if place.token is not None:
-        headers["Authorization"] = f"Bearer {place.token}"
+    connection = _connection(_split(place.url))
+    headers = _headers(place)
     try:
-        connection = http.client.HTTPConnection(split.hostname or "", split.port or 80, timeout=_TIMEOUT)
         try:
             connection.request("GET", "/api/state", headers=headers)
             answer = connection.getresponse()
             body = answer.read()
         finally:
             connection.close()
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (
+        OSError,
+        http.client.HTTPException,
+        ValueError,
+    ) as error:  # ValueError: of a name that is no host's
         raise CommandError(
             f"no page answers at {place.url}: {error}; `penstock top` lists those that there are"
         ) from error
@@ -154,6 +173,25 @@ def ask(place: Place) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"what answers at {place.url} is no glass box: {error}") from error
     return state
+
+
+def _connection(split: SplitResult) -> http.client.HTTPConnection:
+    """Not open yet; of https with the certificate and the name checked, by the system's trust."""
+    kind = http.client.HTTPSConnection if split.scheme == "https" else http.client.HTTPConnection
+    return kind(split.hostname or "", split.port or _PORTS[split.scheme], timeout=_TIMEOUT)
+
+
+def _headers(place: Place) -> dict[str, str]:
+    headers = {"Penstock-Viewer": "top"}
+    if place.token is not None:
+        if any(each in "\r\n" or each > "\xff" for each in place.token):
+            # Here, because the library's error quotes the header.
+            raise CommandError(
+                f"the token for {place.url} has a character that cannot be sent, for example a line break; see "
+                f"{_TOKEN_VARIABLE}"
+            )
+        headers["Authorization"] = f"Bearer {place.token}"
+    return headers
 
 
 def listed(notes: Sequence[Note], now: float) -> Iterator[str]:
