@@ -144,7 +144,7 @@ def test_an_https_address_is_asked_by_tls(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("SSL_CERT_FILE", str(CA_FILE))
     monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", TOKEN)
     with Listener(http_answer(STATE), FakeSecurity(protocol="SSL").tls) as listener:
-        assert top.ask(top.find(f"https://{listener.address}/", [])) == STATE
+        assert json.loads(top.ask(top.find(f"https://{listener.address}/", []))) == STATE
         (request,) = listener.requests
         assert f"Bearer {TOKEN}".encode() in request
 
@@ -188,6 +188,64 @@ def test_another_scheme_is_refused_before_anything_is_sent(
         "is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[" * 200_000,
+        b'{"process": ' + b"[" * 200_000,
+        b"7",
+        b"[]",
+        b"\xff",
+        {},
+        {**STATE, "process": []},
+        {**STATE, "process": {"program": "p"}},
+        {**STATE, "producers": 7},
+        {**STATE, "producers": [{}]},
+        {**STATE, "producers": [None]},
+        {**STATE, "events": {"x": 1}},
+        {**STATE, "events": [{"at_ms": "now", "tone": "bad", "text": ""}]},
+        {**STATE, "events": [{"at_ms": 10**300, "tone": "bad", "text": ""}]},
+        {**STATE, "events": [{"at_ms": 10**4000, "tone": "bad", "text": ""}]},
+        {**STATE, "events": [{"at_ms": 0, "tone": "\x1b[2J" * 1000, "text": ""}]},
+    ],
+    ids=lambda body: str(body)[-60:],
+)
+def test_what_is_not_the_state_of_producers_is_told_in_one_line(
+    body: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Listener(http_answer(body)) as listener:
+        assert main(["top", listener.address, "--once"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"what answers at {listener.url} is no glass box, or that of another version of Penstock (" in line
+    assert line.endswith("; `penstock top` lists your pages, and a browser shows those of every version")
+    assert len(line) < 1000
+
+
+def test_a_producer_with_other_fields_is_told(kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0"):
+        (url,) = glass_box.urls()
+        answer = top.ask(top.Place(url, None))
+    place = top.Place("http://127.0.0.1:1/", None)
+    for part in ("rates", "counts", "memory", "io", "totals", "advice", "brokers", "lanes"):
+        for instead in (None, 7, "x", [7], {"x": "y"}):
+            state = json.loads(answer)
+            state["producers"][0][part] = instead
+            changed = json.dumps(state).encode()
+            monkeypatch.setattr(top, "ask", lambda _, changed=changed: changed)
+            with pytest.raises(CommandError, match="is no glass box, or that of another version of Penstock"):
+                top.look(place, 80)
+    monkeypatch.setattr(top, "ask", lambda _: answer)
+    assert top.look(place, 80)
+
+
+def test_an_answer_is_not_read_without_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    with Listener(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (9 << 20)) as listener:
+        assert main(["top", listener.address, "--once"]) == 1
+    told = capsys.readouterr().err
+    assert "is no glass box, or that of another version of Penstock (more than 8 MiB)" in told
 
 
 def test_the_note_of_a_page_counts_for_its_scheme_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,18 @@ A page that needs a token and is not yours: PENSTOCK_GLASS_BOX_TOKEN has it.
 """
 
 _TIMEOUT = 10.0  # seconds for one answer
+_MOST_BYTES = 8 << 20  # of one answer: those of real pages are much shorter
+_MOST_SHOWN = 120  # characters of why an answer is none
+# What reading an answer can raise if any field is missing, or is anything.
+_NOT_A_STATE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _PORTS = {"http": 80, "https": 443}  # the schemes that a page can have, and their usual ports
 _TOKEN_VARIABLE = "PENSTOCK_GLASS_BOX_TOKEN"  # noqa: S105 - where it is, not what
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
@@ -85,20 +97,19 @@ def run(args: argparse.Namespace) -> int:
             print(line)
         return 0
     place = find(args.address, notes)
-    state = ask(place)
-    if args.once or not sys.stdout.isatty():
-        if not args.once:
-            raise CommandError("standard output is no terminal: --once shows one look")
-        time.sleep(min(1.0, args.interval))  # rates need two looks
-        print("\n".join(screen(ask(place), 100)))
+    if args.once:
+        look(place, 100)  # rates need two looks
+        time.sleep(min(1.0, args.interval))
+        print("\n".join(look(place, 100)))
         return 0
+    if not sys.stdout.isatty():
+        raise CommandError("standard output is no terminal: --once shows one look")
     while True:
         size = shutil.get_terminal_size()
-        shown = [line[: size.columns - 1] for line in screen(state, size.columns)][: size.lines - 1]
+        shown = [line[: size.columns - 1] for line in look(place, size.columns)][: size.lines - 1]
         sys.stdout.write(_HOME_AND_CLEAR + "\n".join(shown) + "\n")
         sys.stdout.flush()
         time.sleep(args.interval)
-        state = ask(place)
 
 
 def _warn(text: str) -> None:
@@ -140,11 +151,31 @@ def _split(url: str) -> SplitResult:
     raise CommandError(f"{url} is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one")
 
 
-def ask(place: Place) -> dict[str, Any]:
-    """What the page says.
+def look(place: Place, width: int) -> list[str]:
+    """What the page says, as lines for a terminal.
 
     Raises:
-        CommandError: nobody answers, or not with a state.
+        CommandError: nobody answers, or not with the state of producers.
+    """
+    body = ask(place)
+    try:
+        return screen(json.loads(body), width)
+    except _NOT_A_STATE as error:
+        raise _no_page(place, f"{type(error).__name__}: {error}") from error
+
+
+def _no_page(place: Place, why: str) -> CommandError:
+    return CommandError(
+        f"what answers at {place.url} is no glass box, or that of another version of Penstock ({why[:_MOST_SHOWN]}); "
+        "`penstock top` lists your pages, and a browser shows those of every version"
+    )
+
+
+def ask(place: Place) -> bytes:
+    """The answer of the page.
+
+    Raises:
+        CommandError: nobody answers, or not as a page does.
     """
     connection = _connection(_split(place.url))
     headers = _headers(place)
@@ -152,7 +183,7 @@ def ask(place: Place) -> dict[str, Any]:
         try:
             connection.request("GET", "/api/state", headers=headers)
             answer = connection.getresponse()
-            body = answer.read()
+            body = answer.read(_MOST_BYTES + 1)
         finally:
             connection.close()
     except (
@@ -165,14 +196,11 @@ def ask(place: Place) -> dict[str, Any]:
         ) from error
     if answer.status == http.client.UNAUTHORIZED:
         raise CommandError(f"the page at {place.url} needs its token in {_TOKEN_VARIABLE}")
-    try:
-        if answer.status != http.client.OK:
-            raise ValueError(f"status {answer.status}")
-        state: dict[str, Any] = json.loads(body)
-        state["producers"], state["events"], state["process"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"what answers at {place.url} is no glass box: {error}") from error
-    return state
+    if answer.status != http.client.OK:
+        raise _no_page(place, f"status {answer.status}")
+    if len(body) > _MOST_BYTES:
+        raise _no_page(place, f"more than {_bytes(_MOST_BYTES)}")
+    return body
 
 
 def _connection(split: SplitResult) -> http.client.HTTPConnection:
