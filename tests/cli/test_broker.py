@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock._processes import ProcessRef
 from penstock.cli import broker
 from penstock.devbroker import registry
 from penstock.devbroker.machine import free_ports
-from penstock.devbroker.registry import ClusterRecord, NodeRecord, ProcessRef
+from penstock.devbroker.registry import ClusterRecord, NodeRecord
 
 Run = Callable[..., int]
 

@@ -329,3 +329,23 @@ def test_records_that_do_not_count_are_named(sinks: FakeSinks, capsys: pytest.Ca
     assert "team-a-0, offset 17: its key is not one of a sink" in said
     assert f"team-a-1, offset 0 (sink key {KEY}): it was not written in a transaction" in said
     assert "11 more of them, do not count" in said
+
+
+def test_the_command_that_is_advised_shows_no_secret_of_an_option(
+    sinks: FakeSinks, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KAFKA_SECRET", "hunter2")
+    options = {
+        "sasl.oauthbearer.token.endpoint.url": "https://a/?client_secret=hunter2",
+        "client.rack": "https://user:hunter2@a/?api_key=hunter2",
+        "sasl.oauthbearer.client.credentials.client.secret": "${env:KAFKA_SECRET}",
+        "sasl.oauthbearer.client.credentials.client.id": "shop",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+    }
+    assert main(["recover", *(word for option in options.items() for word in ("-X", "=".join(option)))]) == 1
+    said = capsys.readouterr()
+    assert "hunter2" not in said.out + said.err
+    assert "-X 'sasl.oauthbearer.token.endpoint.url=(hidden)'" in said.out
+    assert "-X 'sasl.oauthbearer.client.credentials.client.secret=${env:KAFKA_SECRET}'" in said.out
+    assert "-X security.protocol=SASL_SSL -X sasl.mechanism=OAUTHBEARER" in said.out

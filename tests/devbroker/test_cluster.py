@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock._processes import try_reference
 from penstock.devbroker import DevBrokerError, DevCluster, cluster
 from penstock.devbroker.machine import free_ports
-from penstock.devbroker.registry import try_reference
 from penstock.devbroker.releases.probe import broker_answers
 
 

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from penstock._processes import ProcessRef, try_reference
 from penstock.devbroker import DevBrokerError
 from penstock.devbroker.machine import free_ports
 from penstock.devbroker.registry import (
     ClusterRecord,
     NodeRecord,
-    ProcessRef,
     Registry,
     StartRequest,
     delete_cluster_data,
-    try_reference,
 )
 from penstock.devbroker.releases.probe import broker_answers
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.devbroker.registry import ProcessRef, try_reference
+from penstock._processes import ProcessRef, try_reference
 
 STARTER = """
 import dataclasses, hashlib, os, signal, sys

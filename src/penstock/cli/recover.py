@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from penstock._escaping import escaped
+from penstock._redaction import redacted, shown_option
 from penstock.cli.left_over import (
     end_all,
     left_over_advice,
@@ -22,6 +23,7 @@ from penstock.cli.left_over import (
 )
 from penstock.cli.options import CommandError, add_producer_arguments, counted, producer_config
 from penstock.cli.reach import check_topics, patience_of
+from penstock.config.secrets import given_in_the_clear, is_secret_option
 from penstock.control import ControlClient
 from penstock.errors import DecidedDataLostError, KafkaError, TransactionUnknownError
 from penstock.sink import (
@@ -236,17 +238,24 @@ def describe(
 
 
 def _command(args: argparse.Namespace) -> str:
-    """The command line that asks the same cluster again."""
+    """The command line that asks the same cluster again, without secrets: it is printed, and ends in logs."""
     words = ["penstock", "recover"]
     if args.config is not None:
         words += ["--config", str(args.config)]
     for name, value in args.producer_options:
-        words += ["-X", f"{name}={value}"]  # no secret: those stand in files and the environment
+        words += ["-X", f"{name}={_printed(name, value)}"]
     if args.bootstrap_server is not None:
         words += ["-b", args.bootstrap_server]
     if args.decision_topic != DEFAULT_LOG_TOPIC:
         words += ["--decision-topic", args.decision_topic]
     return shlex.join(words)
+
+
+def _printed(name: str, value: str) -> str:
+    """An option's value as it may be printed; references to secrets stay, so that the command can be used again."""
+    if is_secret_option(name) and not given_in_the_clear({name: value}):
+        return redacted(value)
+    return shown_option(name, value)
 
 
 def _advice(state: SinkState, command: str, failure: KafkaError | None) -> list[str]:

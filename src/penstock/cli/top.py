@@ -10,15 +10,16 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from penstock._escaping import escaped
 from penstock.cli.options import CommandError
 
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
+    from penstock.watching.glass_box.address import Note
 
 _EPILOG = """
 examples:
@@ -31,6 +32,19 @@ A page that needs a token and is not yours: PENSTOCK_GLASS_BOX_TOKEN has it.
 """
 
 _TIMEOUT = 10.0  # seconds for one answer
+_MOST_BYTES = 8 << 20  # of one answer: those of real pages are much shorter
+_MOST_SHOWN = 120  # characters of why an answer is none
+# What reading an answer can raise if any field is missing, or is anything.
+_NOT_A_STATE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+_PORTS = {"http": 80, "https": 443}  # the schemes that a page can have, and their usual ports
 _TOKEN_VARIABLE = "PENSTOCK_GLASS_BOX_TOKEN"  # noqa: S105 - where it is, not what
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _MARKS = {"good": "+", "quiet": "-", "warn": "!", "bad": "!!"}
@@ -77,89 +91,146 @@ def run(args: argparse.Namespace) -> int:
     """List pages, or show one until Ctrl-C."""
     from penstock.watching.glass_box.address import read_notes
 
-    notes = list(read_notes())
+    notes = list(read_notes(_warn))
     if args.address is None:
         for line in listed(notes, time.time()):
             print(line)
         return 0
     place = find(args.address, notes)
-    state = ask(place)
-    if args.once or not sys.stdout.isatty():
-        if not args.once:
-            raise CommandError("standard output is no terminal: --once shows one look")
-        time.sleep(min(1.0, args.interval))  # rates need two looks
-        print("\n".join(screen(ask(place), 100)))
+    if args.once:
+        look(place, 100)  # rates need two looks
+        time.sleep(min(1.0, args.interval))
+        print("\n".join(look(place, 100)))
         return 0
+    if not sys.stdout.isatty():
+        raise CommandError("standard output is no terminal: --once shows one look")
     while True:
         size = shutil.get_terminal_size()
-        shown = [line[: size.columns - 1] for line in screen(state, size.columns)][: size.lines - 1]
+        shown = [line[: size.columns - 1] for line in look(place, size.columns)][: size.lines - 1]
         sys.stdout.write(_HOME_AND_CLEAR + "\n".join(shown) + "\n")
         sys.stdout.flush()
         time.sleep(args.interval)
-        state = ask(place)
 
 
-def find(address: str, notes: list[dict[str, Any]]) -> Place:
+def _warn(text: str) -> None:
+    print(f"penstock: {escaped(text)}", file=sys.stderr)
+
+
+def find(address: str, notes: Sequence[Note]) -> Place:
     """The page that is meant.
 
     Raises:
-        CommandError: there is none.
+        CommandError: there is none, or it is no address.
     """
     if address.isdecimal():
         for note in notes:
-            if note["pid"] == int(address):
-                return Place(note["url"], note.get("token"))
+            if note.pid == int(address):
+                return Place(note.url, note.token)
         raise CommandError(f"process {address} has no page; `penstock top` lists those that there are")
     url = address if "//" in address else f"http://{address}/"
+    wanted = _split(url)
     for note in notes:
-        if urlsplit(note["url"]).netloc == urlsplit(url).netloc:
-            return Place(note["url"], note.get("token"))
+        noted = _split(note.url)
+        if (noted.scheme, noted.netloc) == (wanted.scheme, wanted.netloc):
+            return Place(note.url, note.token)
     return Place(url, os.environ.get(_TOKEN_VARIABLE))
 
 
-def ask(place: Place) -> dict[str, Any]:
-    """What the page says.
+def _split(url: str) -> SplitResult:
+    """The parts of an address at which a page can be.
 
     Raises:
-        CommandError: nobody answers, or not with a state.
+        CommandError: it is another one.
     """
-    split = urlsplit(place.url)
-    headers = {"Penstock-Viewer": "top"}
-    if place.token is not None:
-        headers["Authorization"] = f"Bearer {place.token}"
     try:
-        connection = http.client.HTTPConnection(split.hostname or "", split.port or 80, timeout=_TIMEOUT)
+        split = urlsplit(url)
+        if split.scheme in _PORTS and split.hostname and split.port != 0:
+            return split
+    except ValueError:
+        pass  # of a port or an IPv6 address
+    raise CommandError(f"{url} is no address of a page: HOST:PORT, http://HOST:PORT/ or https://HOST/ is one")
+
+
+def look(place: Place, width: int) -> list[str]:
+    """What the page says, as lines for a terminal.
+
+    Raises:
+        CommandError: nobody answers, or not with the state of producers.
+    """
+    body = ask(place)
+    try:
+        return screen(json.loads(body), width)
+    except _NOT_A_STATE as error:
+        raise _no_page(place, f"{type(error).__name__}: {error}") from error
+
+
+def _no_page(place: Place, why: str) -> CommandError:
+    return CommandError(
+        f"what answers at {place.url} is no glass box, or that of another version of Penstock ({why[:_MOST_SHOWN]}); "
+        "`penstock top` lists your pages, and a browser shows those of every version"
+    )
+
+
+def ask(place: Place) -> bytes:
+    """The answer of the page.
+
+    Raises:
+        CommandError: nobody answers, or not as a page does.
+    """
+    connection = _connection(_split(place.url))
+    headers = _headers(place)
+    try:
         try:
             connection.request("GET", "/api/state", headers=headers)
             answer = connection.getresponse()
-            body = answer.read()
+            body = answer.read(_MOST_BYTES + 1)
         finally:
             connection.close()
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (
+        OSError,
+        http.client.HTTPException,
+        ValueError,
+    ) as error:  # ValueError: of a name that is no host's
         raise CommandError(
             f"no page answers at {place.url}: {error}; `penstock top` lists those that there are"
         ) from error
     if answer.status == http.client.UNAUTHORIZED:
         raise CommandError(f"the page at {place.url} needs its token in {_TOKEN_VARIABLE}")
-    try:
-        if answer.status != http.client.OK:
-            raise ValueError(f"status {answer.status}")
-        state: dict[str, Any] = json.loads(body)
-        state["producers"], state["events"], state["process"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"what answers at {place.url} is no glass box: {error}") from error
-    return state
+    if answer.status != http.client.OK:
+        raise _no_page(place, f"status {answer.status}")
+    if len(body) > _MOST_BYTES:
+        raise _no_page(place, f"more than {_bytes(_MOST_BYTES)}")
+    return body
 
 
-def listed(notes: list[dict[str, Any]], now: float) -> Iterator[str]:
+def _connection(split: SplitResult) -> http.client.HTTPConnection:
+    """Not open yet; of https with the certificate and the name checked, by the system's trust."""
+    kind = http.client.HTTPSConnection if split.scheme == "https" else http.client.HTTPConnection
+    return kind(split.hostname or "", split.port or _PORTS[split.scheme], timeout=_TIMEOUT)
+
+
+def _headers(place: Place) -> dict[str, str]:
+    headers = {"Penstock-Viewer": "top"}
+    if place.token is not None:
+        if any(each in "\r\n" or each > "\xff" for each in place.token):
+            # Here, because the library's error quotes the header.
+            raise CommandError(
+                f"the token for {place.url} has a character that cannot be sent, for example a line break; see "
+                f"{_TOKEN_VARIABLE}"
+            )
+        headers["Authorization"] = f"Bearer {place.token}"
+    return headers
+
+
+def listed(notes: Sequence[Note], now: float) -> Iterator[str]:
     """The pages of this user."""
     if not notes:
         yield "No process of yours shows its producers."
         yield "Start one with PENSTOCK_GLASS_BOX=127.0.0.1:0, with --watch, or with Producer(..., glass_box=...)."
         return
     for note in notes:
-        minutes = max(0, int((now - float(note.get("since", now))) / 60))
-        yield escaped(f"{note['pid']:>8}  {note['url']:<28} {note.get('program', ''):<20} for {minutes} min")
+        minutes = max(0, int((now - note.since) / 60))
+        yield escaped(f"{note.pid:>8}  {note.url:<28} {note.program:<20} for {minutes} min")
     yield "penstock top ADDRESS shows one; a browser does, too."
 
 

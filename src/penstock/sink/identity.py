@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock._escaping import escaped
+from penstock._json_fields import as_list, as_number, as_text
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, SinkAuthorizationError
-from penstock.sink.json_fields import as_list, as_number, as_text
 
 _PROC = Path("/proc")
 # Of /proc/<pid>/stat, counted behind the command's closing parenthesis.

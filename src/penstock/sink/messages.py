@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from penstock._identity import TransactionalIdentity
+from penstock._json_fields import Fields, as_list, as_number, as_text
 from penstock.errors import SinkError
 from penstock.sink.identity import parse_task_id
-from penstock.sink.json_fields import Fields, as_list, as_number, as_text
 from penstock.sink.settings import OnRestoredCheckpoint
 from penstock.transaction_handle import TransactionHandle
 

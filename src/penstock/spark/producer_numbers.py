@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from penstock.sink.json_fields import Fields, as_list, as_number, as_text
+from penstock._json_fields import Fields, as_list, as_number, as_text
 
 MILLION: Final = 1_000_000  # ratios are whole numbers: millionths
 MOST_BUCKETS: Final = 42  # of the histogram of times, that above its last bound included

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import sys
 import threading
 import xml.etree.ElementTree as ET
@@ -145,6 +146,15 @@ def test_both_tools_keep_their_caches_below_home_and_ask_for_the_same(tmp_path: 
         for d in ET.fromstring(maven.files[0][1]).iter("dependency")
     ]
     assert asked_ivy == asked_maven == [(d.organisation, d.name, d.version) for d in wanted]
+
+
+def test_maven_runs_a_plugin_of_one_version_and_believes_no_wrong_checksum(tmp_path: Path) -> None:
+    command = fetch.maven_tool(Path("/mvn"), tmp_path, tmp_path, fetch.KAFKA.dependencies).command
+    (goal,) = (word for word in command if word.endswith(":copy-dependencies"))
+    assert re.fullmatch(
+        r"org\.apache\.maven\.plugins:maven-dependency-plugin:\d+\.\d+\.\d+:copy-dependencies", goal
+    )
+    assert "--strict-checksums" in command
 
 
 def test_counter_understands_both_tools() -> None:

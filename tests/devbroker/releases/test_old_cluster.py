@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock._processes import try_reference
 from penstock.devbroker import DevBrokerError, DevCluster, cluster
-from penstock.devbroker.registry import Registry, StartRequest, try_reference
+from penstock.devbroker.registry import Registry, StartRequest
 from penstock.devbroker.releases.probe import broker_answers
 from penstock.devbroker.releases.release import Release
 

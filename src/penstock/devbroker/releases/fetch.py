@@ -39,6 +39,9 @@ from penstock.devbroker.settings import cache_home
 FETCH_TIMEOUT_SECONDS = 900.0
 _INSTALL_HINT = "pip install pyspark (it carries Apache Ivy), or install Maven ('mvn')"
 
+# With its version: by its short name Maven would run the newest one that is published. Needs Maven 3.6.3 or later.
+_MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+
 # A pipe or a CI log keeps every line, so there a line is due only this often.
 _PLAIN_INTERVAL = 5.0
 _TERMINAL_INTERVAL = 0.1
@@ -182,9 +185,9 @@ def maven_tool(maven: Path, scratch: Path, home: Path, dependencies: tuple[Depen
     pom = scratch / "pom.xml"
     repository = home / "m2"
     command = (
-        *(str(maven), "--batch-mode", "--file", str(pom)),
+        *(str(maven), "--batch-mode", "--strict-checksums", "--file", str(pom)),
         f"-Dmaven.repo.local={repository}",
-        "dependency:copy-dependencies",
+        f"{_MAVEN_PLUGIN}:copy-dependencies",
         f"-DoutputDirectory={scratch / 'jars'}",
         "-DincludeScope=runtime",
     )

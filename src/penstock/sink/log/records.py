@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from penstock._json_fields import Fields, as_list, as_number
 from penstock.control.partition_log import KeyValue
 from penstock.errors import ProtocolError, SinkError, SinkLogLostError
 from penstock.records.compression import GZIP, codec, decompress
 from penstock.sink.identity import DriverIdentity, Jvm, jvm_from_json, parse_task_id
-from penstock.sink.json_fields import Fields, as_list, as_number
 from penstock.sink.messages import Content, Execution, TaskHandle, added_up, content_from_json
 
 FORMAT: Final = 1

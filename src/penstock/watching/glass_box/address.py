@@ -6,6 +6,9 @@ Rules for requests:
    point here (DNS rebinding) names itself there, and is refused.
 2. With a token, everything but the empty page needs it. Tokens are compared in constant time.
 3. Data is given only to who says by a header of ours that it is no link or picture of another page.
+
+A note has the start of its process beside the id: a process that was killed leaves its note, and its id is given to
+another one, in a container at each restart. Who listens at the noted port then must not be given the token.
 """
 
 from __future__ import annotations
@@ -20,13 +23,19 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from penstock._json_fields import Fields
+from penstock._processes import try_read_start
 
 SHORTEST_TOKEN: Final = 16
 VIEWER_HEADER: Final = "Penstock-Viewer"  # a browser lets no other site send it without asking us
 _SAME_SITE: Final = ("same-origin", "none")
+_LARGEST_PID: Final = 2**31 - 1
+_LATEST: Final = 2**53  # seconds since 1970, which a float can hold as well
 
 
 class BadAddress(ValueError):
@@ -116,6 +125,24 @@ def is_let_in(token: str | None, authorization: str | None) -> bool:
 # --------------------------------------------------------------------------------------------------- notes
 
 
+class Note(NamedTuple):
+    """A page of a process that runs.
+
+    Attributes:
+        pid: The process.
+        url: Where its page is.
+        token: What viewers must know; None: nothing.
+        program: What runs in the process.
+        since: When the page was made, in seconds since 1970.
+    """
+
+    pid: int
+    url: str
+    token: str | None
+    program: str
+    since: int
+
+
 def program_name() -> str:
     """What runs in this process, without its arguments, which may be secret."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
@@ -148,41 +175,71 @@ def write_note(url: str, token: str | None) -> Path:
     Raises:
         OSError: it cannot be written.
     """
+    pid = os.getpid()
+    started = try_read_start(pid)
+    if started is None:
+        raise ProcessLookupError("it cannot be told here when this process started")
+    note = {
+        "pid": pid,
+        "started": started,
+        "url": url,
+        "token": token,
+        "program": program_name(),
+        "since": int(time.time()),
+    }
     port = url.rstrip("/").rpartition(":")[2]
-    path = notes_folder() / f"glass-box-{os.getpid()}-{port}.json"
-    note = {"pid": os.getpid(), "url": url, "token": token, "program": program_name(), "since": time.time()}
+    path = notes_folder() / f"glass-box-{pid}-{port}.json"
+    scratch = path.with_suffix(".tmp")  # renamed when it is complete: a reader sees no half of a note
     with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        scratch.unlink()
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(note, file)
+    scratch.replace(path)
     return path
 
 
-def read_notes() -> Iterator[dict[str, Any]]:
-    """The pages of this user's processes that run; notes of those that have ended are taken away."""
+def read_notes(say: Callable[[str], None]) -> Iterator[Note]:
+    """The pages of this user's processes that run; notes of those that have ended are taken away.
+
+    Args:
+        say: is given a line about each note that cannot be used.
+    """
     try:
         paths = sorted(notes_folder().glob("glass-box-*.json"))
     except OSError:
         return
     for path in paths:
         try:
-            note = json.loads(path.read_text(encoding="utf-8"))
-            pid = int(note["pid"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # somebody is writing it, or has taken it away
-        if _runs(pid):
+            note = _try_read_note(path)
+        except FileNotFoundError:
+            continue  # its process has taken it away
+        except (OSError, ValueError) as error:
+            say(f"{path} is no note of a page, or that of another version of Penstock ({error}); delete it")
+            continue
+        if note is not None:
             yield note
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
+            continue
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # it is another user's
-    return True
+def _try_read_note(path: Path) -> Note | None:
+    """The note in a file; None if the process that wrote it has ended, also if another one has its id now.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no note.
+    """
+    fields = Fields.parse(path.read_text(encoding="utf-8"))
+    pid = fields.number("pid", 1, _LARGEST_PID)
+    started = try_read_start(pid)
+    if started is None or started != fields.text("started"):
+        return None
+    url = fields.text("url")
+    split = urlsplit(url)
+    if split.scheme != "http" or not split.hostname or split.port is None:
+        raise ValueError("url is not the address of a page")
+    return Note(
+        pid, url, fields.optional_text("token"), fields.text("program"), fields.number("since", 0, _LATEST)
+    )

@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from penstock.devbroker.registry import ProcessRef, parse_proc_stat, try_reference
+from penstock import _processes
+from penstock._processes import ProcessRef, parse_proc_stat, try_reference
 
 
 @pytest.fixture
@@ -57,3 +60,15 @@ def test_the_program_name_may_hold_anything(name: str) -> None:
     assert parse_proc_stat(f"42 ({name}) {' '.join(fields)}", "boot") == "boot:777"
     fields[0] = "Z"
     assert parse_proc_stat(f"42 ({name}) {' '.join(fields)}", "boot") is None
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
+def test_without_a_proc_folder_a_start_is_told_alike_in_every_time_zone(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_processes, "_BOOT_ID", tmp_path / "missing")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    reference = try_reference(sleeper.pid)
+    assert reference is not None
+    monkeypatch.setenv("TZ", "America/New_York")
+    assert reference.alive

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads JSON that anybody may have written: a mistake in it raises a ValueError that names the field.
 
-The decision topic takes records from everyone who may write to it. A field is used only when it has the type that the
-protocol gives it; nothing is converted, so that "7", 7.0 and true do not pass for 7.
+The decision topic takes records from everyone who may write to it, and a file may be damaged or of another version. A
+field is used only when it has the type that the protocol gives it; nothing is converted, so that "7", 7.0 and true do
+not pass for 7.
 """
 
 from __future__ import annotations
