@@ -134,7 +134,7 @@ class Event(Enum):
     SINK_CHECK_FAILED = "A task could not find out whether its batch is still wanted."
     SPARK_BATCH_WRITTEN = "What the producers of all tasks did to write a batch."
     SPARK_NUMBERS_UNREADABLE = (
-        "What a producer of a task says of its work cannot be read; its rows are written."
+        "What a producer of a task, or the sink, says of its work cannot be read; its rows are written."
     )
     SPARK_PROGRESS_UNWRITTEN = "The progress of a batch could not be written to the progress file."
     SPARK_RUN_SKIPPED = "A run was written before, and nothing was written again."

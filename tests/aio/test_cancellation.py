@@ -23,8 +23,9 @@ from fix_patience import silent
 from producer.fakes_sender import LoopbackBroker
 
 from penstock import AsyncProducer
-from penstock.errors import BufferExhaustedError, KafkaTimeoutError
-from penstock.testing import FakeKafka
+from penstock.error_codes import ErrorCode
+from penstock.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError, ProducerFencedError
+from penstock.testing import FakeKafka, Fault
 
 Calls = Callable[[AsyncProducer], Coroutine[Any, Any, Any]]
 
@@ -386,6 +387,49 @@ def test_a_block_that_is_cancelled_is_aborted_first(run, kafka) -> None:
 
     run(main)
     assert [record.value for record in kafka.records("t")] == [b"committed"]
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.kafka(topics={"t": 1})
+def test_a_cancellation_during_the_abort_after_an_error_is_raised_whatever_becomes_of_the_abort(
+    kafka, fenced
+) -> None:
+    async def main() -> None:
+        async with await _transactional(kafka) as producer:
+            block = producer.transaction()
+            await block.__aenter__()
+            await producer.send_and_wait("t", b"aborted")
+            if fenced:
+                kafka.add_fault(Fault(api="EndTxn", error=ErrorCode.PRODUCER_FENCED))
+            error = KafkaError("of the block")
+            with silent(kafka) as answer:  # the answer must not come before it waits
+                begun = CancelAt(block.__aexit__(KafkaError, error, None), 1, answer)
+                with pytest.raises(asyncio.CancelledError) as caught:
+                    await begun
+            assert begun.was_cancelled
+            cause = caught.value.__cause__
+            if fenced:
+                assert isinstance(cause, ProducerFencedError)
+                cause = cause.__cause__
+            assert cause is error
+
+    asyncio.run(main(), debug=True)
+
+
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
+@pytest.mark.kafka(topics={"t": 1})
+def test_a_cancelled_end_of_a_transaction_raises_the_cancellation_also_if_it_fails(kafka, call) -> None:
+    async def main() -> None:
+        async with await _transactional(kafka) as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"v")
+            kafka.add_fault(Fault(api="EndTxn", error=ErrorCode.PRODUCER_FENCED))
+            with silent(kafka) as answer, pytest.raises(asyncio.CancelledError):
+                await CancelAt(getattr(producer, call)(), 1, answer)
+            with pytest.raises(ProducerFencedError):  # the same call tells the outcome
+                await getattr(producer, call)()
+
+    asyncio.run(main(), debug=True)
 
 
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])

@@ -17,9 +17,10 @@ import anyio
 import pytest
 from aio.support import LOOPS, SOON, until
 
-from penstock import Producer
+from penstock import Interceptor, Producer
 from penstock.errors import KafkaError, MessageTooLargeError
 from penstock.testing import MockAsyncProducer, MockProducer
+from penstock.watching.opentelemetry import OpenTelemetry
 
 ASYNCIO = [name for name in LOOPS if name != "trio"]
 
@@ -286,6 +287,54 @@ def test_a_loop_that_has_ended_is_forgotten_and_a_failure_is_told(made, broker, 
     assert called == []
     told = [record.getMessage() for record in caplog.records if "nobody looked" in record.getMessage()]
     assert sum(int(line.split()[0]) for line in told) == 2
+
+
+# Name: options of a producer that puts something of its own around `on_delivery`, or nothing.
+AROUND: dict[str, Callable[[], dict[str, Any]]] = {
+    "nothing": dict,
+    "an interceptor": lambda: {"interceptor_classes": [Interceptor()]},
+    "spans": lambda: {"tracing": OpenTelemetry("calls")},
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_failure_is_told_when_the_loop_of_its_callback_has_ended(made, broker, caplog, around) -> None:
+    producer = made(**AROUND[around]())
+    called: list[Any] = []
+
+    async def main() -> None:
+        await producer.partitions_for("t")
+        broker.hold = True
+        await producer.send("t", b"v", on_delivery=lambda *outcome: called.append(outcome))
+
+    asyncio.run(main())
+    broker.error_code = 87  # INVALID_RECORD
+    with caplog.at_level(logging.WARNING, "penstock.producer"):
+        broker.release()
+        asyncio.run(producer.aclose())
+        gc.collect()
+    assert called == []
+    (told,) = [record.getMessage() for record in caplog.records if "nobody looked" in record.getMessage()]
+    assert told.startswith("1 record for topic 't' failed")
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_failure_that_its_callback_hears_of_is_not_told_again(made, broker, caplog, around) -> None:
+    producer = made(**AROUND[around]())
+    errors: list[Any] = []
+
+    async def main() -> None:
+        await producer.partitions_for("t")
+        broker.error_code = 87  # INVALID_RECORD
+        await producer.send("t", b"v", on_delivery=lambda _, error: errors.append(error))
+        await until(lambda: errors)
+        await producer.aclose()
+
+    with caplog.at_level(logging.WARNING, "penstock.producer"):
+        asyncio.run(main())
+        gc.collect()
+    assert [type(error).__name__ for error in errors] == ["InvalidRecordError"]
+    assert "nobody looked" not in caplog.text
 
 
 def test_without_a_loop_callbacks_run_as_ever() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.cli import main as cli
 from penstock.cli.run import summary_lines
+from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.stats import BatchCounts, RunStats
 
@@ -75,8 +76,8 @@ def test_the_summary_has_all_figures() -> None:
     stats = RunStats(pipeline=load_pipeline(DEFINITION), started=100.0, finished=110.0, outcome="done")
     stats.add_batch(0, 5.0, 1.0, BatchCounts(2000, {"rows": 1900, "dead": 40, "dropped": 10, "failed_0": 40}))
     partitions = {"orders": {"0": {"rows": 1850, "endOffset": 9000}}, "dead": {"0": {"rows": 40}}}
-    stats.add_sink_line({"bytes": 123_456, "partitions": partitions})
-    stats.add_sink_line({"batchId": 1, "skipped": True, "rows": 77})
+    stats.add_sink_line(Fields({"batchId": 0, "bytes": 123_456, "partitions": partitions}))
+    stats.add_sink_line(Fields({"batchId": 1, "skipped": True, "rows": 77}))
     assert "\n".join(summary_lines(stats)) == (
         "orders: done after 10.0 s, 1 micro-batch\n"
         "  rows in                 2,000\n"
@@ -95,7 +96,9 @@ def test_the_summary_has_all_figures() -> None:
 def test_the_summary_has_columns_also_with_long_names() -> None:
     stats = RunStats(pipeline=load_pipeline(DEFINITION), started=100.0, finished=110.0, outcome="done")
     topics = ("orders", "orders-rejected", "x" * 100)
-    stats.add_sink_line({"partitions": {topic: {"0": {"rows": 1850}} for topic in topics}})
+    stats.add_sink_line(
+        Fields({"batchId": 0, "partitions": {topic: {"0": {"rows": 1850}} for topic in topics}})
+    )
     *others, last = (line for line in summary_lines(stats) if line.startswith("  "))
     assert len(others) > 5
     assert {len(line[:34].rstrip()) for line in others if not line.startswith("  nothing")} == {34}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,33 @@ def test_a_file_that_cannot_be_written_fails_no_batch(
     with caplog.at_level(logging.WARNING):
         append_progress(str(tmp_path / "no" / "such"), 1, TaskReport(), skipped=False)
     assert "batch 1" in caplog.text
+
+
+def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    append_progress(str(path), 1, TaskReport(), skipped=False)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:30])  # the disk was full, or the driver was killed
+    for number in (3, 4):
+        append_progress(str(path), number, TaskReport(rows=2), skipped=False)
+    first, half, *others = path.read_bytes().splitlines()
+    assert (first + b"\n", half) == (whole, whole[:30])
+    assert [json.loads(line)["batchId"] for line in others] == [3, 4]
+
+
+def test_an_empty_file_gets_no_empty_line(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    path.touch()
+    append_progress(str(path), 1, TaskReport(), skipped=False)
+    assert json.loads(path.read_text())["batchId"] == 1
+
+
+def test_progress_can_be_written_to_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        append_progress(str(path), 1, TaskReport(), skipped=False)
+        assert json.loads(reader.read())["batchId"] == 1
 
 
 def test_reports_add_up() -> None:

@@ -360,7 +360,12 @@ class AsyncProducer:
             await self.commit_transaction(incomplete=incomplete)
         except BaseException as error:
             shield = Shield(in_steps=False)
-            await self._drive_call(self._core.abort_after(error), shield)
+            try:
+                await self._drive_call(self._core.abort_after(error), shield)
+            except BaseException as failure:
+                if shield.cancelled is not None:
+                    raise shield.cancelled from failure
+                raise
             if shield.cancelled is not None and isinstance(error, Exception):
                 raise shield.cancelled from error
             raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -179,14 +180,26 @@ def append_progress(
     if numbers is not None:
         line["producers"] = numbers.to_dict()
     try:
+        begin = "\n" if _ends_in_half_a_line(path) else ""
         with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")  # one write, so that a reader never sees half a line
+            file.write(f"{begin}{json.dumps(line)}\n")  # one write, so that a reader never sees half a line
     except OSError as error:
         tell(
             log, logging.WARNING, Event.SPARK_PROGRESS_UNWRITTEN,
             "the progress of batch %d could not be written to %s: %s", batch_id, path, error,
             of=_events, each=path, batch_id=batch_id, error=error,
         )  # fmt: skip
+
+
+def _ends_in_half_a_line(path: str) -> bool:
+    """Whether a write failed in the middle, or a driver died in it: what is appended would be lost as well."""
+    if not os.path.isfile(path):  # it is new, or a pipe
+        return False
+    with open(path, "rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
 
 _NAMED_ROWS = 3

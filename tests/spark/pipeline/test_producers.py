@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.run import summary_lines
+from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.producers import advice, producer_rows
 from penstock.spark.pipeline.report import render_report
@@ -56,7 +57,7 @@ def task(ms: int = 2000, **changed: Any) -> ProducerNumbers:
 
 
 def tell(stats: RunStats, number: int, *tasks: ProducerNumbers, unknown: int = 0) -> None:
-    stats.add_sink_line({"batchId": number, "producers": of_tasks(tasks, unknown).to_dict()})
+    stats.add_sink_line(Fields({"batchId": number, "producers": of_tasks(tasks, unknown).to_dict()}))
 
 
 def shown(stats: RunStats) -> str:
@@ -195,7 +196,7 @@ def test_a_number_that_is_not_known_is_a_dash(stats: RunStats) -> None:
 
 def test_what_cannot_be_read_is_told_and_left_out(stats: RunStats, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "penstock.spark"):
-        stats.add_sink_line({"batchId": 3, "bytes": 5, "producers": {"tasks": "many"}})
+        stats.add_sink_line(Fields({"batchId": 3, "bytes": 5, "producers": {"tasks": "many"}}))
     assert "batch 3" in caplog.text
     assert (stats.bytes, stats.producers) == (5, None)
 

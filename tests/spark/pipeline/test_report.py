@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.report import render_report, shares
 from penstock.spark.pipeline.stats import BatchCounts, RunStats
@@ -35,7 +36,8 @@ def stats() -> RunStats:
     for number in range(60):
         metrics = {"rows": 90, "dead": 5, "dropped": 1, "failed_0": 5}
         stats.add_batch(number, number + 1.0, 0.9, BatchCounts(100, metrics))
-    stats.add_sink_line({"bytes": 10**6, "partitions": {"orders": {"0": {"rows": 5400, "endOffset": 6000}}}})
+    partitions = {"orders": {"0": {"rows": 5400, "endOffset": 6000}}}
+    stats.add_sink_line(Fields({"batchId": 0, "bytes": 10**6, "partitions": partitions}))
     stats.finished = 160.0
     stats.outcome = "done"
     return stats
@@ -114,7 +116,7 @@ def test_every_row_has_gone_somewhere(stats: RunStats) -> None:
 
 
 def test_rows_that_were_there_already_have_not_been_sent_again(stats: RunStats) -> None:
-    stats.add_sink_line({"batchId": 59, "rows": 89, "skipped": True})
+    stats.add_sink_line(Fields({"batchId": 59, "rows": 89, "skipped": True}))
     assert [share.rows for share in shares(stats)] == [4956, 295, 89, 60, 600]
     page = render_report(stats, WHEN)
     assert "in the topics already" in page

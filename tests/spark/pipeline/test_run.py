@@ -188,6 +188,11 @@ def endless(streaming: dict[str, Any]) -> dict[str, Any]:
     return streaming
 
 
+SLOW = (
+    "SELECT id, 'c' AS customer, reflect('java.lang.Thread', 'sleep', 100L) AS nap FROM range(0, 10000, 1, 2)"
+)
+
+
 def test_a_stop_between_batches_loses_nothing(
     spark: SparkSession, streaming: dict[str, Any], read_back: ReadBack
 ) -> None:
@@ -213,6 +218,27 @@ def test_a_signal_stops_a_pipeline_and_is_passed_on(spark: SparkSession, streami
     assert spark.streams.active == []
 
 
+class FailsAtOnce(NoView):
+    def update(self, stats: RunStats, now: float, words: str) -> None:
+        raise ValueError("of the view")
+
+
+def test_a_view_that_fails_leaves_no_query_behind(spark: SparkSession, streaming: dict[str, Any]) -> None:
+    with pytest.raises(PipelineError, match="of the view"):
+        run_pipeline(endless(streaming), spark, view=FailsAtOnce())
+    assert spark.streams.active == []
+
+
+def test_a_view_that_fails_leaves_no_batch_job_behind(
+    spark: SparkSession, definition: dict[str, Any], read_back: ReadBack
+) -> None:
+    definition["source"] = {"sql": SLOW}
+    with pytest.raises(PipelineError, match="of the view"):  # while Spark plans
+        run_pipeline(definition, spark, view=FailsAtOnce())
+    assert "penstock-pipeline" not in [thread.name for thread in threading.enumerate()]
+    assert read_back(definition["sink"]["topic"]) == []
+
+
 def test_a_batch_job_can_be_stopped(
     spark: SparkSession, definition: dict[str, Any], read_back: ReadBack
 ) -> None:
@@ -222,8 +248,7 @@ def test_a_batch_job_can_be_stopped(
                 stop.request()
 
     stop = StopSignals()
-    slow = "SELECT id, 'c' AS customer, reflect('java.lang.Thread', 'sleep', 100L) AS nap FROM range(0, 10000, 1, 2)"
-    definition["source"] = {"sql": slow}
+    definition["source"] = {"sql": SLOW}
     run = PipelineRun(load_pipeline(definition), spark, stop, StopAtOnce())
     run.run()
     assert run.stats.outcome == "stopped"

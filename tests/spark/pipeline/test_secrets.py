@@ -13,6 +13,7 @@ import pytest
 from penstock.cli.main import main
 from penstock.cli.run import summary_lines
 from penstock.errors import ConfigError, PipelineDefinitionError, PipelineError
+from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.dry_run import _record_lines, _schema_lines, describe_pipeline, shown
 from penstock.spark.pipeline.failure import (
@@ -83,7 +84,13 @@ def stats(pipeline: Pipeline) -> RunStats:
     stats = RunStats(pipeline=pipeline, started=100.0)
     stats.add_batch(0, 1.0, 1.0, BatchCounts(10, {"rows": 9, "dead": 1, "dropped": 1, "failed_0": 2}))
     stats.add_sink_line(
-        {"bytes": 10, "partitions": {"orders-production": {"0": {"rows": 9, "endOffset": 9}}}}
+        Fields(
+            {
+                "batchId": 0,
+                "bytes": 10,
+                "partitions": {"orders-production": {"0": {"rows": 9, "endOffset": 9}}},
+            }
+        )
     )
     stats.finished, stats.outcome = 101.0, "done"
     return stats

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.stats import (
     BatchCounts,
@@ -183,18 +185,58 @@ def test_lines_of_the_sink_are_taken_once(stats: RunStats, tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"batchId": 1, "rows": 1, "byt',
+        b'{"batchId": 1, "rows": 1, "byt{"batchId": 2, "rows": 1}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"[1, 2]",
+        b"7",
+        b"",
+        b'{"rows": 1}',
+        b'{"batchId": "1"}',
+        b'{"batchId": 1, "bytes": 1.5}',
+        b'{"batchId": 1, "deadLetters": -1}',
+        b'{"batchId": 1, "skipped": "no"}',
+        b'{"batchId": 1, "bytes": 5, "partitions": []}',
+        b'{"batchId": 1, "bytes": 5, "partitions": {"orders": 3}}',
+        b'{"batchId": 1, "bytes": 5, "partitions": {"orders": {"zero": {"rows": 1}}}}',
+        b'{"batchId": 1, "bytes": 5, "partitions": {"orders": {"4294967296": {"rows": 1}}}}',
+        b'{"batchId": 1, "bytes": 5, "partitions": {"orders": {"0": {"rows": true}}}}',
+        b'{"batchId": 1, "bytes": 5, "partitions": {"orders": {"0": {"endOffset": null}}}}',
+    ],
+)
+def test_a_line_that_cannot_be_read_is_told_once_and_those_behind_it_count(
+    stats: RunStats, tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes
+) -> None:
+    good = {"batchId": 0, "bytes": 10, "partitions": {"orders": {"0": {"rows": 5, "endOffset": 6}}}}
+    line = json.dumps(good).encode()
+    lines = SinkLines(tmp_path / "progress.jsonl")
+    lines.path.write_bytes(line + b"\n" + bad + b"\n" + line + b"\n")
+    with caplog.at_level(logging.WARNING, "penstock.spark"):
+        assert lines.read(stats) == 2
+        assert lines.read(stats) == 0
+    assert (stats.bytes, stats.bad_rows, stats.skipped_rows, stats.skipped_batches) == (20, 0, 0, set())
+    assert [(facts.rows, facts.end_offset) for facts in stats.partitions.values()] == [(10, 6)]
+    (told,) = caplog.records
+    assert vars(told)["kafka_event"] == "spark-numbers-unreadable"
+    assert "(line 2 of its progress)" in told.getMessage()
+
+
 @pytest.mark.parametrize("sink_first", [True, False])
 def test_a_batch_that_was_there_already_has_sent_nothing(stats: RunStats, sink_first: bool) -> None:
     counts = BatchCounts(20, {"rows": 20, "dead": 1, "dropped": 1, "failed_0": 1, "failed_1": 1})
     if sink_first:
-        stats.add_sink_line({"batchId": 3, "rows": 19, "skipped": True})
+        stats.add_sink_line(Fields({"batchId": 3, "rows": 19, "skipped": True}))
     stats.add_batch(3, 1.0, 1.0, counts)
     if not sink_first:
-        stats.add_sink_line({"batchId": 3, "rows": 19, "skipped": True})
+        stats.add_sink_line(Fields({"batchId": 3, "rows": 19, "skipped": True}))
     assert (stats.rows_in, stats.rows_out, stats.dead_letters, stats.dropped) == (20, 0, 0, 1)
     assert stats.skipped_rows == 19
     stats.add_batch(4, 2.0, 1.0, counts)
-    stats.add_sink_line({"batchId": 4, "rows": 19, "skipped": False})
+    stats.add_sink_line(Fields({"batchId": 4, "rows": 19, "skipped": False}))
     assert (stats.rows_out, stats.dead_letters, stats.skipped_rows) == (18, 1, 19)
 
 
@@ -225,7 +267,9 @@ def test_counts_are_readable() -> None:
 
 
 def test_rows_that_the_sink_found_bad_are_not_counted_as_written(stats: RunStats) -> None:
-    stats.add_sink_line({"batchId": 0, "deadLetters": 1, "partitions": {"orders": {"0": {"rows": 9}}}})
+    stats.add_sink_line(
+        Fields({"batchId": 0, "deadLetters": 1, "partitions": {"orders": {"0": {"rows": 9}}}})
+    )
     assert stats.rows_out == 0  # Spark has not told of the batch yet
     stats.add_batch(0, 1.0, 1.0, BatchCounts(10, {"rows": 10}))
     assert (stats.rows_in, stats.rows_out, stats.bad_rows) == (10, 9, 1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.stats import BatchCounts, RunStats
 from penstock.spark.pipeline.view import LineView, NoView, RichView, draw, open_view
@@ -50,7 +51,7 @@ def test_lines_tell_what_is_new(stats: RunStats) -> None:
     view.update(stats, 101.2, "x")
     add(stats, 1, 500)
     view.update(stats, 101.5, "x")
-    stats.add_sink_line({"bytes": 12345})
+    stats.add_sink_line(Fields({"batchId": 0, "bytes": 12345}))
     view.update(stats, 103.0, "x")
     stats.finished = 104.0
     view.finish(stats)
@@ -78,7 +79,7 @@ def test_the_table_has_all_figures(stats: RunStats) -> None:
 
     add(stats, 4, 12_000, dead=30, dropped=7, failed_0=30)
     partitions = {str(number): {"rows": 5, "endOffset": 1000 + number} for number in range(14)}
-    stats.add_sink_line({"bytes": 2_500_000, "partitions": {"orders": partitions}})
+    stats.add_sink_line(Fields({"batchId": 0, "bytes": 2_500_000, "partitions": {"orders": partitions}}))
     console = Console(file=io.StringIO(), width=100, record=True)
     console.print(draw(stats, 102.0, "Processing new data"))
     text = console.export_text()

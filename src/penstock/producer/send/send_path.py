@@ -393,22 +393,9 @@ class SendPath:
         self, headers: tuple[Header, ...], on_delivery: OnDelivery | None, ended: RecordEnd | None
     ) -> OnDelivery | None:
         """The callback of a record: its span, then interceptors, then the user's."""
-        interceptors = self._interceptors
-        if not len(interceptors) and ended is None:
+        if not len(self._interceptors) and ended is None:
             return on_delivery
-
-        def acknowledge(metadata: RecordMetadata, error: Exception | None) -> None:
-            try:
-                if ended is not None:
-                    ended(metadata, error)
-            finally:  # what a tracing system raises, whatever its class, is no reason not to tell the others
-                interceptors.on_acknowledgement(metadata, error, headers)
-                if on_delivery is not None:
-                    on_delivery(metadata, error)
-
-        # Interceptors see all records: that they were told is no look by who sent this one.
-        acknowledge.is_look = on_delivery is not None  # type: ignore[attr-defined]
-        return acknowledge
+        return _Acknowledge(ended, self._interceptors, headers, on_delivery)
 
 
 def check_topic_name(topic: str) -> None:
@@ -435,3 +422,39 @@ class _Reached:
     def __init__(self) -> None:
         self.partition: int | None = None
         self.ended: RecordEnd | None = None
+
+
+class _Acknowledge:
+    """The callback of a record that others are told of as well, before the user's."""
+
+    __slots__ = ("_ended", "_headers", "_interceptors", "_on_delivery")
+
+    def __init__(
+        self,
+        ended: RecordEnd | None,
+        interceptors: Interceptors,
+        headers: tuple[Header, ...],
+        on_delivery: OnDelivery | None,
+    ) -> None:
+        self._ended = ended
+        self._interceptors = interceptors
+        self._headers = headers
+        self._on_delivery = on_delivery
+
+    @property
+    def is_look(self) -> bool:
+        """Whether who sent the record learns of the outcome; asked when it is known.
+
+        Interceptors see all records: that they were told is no look by who sent this one. The user's callback may have
+        become none meanwhile, when the event loop that it runs in has ended.
+        """
+        return self._on_delivery is not None and bool(getattr(self._on_delivery, "is_look", True))
+
+    def __call__(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        try:
+            if self._ended is not None:
+                self._ended(metadata, error)
+        finally:  # what a tracing system raises, whatever its class, is no reason not to tell the others
+            self._interceptors.on_acknowledgement(metadata, error, self._headers)
+            if self._on_delivery is not None:
+                self._on_delivery(metadata, error)

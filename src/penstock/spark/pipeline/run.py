@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.errors import ExpectationFailedError, PipelineError
 from penstock.spark import activate_session
 from penstock.spark.pipeline.check import AVAILABLE_NOW, load_pipeline
-from penstock.spark.pipeline.failure import is_lost, pipeline_failure
+from penstock.spark.pipeline.failure import is_lost, pipeline_failure, spark_words
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.plan import ROW_METRICS, Plan, make_plan
 from penstock.spark.pipeline.session import is_driver_here, is_remote, pipeline_session
@@ -135,16 +135,36 @@ class PipelineRun:
             if self._stop.wanted and write.is_running():
                 self._bring_to_stop(write, lines)
             write.finish()
-        except Exception as error:  # noqa: BLE001  # raised again, in words
+        except BaseException as error:
+            # The view may have failed, and not the write: it does not go on unattended.
+            notes = self._attempt(lambda: self._end(write), "the write could not be stopped, and may go on")
+            runs_on = bool(notes)
+            if not isinstance(error, Exception):
+                _add_notes(error, notes)
+                raise
             if not is_lost(error):
-                self._look(write, lines)
-            if self._stop.wanted:  # what a stop breaks off is no failure
+                notes += self._attempt(lambda: self._look(write, lines), "the last counts could not be shown")
+            if self._stop.wanted and not runs_on:  # what a stop breaks off is no failure
                 self.stats.outcome = "stopped"
                 return
-            cause = self.pipeline.definition.cause(error)
-            raise pipeline_failure(error, self.pipeline.title, self.pipeline.hide) from cause
+            failure = pipeline_failure(error, self.pipeline.title, self.pipeline.hide)
+            _add_notes(failure, notes)
+            raise failure from self.pipeline.definition.cause(error)
         self._look(write, lines)
         self.stats.outcome = "stopped" if self._stop.wanted else "done"
+
+    def _end(self, write: _StreamWrite | _BatchWrite) -> None:
+        if write.is_running():
+            write.interrupt()
+
+    def _attempt(self, call: Callable[[], None], what: str) -> list[str]:
+        """Do what may fail as well when a run fails; a note for the error of the run if it did."""
+        try:
+            call()
+        except Exception as failure:  # noqa: BLE001  # it is told with the error of the run
+            if not is_lost(failure):
+                return [f"{what}: {spark_words(failure, self.pipeline.hide)}"]
+        return []
 
     def _look(self, write: _StreamWrite | _BatchWrite, lines: SinkLines | None) -> None:
         now = time.monotonic()
@@ -163,6 +183,11 @@ class PipelineRun:
             if len(self.stats.batches) > batches:
                 break
         write.interrupt()
+
+
+def _add_notes(error: BaseException, notes: list[str]) -> None:
+    for note in notes:
+        error.add_note(note)
 
 
 def _options(pipeline: Pipeline, plan: Plan, lines: SinkLines | None) -> dict[str, str]:
@@ -188,7 +213,7 @@ class _StreamWrite:
         self._query = self._writer.start()
 
     def is_running(self) -> bool:
-        return bool(self._query.isActive)
+        return self._query is not None and bool(self._query.isActive)
 
     def is_busy(self) -> bool:
         """Whether a batch is in hand."""
@@ -252,10 +277,14 @@ class _BatchWrite:
         return False
 
     def interrupt(self) -> None:
-        if is_remote(self._spark):
-            self._spark.interruptTag(self._tag)
-        else:
-            self._spark.sparkContext.cancelJobGroup(self._tag)
+        # Again and again: Spark cancels the jobs that it has, and while it plans the write there is none yet.
+        deadline = time.monotonic() + _GRACE
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            if is_remote(self._spark):
+                self._spark.interruptTag(self._tag)
+            else:
+                self._spark.sparkContext.cancelJobGroup(self._tag)
+            self._thread.join(_LOOK_EVERY)
 
     def finish(self) -> None:
         """Wait for the end, and raise what the write raised."""

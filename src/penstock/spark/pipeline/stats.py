@@ -2,8 +2,8 @@
 """What a running pipeline has done so far: batches, rows, bytes, failed expectations, offsets, producers.
 
 Two sources feed it: what Spark counts (its progress and observations), and a file to which the sink appends one line
-of JSON for each batch that it has committed. The second is missing where the driver is on another machine; everything
-here then knows less, and nothing fails.
+of JSON for each batch that it has committed. The second is missing where the driver is on another machine, and a line
+of it may be damaged, by a full disk for example; everything here then knows less, and nothing fails.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock._events import Event, tell
+from penstock.sink.json_fields import Fields, as_number
 from penstock.spark.pipeline.model import Expectation, Pipeline
 from penstock.spark.pipeline.plan import ROW_METRICS
 from penstock.spark.producer_numbers import ProducerNumbers
 
 log = logging.getLogger("penstock.spark")
 
+_LARGEST_PARTITION = 2**31 - 1
 MOST_BATCHES = 40  # whose producers' numbers are kept one by one, and which a report shows
 
 
@@ -158,21 +160,27 @@ class RunStats:
             )
         )
 
-    def add_sink_line(self, line: Mapping[str, Any]) -> None:
-        """Note what the sink said of a batch."""
-        self.bytes = (self.bytes or 0) + int(line.get("bytes") or 0)
-        self.bad_rows += int(line.get("deadLetters") or 0)
-        if line.get("skipped"):
-            self.skipped_rows += int(line.get("rows") or 0)
-            self._mark_skipped(int(line["batchId"]))
-        for topic, partitions in (line.get("partitions") or {}).items():
-            for partition, said in partitions.items():
-                facts = self.partitions.setdefault((topic, int(partition)), PartitionFacts())
-                facts.rows += int(said.get("rows") or 0)
-                if said.get("endOffset") is not None:
-                    facts.end_offset = max(facts.end_offset or 0, int(said["endOffset"]))
-        if line.get("producers") is not None:
-            self._add_producers(int(line["batchId"]), line["producers"])
+    def add_sink_line(self, line: Fields) -> None:
+        """Note what the sink said of a batch.
+
+        Raises:
+            ValueError: a field is missing or wrong; nothing of the line was noted.
+        """
+        number, skipped = line.number("batchId", 0), line.flag("skipped", False)
+        rows, size, dead_letters = (_amount(line, name) for name in ("rows", "bytes", "deadLetters"))
+        partitions = _partitions(line)
+        self.bytes = (self.bytes or 0) + size
+        self.bad_rows += dead_letters
+        if skipped:
+            self.skipped_rows += rows
+            self._mark_skipped(number)
+        for place, said in partitions.items():
+            facts = self.partitions.setdefault(place, PartitionFacts())
+            facts.rows += said.rows
+            if said.end_offset is not None:
+                facts.end_offset = max(facts.end_offset or 0, said.end_offset)
+        if line.has("producers"):
+            self._add_producers(number, line.value("producers"))
 
     def _add_producers(self, number: int, said: Any) -> None:
         try:
@@ -273,16 +281,26 @@ class SinkLines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read_to = 0
+        self._seen = 0  # lines, those that could not be read included
 
     def read(self, stats: RunStats) -> int:
-        """Take what is new; how many lines that was."""
+        """Take what is new; how many lines that was. Of a line that cannot be read the log tells."""
         count = 0
-        for line in self._new_lines():
-            stats.add_sink_line(line)
-            count += 1
+        for text in self._new_lines():
+            self._seen += 1
+            try:
+                stats.add_sink_line(Fields.parse(text))
+            except ValueError as error:
+                tell(
+                    log, logging.WARNING, Event.SPARK_NUMBERS_UNREADABLE,
+                    "what the sink says of a batch cannot be read, and is not counted (line %d of its progress): %s",
+                    self._seen, stats.pipeline.hide(str(error)), error=error,
+                )  # fmt: skip
+            else:
+                count += 1
         return count
 
-    def _new_lines(self) -> Iterator[Mapping[str, Any]]:
+    def _new_lines(self) -> Iterator[bytes]:
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -290,8 +308,28 @@ class SinkLines:
             data = file.read()
         whole, newline, _ = data.rpartition(b"\n")  # the last line may still be on its way
         self._read_to += len(whole) + len(newline)
-        for text in whole.splitlines():
-            yield json.loads(text)
+        yield from whole.splitlines()
+
+
+def _partitions(line: Fields) -> dict[tuple[str, int], PartitionFacts]:
+    """What each partition got, by topic and number."""
+    found: dict[tuple[str, int], PartitionFacts] = {}
+    topics = Fields(line.value("partitions") if line.has("partitions") else {})
+    for topic in topics.names():
+        partitions = Fields(topics.value(topic))
+        for name in partitions.names():
+            if not (name.isascii() and name.isdecimal()):
+                raise ValueError(f"partitions has {name[:40]!r} where a number is expected")
+            number = as_number(int(name), "partitions", 0, _LARGEST_PARTITION)
+            said = Fields(partitions.value(name))
+            end_offset = said.number("endOffset", 0) if said.has("endOffset") else None
+            found[topic, number] = PartitionFacts(_amount(said, "rows"), end_offset)
+    return found
+
+
+def _amount(fields: Fields, name: str) -> int:
+    """A count; 0 where the sink says nothing of it."""
+    return fields.number(name, 0) if fields.has(name) else 0
 
 
 # ---- words
