@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements that are no race between contenders: memory, Spark, instructions, and a hundred million
-records."""
+"""Measurements that are no race between contenders: memory, Spark, instructions, tracing, and a hundred
+million records."""
 
 from __future__ import annotations
 
@@ -81,5 +81,6 @@ def all_studies() -> list[Study]:
     from bench.studies.instructions import Instructions
     from bench.studies.memory import Memory
     from bench.studies.spark import Spark
+    from bench.studies.tracing import Tracing
 
-    return [Memory(), Spark(), Instructions(), Endurance()]
+    return [Memory(), Spark(), Instructions(), Tracing(), Endurance()]

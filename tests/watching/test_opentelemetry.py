@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from opentelemetry import baggage, context, trace
+from fix_impl import implementations
+from opentelemetry import baggage, context, propagate, trace
+from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -20,6 +23,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from penstock import AsyncProducer, Interceptor, Producer, ProducerRecord
 from penstock.error_codes import ErrorCode
@@ -29,7 +33,9 @@ from penstock.protocol.messages import PRODUCE
 from penstock.testing import FakeCluster, FakeKafka
 from penstock.testing.faults import Fault
 from penstock.watching.opentelemetry import OpenTelemetry
-from penstock.watching.opentelemetry.carrying import ContextCarrier
+from penstock.watching.opentelemetry._carrying_cy import ContextCarrier
+
+carrying = implementations("penstock.watching.opentelemetry._carrying_cy")
 
 PROGRAM = Path(__file__).with_name("traced_program.py")
 SECONDS = 30
@@ -186,6 +192,101 @@ def test_our_traceparent_is_that_of_the_propagator(traces: Traces) -> None:
             assert ours.of_span(span, around) == theirs.of_context(inside)
 
 
+def random_contexts(count: int) -> Iterator[context.Context]:
+    """Contexts with and without span, trace state and baggage; of each kind some that are odd."""
+    numbers = random.Random(7)
+    odd = ["a b", "ü=ö,;", "\t", "%41", '"', "x" * 5000, ""]
+    for _ in range(count):
+        made = context.Context()
+        if numbers.random() < 0.3:
+            for name in numbers.sample(["user", "naïve key", "a,b", "k"], numbers.randint(1, 3)):
+                made = baggage.set_baggage(name, numbers.choice(odd), made)
+        if numbers.random() < 0.1:
+            made = baggage.clear(made)
+        if numbers.random() < 0.2:
+            made = context.set_value("elsewhere", object(), made)
+        if numbers.random() < 0.9:
+            made = trace.set_span_in_context(random_span(numbers), made)
+        yield made
+
+
+def random_span(numbers: random.Random) -> Any:
+    if numbers.random() < 0.05:
+        return numbers.choice([None, "no span", trace.INVALID_SPAN])
+    pairs = [("vendor", "x"), ("t61@other", "a b"), ("empty", "")]
+    state = trace.TraceState(numbers.sample(pairs, numbers.randint(1, 3))) if numbers.random() < 0.3 else None
+    ids = [
+        numbers.choice([numbers.getrandbits(bits), 0, 1, 2**bits - 1, 2**bits, 2 ** (bits // 2)])
+        if numbers.random() < 0.4
+        else numbers.getrandbits(bits)
+        for bits in (128, 64)
+    ]
+    flags = trace.TraceFlags(numbers.choice([0, 1, 1, 1, 2, 3, 16, 255, 256, 2**70]))
+    remote = numbers.random() < 0.5
+    return trace.NonRecordingSpan(
+        trace.SpanContext(*ids, is_remote=remote, trace_flags=flags, trace_state=state)
+    )
+
+
+@pytest.mark.parametrize("chosen", [None, TraceContextTextMapPropagator(), CompositePropagator([])])
+def test_our_headers_are_those_of_inject(chosen: TextMapPropagator | None, carrying: Any) -> None:
+    ours = carrying.ContextCarrier(chosen)
+    asked = chosen or propagate.get_global_textmap()
+    for made in random_contexts(3000):
+        theirs: dict[str, str] = {}
+        asked.inject(theirs, made)
+        token = context.attach(made)
+        try:
+            expected = tuple((name, value.encode()) for name, value in theirs.items())
+            assert ours.of_context(made) == expected, made
+            assert (ours.add_to(None) or ()) == expected, made
+            assert (ours.add_to(None) or ()) == expected, "once more, from what it remembers"
+            assert ours.add_to([("a", b"1")]) in ([("a", b"1")], (("a", b"1"), *expected))
+        finally:
+            context.detach(token)
+
+
+def test_the_usual_propagator_is_not_asked(monkeypatch: pytest.MonkeyPatch, carrying: Any) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(TraceContextTextMapPropagator, "inject", lambda *args, **_: asked.append(args))
+    span = trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1))
+    made = trace.set_span_in_context(trace.NonRecordingSpan(span), context.Context({"elsewhere": 1}))
+    ours = carrying.ContextCarrier()
+    assert ours.of_context(made) == (("traceparent", b"00-%032x-%016x-01" % (1, 2)),)
+    assert not asked
+    ours.of_context(baggage.set_baggage("user", "7", made))
+    assert asked
+
+
+def test_a_class_derived_from_the_usual_propagator_is_asked(carrying: Any) -> None:
+    class Derived(TraceContextTextMapPropagator):
+        def inject(self, carrier: Any, *args: Any, **named: Any) -> None:
+            carrier["x"] = "derived"
+
+    span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False))
+    made = trace.set_span_in_context(span, context.Context())
+    for chosen in (Derived(), CompositePropagator([Derived()])):
+        assert carrying.ContextCarrier(chosen).of_context(made) == (("x", b"derived"),)
+
+
+def test_another_global_propagator_is_seen_within_the_same_context(carrying: Any) -> None:
+    before = propagate.get_global_textmap()
+    ours = carrying.ContextCarrier()
+    span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False))
+    token = context.attach(trace.set_span_in_context(span, context.Context()))
+    try:
+        assert [name for name, _ in ours.add_to(None)] == ["traceparent"]
+        assert ours.add_to([("traceparent", b"own")]) == [("traceparent", b"own")]
+        propagate.set_global_textmap(Elsewhere())
+        assert ours.add_to(None) == (("x-trace", b"2"),)
+        assert ours.add_to([("x-trace", b"own")]) == [("x-trace", b"own")]
+        propagate.set_global_textmap(before)
+        assert [name for name, _ in ours.add_to(None)] == ["traceparent"]
+    finally:
+        propagate.set_global_textmap(before)
+        context.detach(token)
+
+
 class Renamed(TextMapPropagator):
     """The usual propagator under another name, so that it is asked."""
 
@@ -193,8 +294,6 @@ class Renamed(TextMapPropagator):
         raise NotImplementedError
 
     def inject(self, carrier: Any, context: Any = None, setter: Any = None) -> None:
-        from opentelemetry import propagate
-
         propagate.inject(carrier, context)
 
     @property

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock._events import ClientEvents, Event, current, tell_error
@@ -39,7 +40,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 from penstock._version import __version__
 from penstock.types import Header, HeadersLike, ProducerRecord, RecordMetadata, as_headers
-from penstock.watching.opentelemetry.carrying import ContextCarrier, Headers
+from penstock.watching.opentelemetry._carrying_cy import ContextCarrier, Headers
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -126,7 +127,7 @@ class OpenTelemetry:
         """Trace a producer that is being made."""
         tracer = trace.get_tracer(_NAME, __version__, self._tracer_provider, schema_url=_SCHEMA)
         meter = metrics.get_meter(_NAME, __version__, self._meter_provider, schema_url=_SCHEMA)
-        return ProducerSpans(self.level, client_id, tracer, meter, ContextCarrier(self._propagator))
+        return ProducerSpans(self.level, client_id, tracer, meter, ContextCarrier(self._propagator, _current))
 
     def __repr__(self) -> str:
         return f"OpenTelemetry({self.level.value!r})"
@@ -157,8 +158,11 @@ class ProducerSpans:
         self._tracer = tracer
         self._carrier = carrier
         self._events = current()
-        # The last Context and its headers, in one object: threads replace it without a lock.
-        self._last: tuple[Context | None, Headers] = (None, ())
+        carrier.on_error = partial(
+            _tell, self._events, "the context of a record could not be put into its headers"
+        )
+        # Compiled, and called for each record: a method around it would take as long as it does.
+        self.with_context: Callable[[Any], Any] = carrier.add_to
         self._duration = meter.create_histogram(
             "messaging.client.operation.duration",
             "s",
@@ -170,25 +174,6 @@ class ProducerSpans:
             "{message}",
             "Number of messages producer attempted to send to the broker.",
         )
-
-    # ------------------------------------------------------------------------------------------ the caller's context
-
-    def with_context(self, headers: Any) -> Any:
-        """Headers as they were given to `send`, with the caller's context; what is no list or tuple is given back."""
-        try:
-            context = _current()
-            known = self._last
-            if context is not known[0]:
-                known = self._last = (context, self._carrier.of_context(context))
-            added = known[1]
-            if headers is None or not added:
-                return added or headers
-            if not isinstance(headers, list | tuple) or self._carrier.is_in(headers):
-                return headers
-            return (*headers, *added)
-        except Exception as error:  # noqa: BLE001 - it is logged
-            _tell(self._events, "the context of a record could not be put into its headers", error)
-            return headers
 
     # ------------------------------------------------------------------------------------------ a span for each call
 
