@@ -7,7 +7,7 @@ import errno
 
 import pytest
 from control.fakes import ID_AUTHORIZATION_FAILED, ScriptedCluster
-from network.fakes import FakeTransport
+from network.fakes import FakeBroker, FakeTransport
 
 from penstock.control.client import ControlClient
 from penstock.control.steps import (
@@ -492,3 +492,33 @@ def test_steps_tell_what_they_are() -> None:
         "EndTxn to broker h:2 (id 1)",
         "EndTxn to the transaction coordinator of 'x'",
     ]
+
+
+def test_many_short_lived_brokers_cost_what_a_few_do() -> None:
+    cluster = ScriptedCluster()
+
+    def ask(node: Node) -> Steps[KafkaError | None]:
+        reply = yield Ask(OnNode(node), end_txn())
+        return reply.error
+
+    with cluster.client(**{"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 50}) as client:
+        pool = client._network._pool
+        for number in range(1, 200):
+            node = Node(number, f"c{number}", 9092)
+            if number % 2:
+                broker = FakeBroker(cluster.network, node)
+                broker.rules[END_TXN.key] = cluster.brokers[0].rules[END_TXN.key]
+            else:
+                cluster.network.names[node.host] = ["10.1.0.1"]
+            assert (client.run(ask(node)) is None) == (number % 2 == 1)
+            for connected in [number] * (number % 2):
+                pool.close_connection(connected, cluster.clock.now(), "a test wants it")
+            cluster.clock.advance(30)
+            assert node.id in pool.states
+            assert len(pool.states.nodes()) < 40
+            assert len(client._network.metrics.nodes) < 40
+            assert len(client._metadata._connection_failures) < 40
+        first = Node(1, "c1", 9092)
+        assert first.id not in pool.states
+        assert client.run(ask(first)) is None  # it begins anew
+        assert 0 in pool.states

@@ -14,7 +14,7 @@ import errno
 import math
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -311,6 +311,7 @@ class FakeUpdater:
     rebootstraps: int = 0
     cluster: str | None = None
     delays: list[BootstrapError] = field(default_factory=list)
+    kept: Container[int] = ()
     quiet: QuietTime = field(default_factory=QuietTime)
 
     def nodes(self) -> Sequence[Node]:
@@ -351,6 +352,9 @@ class FakeUpdater:
         self.connection_failures.append((node, error))
         if getattr(error, "code", None) == 129:
             self.rebootstrap_wanted = True
+
+    def keep_nodes(self, kept: Container[int]) -> None:
+        self.kept = kept
 
     def rebootstrap_due(self, now: float) -> bool:
         return self.rebootstrap_wanted

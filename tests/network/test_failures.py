@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.errors import AuthenticationError, KafkaError
+from penstock.errors import AuthenticationError, KafkaError, NetworkError
 from penstock.network.failures import FailureReporter, refused_error
 from penstock.types import Node
 
@@ -60,3 +60,18 @@ def test_what_was_told_last_is_kept(told):
     told(*((no_token, f"reason {number}") for number in range(8)))
     error: KafkaError | None = told.reporter.last_error(NODE.id)
     assert "reason 7" in str(error)
+
+
+def test_failures_of_nodes_that_are_forgotten_are_forgotten(caplog):
+    reporter = FailureReporter(lambda node, error, now: None)
+    other = Node(2, "h", 9093)
+    for node in (NODE, other):
+        reporter.attempt_failed(node, NetworkError("no"), 0.0, ever_ready=False)
+    reporter.keep_nodes({2})
+    assert reporter.last_error(1) is None
+    assert reporter.last_error(2) is not None
+    caplog.clear()
+    for node in (NODE, other):
+        reporter.attempt_failed(node, NetworkError("no"), 0.0, ever_ready=False)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "broker 1" in caplog.text

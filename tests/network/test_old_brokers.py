@@ -13,6 +13,7 @@ from network.harness import Harness, question
 
 from penstock.network import ClientRequest
 from penstock.network.backend import Authenticate
+from penstock.network.old_brokers import OldBrokers, Way
 from penstock.protocol.messages import API_VERSIONS, FIND_COORDINATOR, METADATA, PRODUCE
 from penstock.protocol.requests import NodeApiVersions, SchemaRequest
 from penstock.types import Node
@@ -478,3 +479,15 @@ def test_a_broker_that_changes_is_asked_in_its_new_versions(versions):
         h.poll(0.01)
         h.poll(0.01)
     assert tuple(request.version for request in h.brokers[0].waiting) == versions
+
+
+def test_what_addresses_have_shown_is_forgotten_with_them():
+    """A broker may come back at a new address for ever, and each may close a connection."""
+    known = OldBrokers(None)
+    nodes = [Node(1, f"h{number}", 9092) for number in range(3)]
+    for node in nodes:
+        known.on_closed(node, Way.ASK, 0.0, after_metadata=False)
+    known.keep_nodes(nodes[2:])
+    ways = [known.approach(node, 1.0, authenticates=False).way for node in nodes]
+    assert ways == [Way.ASK, Way.ASK, Way.PROBE]
+    assert len(known._evidence) == 1

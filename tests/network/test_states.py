@@ -16,6 +16,7 @@ from penstock.network.states import (
     DISCONNECTED,
     PREPARING,
     READY,
+    REMEMBERED,
     TRANSITIONS,
     UNCONNECTED,
     ConnectionState,
@@ -79,3 +80,62 @@ def test_after_refused_authentication_the_backoff_counts():
 def test_repr_is_a_status_line():
     known = NodeState(NODE, 1.0)
     assert repr(known) == "<NodeState h:9092 (id 1): disconnected, 0 failed attempts>"
+
+
+# ---- forgetting
+
+
+def tried(states: ConnectionStates, node: Node, now: float) -> NodeState:
+    known = states.connecting(node, now)
+    states.disconnected(known, now)
+    return known
+
+
+def test_a_node_that_is_not_used_any_more_is_forgotten_after_a_while():
+    states = ConnectionStates(network_settings(), random.Random(1))
+    tried(states, NODE, 0.0)
+    assert states.maybe_forget((), REMEMBERED - 61)
+    assert 1 in states
+    assert not states.maybe_forget((), REMEMBERED - 2)  # each look is at all nodes
+    assert states.maybe_forget((), REMEMBERED)
+    assert 1 in states
+    assert states.maybe_forget((), REMEMBERED + 60)
+    assert 1 not in states
+    assert not states.nodes()
+    assert states.get(1) is None
+    known = states.connecting(NODE, 1000.0)
+    assert (known.failed_attempts, known.ever_ready) == (0, False)
+
+
+@pytest.mark.parametrize("state", sorted(PREPARING | {READY}, key=str))
+def test_a_node_with_a_connection_is_not_forgotten(state):
+    states = ConnectionStates(network_settings(), random.Random(1))
+    states.connecting(NODE, 0.0).state = state
+    assert states.maybe_forget((), 10_000.0)
+    assert 1 in states
+
+
+def test_nodes_in_use_and_bootstrap_servers_are_not_forgotten():
+    states = ConnectionStates(network_settings(), random.Random(1))
+    bootstrap = Node(-1, "h", 9092)
+    in_use = tried(states, NODE, 0.0)
+    tried(states, bootstrap, 0.0)
+    tried(states, Node(2, "h", 9093), 0.0)
+    backoff = (in_use.failed_attempts, in_use.reconnect_backoff)
+    for at in range(1000, 10_000, 1000):
+        assert states.maybe_forget({1}, at)
+        assert states.get(1) is in_use
+        assert (in_use.failed_attempts, in_use.reconnect_backoff) == backoff
+    assert states.nodes() == [NODE, bootstrap]
+
+
+def test_a_node_is_not_forgotten_while_it_would_have_to_wait():
+    states = ConnectionStates(network_settings(), random.Random(1))
+    tried(states, NODE, 0.0).reconnect_backoff = 1000.0
+    tried(states, Node(2, "h", 9093), 0.0).throttled_until = 2000.0
+    assert states.maybe_forget((), 999.0)
+    assert (1 in states, 2 in states) == (True, True)
+    assert states.maybe_forget((), 1999.0)
+    assert (1 in states, 2 in states) == (False, True)
+    assert states.maybe_forget((), 2060.0)
+    assert 2 not in states

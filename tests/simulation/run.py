@@ -59,7 +59,7 @@ from simulation.wire import EPOCH, World, sim_clock
 _LONGEST = 400.0  # virtual seconds that a life may take: by then every fault has undone itself long ago
 _MOST_TURNS = 20_000
 _MOST_LIVES = 60
-_FORGETFUL = 3  # every so many seeds topics are forgotten whenever they can be
+_FORGETFUL = 3  # every so many seeds topics and brokers are forgotten whenever they can be
 
 
 class Stuck(BaseException):
@@ -87,7 +87,11 @@ class Report:
 
 
 def _forget_at_every_update(parts: ProducerParts) -> None:
-    """Let topics be forgotten as soon as nothing is on its way there: the idle time would be longer than most runs."""
+    """Let topics be forgotten as soon as nothing is on its way there: the idle time would be longer than most runs.
+
+    Brokers likewise, when the metadata does not name them and there is no connection.
+    """
+    parts.client._pool.states.remembered = 0.0
     metadata = parts.metadata
     metadata._settings = metadata._settings._replace(max_idle_ms=0)
     metadata.keep_topics = lambda _: parts.sender.keep_topics(())

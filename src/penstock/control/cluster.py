@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock._quiet_cy import QuietTime
@@ -243,6 +243,11 @@ class ControlMetadata:
             self._rebootstrap_wanted = True
         if self.answered:
             self.request_update(now)
+
+    def keep_nodes(self, kept: Container[int]) -> None:
+        """Forget why all other nodes could not be reached."""
+        failures = self._connection_failures
+        self._connection_failures = {node_id: failures[node_id] for node_id in failures if node_id in kept}
 
     def rebootstrap_due(self, now: float) -> bool:
         """Whether a broker told us to start again."""

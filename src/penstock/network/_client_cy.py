@@ -164,7 +164,7 @@ class NetworkClient:
         return self._pool.in_flight_count(node_id)
 
     def look_at(self, node_id: int) -> NodeView | None:
-        """How the connection to a node stands; None when it was never tried. From any thread: only reads."""
+        """How the connection to a node stands; None when it was never tried, or is forgotten. From any thread."""
         known = self._pool.states.get(node_id)
         if known is None:
             return None
@@ -185,7 +185,7 @@ class NetworkClient:
         return NodeView(state, in_flight, waits_since, tries, lost_at, retry_at, known.throttled_until)
 
     def tried_nodes(self) -> list[Node]:
-        """All nodes to which a connection was ever tried. From any thread."""
+        """All nodes to which a connection was tried, but for those that are forgotten. From any thread."""
         return self._pool.states.nodes()
 
     # ---- sending, waiting

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from penstock._events import Event, tell
@@ -117,6 +117,11 @@ class NetworkMetrics:
         if found is None:
             found = self.nodes[node_id] = NodeMetrics()
         return found
+
+    def keep_nodes(self, kept: Container[int]) -> None:
+        """Forget the counters of all other nodes; of one that comes back they begin anew."""
+        for node_id in [node_id for node_id in self.nodes if node_id not in kept]:
+            del self.nodes[node_id]
 
 
 # ------------------------------------------------------------------------------------------ requests

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Container
 from typing import Any
 
 from penstock._events import Event, tell, tell_error
@@ -192,6 +193,18 @@ class ConnectionPool:
         connection.established = True
         self.states.connected(connection.known)
         self._dialogues.begin(connection, now)
+
+    def maybe_forget_nodes(self, in_use: Container[int], now: float) -> bool:
+        """Forget all that is kept of nodes that are not needed any more, from time to time; whether it was time.
+
+        A node with a connection stays, so that nothing is in flight to one that is forgotten.
+        """
+        if not self.states.maybe_forget(in_use, now):
+            return False
+        self._metrics.keep_nodes(self.states)
+        self._reporter.keep_nodes(self.states)
+        self._dialogues.keep_nodes(self.states.nodes())
+        return True
 
     # ---- handshakes: what `Dialogues` asks for
 

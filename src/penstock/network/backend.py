@@ -9,7 +9,7 @@ else that is above it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from penstock._events import Event, tell
@@ -132,6 +132,13 @@ class MetadataUpdater(Protocol):
         It may be that the node is gone, and others lead its partitions now: a reason to ask for metadata.
 
         A broker that refuses a connection with REBOOTSTRAP_REQUIRED is told here too, as the BrokerError of that code.
+        """
+        ...
+
+    def keep_nodes(self, kept: Container[int]) -> None:
+        """The client has forgotten all nodes but these, by id, since they are not used any more.
+
+        Called now and then, also when nothing was forgotten. One of `nodes`, or with a connection, is never forgotten.
         """
         ...
 

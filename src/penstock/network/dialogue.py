@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -42,6 +42,7 @@ from penstock.network.handshake import (
 )
 from penstock.network.settings import NetworkSettings
 from penstock.network.states import AUTHENTICATING, CHECKING_API_VERSIONS, REAUTHENTICATING
+from penstock.types import Node
 
 logger = logging.getLogger("penstock.network")
 
@@ -127,6 +128,10 @@ class Dialogues:
     def authenticates(self) -> bool:
         """Whether brokers are told who we are."""
         return self._backend.authenticate is not None
+
+    def keep_nodes(self, kept: Iterable[Node]) -> None:
+        """Forget what all other brokers have shown."""
+        self._handshakes.keep_nodes(kept)
 
     def begin(self, connection: Connection, now: float) -> None:
         """Start the dialogue on a new connection, which is CHECKING_API_VERSIONS."""

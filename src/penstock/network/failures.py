@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from penstock._events import Event, tell
@@ -243,6 +243,11 @@ class FailureReporter:
             return
         self.refusal = None
         self._warned = {entry for entry in self._warned if entry[0] != node_id}
+
+    def keep_nodes(self, kept: Container[int]) -> None:
+        """Forget all other nodes; the first failure of one that comes back is news."""
+        self._last = {node_id: error for node_id, error in self._last.items() if node_id in kept}
+        self._warned = {entry for entry in self._warned if entry[0] in kept}
 
     def attempt_failed(self, node: Node, error: KafkaError, now: float, *, ever_ready: bool) -> None:
         """A connection could not be made."""

@@ -21,7 +21,7 @@ given to a new cluster, a proxy chose wrongly) refuses with REBOOTSTRAP_REQUIRED
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from penstock.error_codes import ErrorCode
@@ -332,6 +332,10 @@ class HandshakeFactory:
                 body |= {"cluster_id": cluster_id, "node_id": node.id}
                 version = CLUSTER_CHECK_VERSION
         return ApiVersionsHandshake(node, body, version, approach, self._old_brokers, self._on_result)
+
+    def keep_nodes(self, kept: Iterable[Node]) -> None:
+        """Forget what all other brokers have shown."""
+        self._old_brokers.keep_nodes(kept)
 
     def _on_result(self, versions: NodeApiVersions) -> None:
         offered = versions.range(API_VERSIONS.key)

@@ -196,6 +196,7 @@ class MetadataFetcher:
 
     def _fetch_from(self, connection: Connection, now: float) -> bool:
         """Ask over a connection; whether the question is on its way."""
+        self._maybe_forget_nodes(now)
         request = self._updater.build_request(now)
         try:
             version = connection.pick_version(request)
@@ -220,6 +221,12 @@ class MetadataFetcher:
             return False
         self._in_progress = True
         return True
+
+    def _maybe_forget_nodes(self, now: float) -> None:
+        # Only answers bring new nodes. Before a question, not after its answer: there others may wait to be handled.
+        in_use = {node.id for node in self._updater.nodes()}
+        if self._pool.maybe_forget_nodes(in_use, now):
+            self._updater.keep_nodes(self._pool.states)
 
     def _on_response(self, response: InFlightRequest) -> None:
         self._in_progress = False

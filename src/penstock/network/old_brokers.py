@@ -27,6 +27,7 @@ from __future__ import annotations
 import enum
 import logging
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -170,6 +171,11 @@ class OldBrokers:
         known = self._evidence.get(_address(node))
         if known is not None:
             self._start_over(known)
+
+    def keep_nodes(self, kept: Iterable[Node]) -> None:
+        """Forget all other addresses: brokers may get new ones for ever. One that comes back must prove it again."""
+        addresses = {_address(node) for node in kept}
+        self._evidence = {where: known for where, known in self._evidence.items() if where in addresses}
 
     # ---- inside
 

@@ -13,6 +13,8 @@ Rules:
    nodes are shut, and one refused, nobody can answer.
 7. A connection that must authenticate anew is not READY meanwhile, but counts as one that was made: when it is lost,
    that is no failed attempt.
+8. A node is forgotten when it is not in use, has no connection, and was not tried for a while: ids and addresses of
+   brokers may change for ever. It is not forgotten while it would have to wait: it would be tried too early.
 
 No I/O and no clock here: `now` is a parameter. Owned by the I/O thread.
 """
@@ -22,7 +24,7 @@ from __future__ import annotations
 import enum
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from penstock._time import ExponentialBackoff
@@ -74,6 +76,10 @@ _EARLIEST_RENEWAL = 0.85
 _LATEST_RENEWAL = 0.95
 # Seconds. A broker does not take a renewal that follows on another one sooner.
 _SHORTEST_RENEWAL = 1.0
+
+# Seconds for which a node is remembered that is not in use any more; meanwhile so many looks are made for such nodes.
+REMEMBERED = 300.0
+_LOOKS_WHILE_REMEMBERED = 5
 
 
 class NodeState:
@@ -156,9 +162,15 @@ class NodeView(NamedTuple):
 
 
 class ConnectionStates:
-    """The states of all nodes that were ever tried, by node id."""
+    """The states of all nodes that were tried and are not forgotten, by node id.
+
+    Attributes:
+        remembered: seconds for which a node is remembered that is not in use any more.
+    """
 
     def __init__(self, settings: NetworkSettings, rng: random.Random) -> None:
+        self.remembered = REMEMBERED
+        self._forget_again_at = -math.inf
         self._rng = rng
         self._reconnect = ExponentialBackoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
         self._setup = ExponentialBackoff(
@@ -167,12 +179,36 @@ class ConnectionStates:
         self._nodes: dict[int, NodeState] = {}
 
     def get(self, node_id: int) -> NodeState | None:
-        """The state of a node, None when it was never tried."""
+        """The state of a node, None when it was never tried, or is forgotten."""
         return self._nodes.get(node_id)
 
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self._nodes
+
     def nodes(self) -> list[Node]:
-        """All nodes that were ever tried. From any thread: the copy is made in one step."""
+        """All nodes that were tried and are not forgotten. From any thread: the copy is made in one step."""
         return [known.node for known in list(self._nodes.values())]
+
+    def maybe_forget(self, in_use: Container[int], now: float) -> bool:
+        """Forget the nodes that are not needed any more (rule 8), from time to time; whether it was time.
+
+        Bootstrap nodes, whose ids are negative, are few, and stay.
+
+        Args:
+            in_use: ids of the nodes that may be tried again.
+            now: the time.
+        """
+        if now < self._forget_again_at:
+            return False
+        self._forget_again_at = now + self.remembered / _LOOKS_WHILE_REMEMBERED
+        for node_id, known in list(self._nodes.items()):
+            if node_id >= 0 and node_id not in in_use and self._is_over(known, now):
+                del self._nodes[node_id]
+        return True
+
+    def _is_over(self, known: NodeState, now: float) -> bool:
+        rest = max(self.remembered, known.reconnect_backoff)
+        return known.state in UNCONNECTED and now > max(known.last_attempt_at + rest, known.throttled_until)
 
     def state_of(self, node_id: int) -> ConnectionState:
         """The state of a node; one that was never tried is disconnected."""

@@ -215,6 +215,7 @@ def _assemble(
         conversions,
     )
     metadata.keep_topics = sender.keep_topics
+    metadata.keep_nodes = sender.keep_nodes
     sender.on_topic_forgotten = getattr(placement.partitioner, "on_topic_forgotten", None)
     return ProducerParts(
         config, clock, metadata, accumulator, send_path, fast_path,

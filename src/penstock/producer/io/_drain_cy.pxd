@@ -51,8 +51,8 @@ cdef class Drainer:
     cdef readonly object gate
     cdef readonly object sealer
     cdef Py_ssize_t _max_request_size
-    cdef dict _rotation
-    cdef dict _progress
+    cdef readonly dict _rotation
+    cdef readonly dict _progress
     cdef readonly object _seen
     cdef LeaderCache _leaders
     cdef QueueScan _scan

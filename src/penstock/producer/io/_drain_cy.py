@@ -321,6 +321,12 @@ class Drainer:
         for topic in [topic for topic in self._seen if topic not in kept]:
             del self._seen[topic]
 
+    def keep_nodes(self, kept: Container[int]) -> None:
+        """Forget how far other brokers have got."""
+        for by_node in (self._rotation, self._progress):
+            for node_id in [node_id for node_id in by_node if node_id not in kept]:
+                del by_node[node_id]
+
     # ---- the load of partitions
 
     def note_node(self, node_id: Any, can_take: cython.bint, now: cython.double) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -293,10 +293,8 @@ class Sender:
         forgotten = self._accumulator.forget_unused(in_use, self._gate.may_forget)
         self._gate.forget(forgotten)
         kept = self._accumulator.topics
-        self._drainer.keep_topics(kept)
-        self._outcomes.keep_topics(kept)
-        self._metrics.keep_topics(kept)
-        self._accumulator.sealer.keep_topics(kept)
+        for part in (self._drainer, self._outcomes, self._metrics, self._accumulator.sealer):
+            part.keep_topics(kept)
         if self.on_topic_forgotten is not None:
             for topic in dict.fromkeys(queue.topic for queue in forgotten):
                 try:
@@ -304,6 +302,11 @@ class Sender:
                 except Exception as trouble:  # noqa: BLE001 - it is logged
                     text = "the partitioner's on_topic_forgotten raised for topic %s"
                     tell_error(log, Event.PARTITIONER_FAILED, text, topic, topic=topic, error=trouble)
+
+    def keep_nodes(self, kept: Container[int]) -> None:
+        """Forget all that is kept of other brokers, which the client has forgotten."""
+        self._drainer.keep_nodes(kept)
+        self._conversions.keep_nodes(kept)
 
     @cython.cfunc
     def _send_ready(self, now: cython.double) -> cython.double:

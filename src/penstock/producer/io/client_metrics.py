@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock._events import ClientEvents, Event
 from penstock._locks import inside, new_lock
@@ -24,6 +24,15 @@ from penstock.producer.metadata.metadata import ProducerMetadata
 _NODE_TAG = "node-id"
 _ACTIVITY_TAG = "activity"
 _EVENT_TAG = "event"
+
+_Counted: TypeAlias = tuple[WindowedStat, Callable[[], float]]  # a rate, and what counts for it
+
+
+class _Node(NamedTuple):
+    """A node whose metrics have names."""
+
+    counters: NodeMetrics
+    counted: list[_Counted]
 
 
 class ClientMetrics:
@@ -47,8 +56,8 @@ class ClientMetrics:
         self._network = network
         self._started_at = started_at
         self._lock: Any = new_lock()  # guards the windows below: several threads may ask for metrics
-        self._counted: list[tuple[WindowedStat, Callable[[], float]]] = []
-        self._nodes: set[int] = set()
+        self._counted: list[_Counted] = []
+        self._nodes: dict[int, _Node] = {}
         self._events = events
         self._event_counts: dict[Event, Counter] = {}  # of those that have happened
         self.buffer_wait_ns = registry.counter(*names.BUFFERPOOL_WAIT_TIME)
@@ -106,16 +115,30 @@ class ClientMetrics:
         if inside():
             return  # a finalizer or a signal handler asks for metrics: these rates are as of a moment ago
         with self._lock:
-            for node_id, counters in list(self._network.nodes.items()):
-                if node_id >= 0 and node_id not in self._nodes:
-                    self._nodes.add(node_id)
-                    self._register_node(node_id, counters)
+            self._follow_nodes()
             for stat, total in self._counted:
                 stat.advance_to(total(), now)
+            for node in self._nodes.values():
+                for stat, total in node.counted:
+                    stat.advance_to(total(), now)
             for activity, stat in enumerate(self._activities):
                 stat.advance_to(self._network.time.seconds(activity, now), now)
             if self._events is not None:
                 self._count_events(self._events)
+
+    def _follow_nodes(self) -> None:
+        """Name the counters of new nodes, and forget those of nodes that the network has forgotten."""
+        counted = {
+            node_id: counters for node_id, counters in self._network.nodes.copy().items() if node_id >= 0
+        }
+        for node_id, node in list(self._nodes.items()):
+            # Other counters: it was forgotten, and has come back since.
+            if counted.get(node_id) is not node.counters:
+                del self._nodes[node_id]
+                self._registry.remove(names.NODE_GROUP, _node_tags(node_id))
+        for node_id, counters in counted.items():
+            if node_id not in self._nodes:
+                self._nodes[node_id] = _Node(counters, self._register_node(node_id, counters))
 
     def _count_events(self, events: ClientEvents) -> None:
         for event, total in events.counts().items():
@@ -164,12 +187,15 @@ class ClientMetrics:
         rates = sum(one.rate(now) for one in self._activities)
         return stat.rate(now) / rates if rates else 0.0
 
-    def _register_node(self, node_id: int, counters: NodeMetrics) -> None:
-        tags = {_NODE_TAG: f"node-{node_id}"}
-        self._count(names.NODE_REQUEST, lambda: counters.requests, tags)
-        self._count(names.NODE_RESPONSE, lambda: counters.responses, tags)
-        self._count(names.NODE_OUTGOING_BYTE, lambda: counters.bytes_out, tags)
-        self._count(names.NODE_INCOMING_BYTE, lambda: counters.bytes_in, tags)
+    def _register_node(self, node_id: int, counters: NodeMetrics) -> list[_Counted]:
+        tags = _node_tags(node_id)
+        rate_total = self._registry.rate_total
+        counted: list[_Counted] = [
+            (rate_total(*names.NODE_REQUEST, tags), lambda: counters.requests),
+            (rate_total(*names.NODE_RESPONSE, tags), lambda: counters.responses),
+            (rate_total(*names.NODE_OUTGOING_BYTE, tags), lambda: counters.bytes_out),
+            (rate_total(*names.NODE_INCOMING_BYTE, tags), lambda: counters.bytes_in),
+        ]
         self._size_of_requests(names.NODE_REQUEST_SIZE, counters, tags)
         group, name, description = names.NODE_REQUEST_LATENCY
         gauge = self._registry.gauge
@@ -181,6 +207,7 @@ class ClientMetrics:
             tags,
         )
         gauge(group, f"{name}-max", description, lambda _: 1000 * counters.latency_max, tags)
+        return counted
 
     def _size_of_requests(
         self, row: names.AvgMax, counters: NetworkMetrics | NodeMetrics, tags: dict[str, str] | None
@@ -192,13 +219,15 @@ class ClientMetrics:
         )
         gauge(group, f"{name}-max", description, lambda _: counters.request_max, tags)
 
-    def _count(
-        self, row: names.RateTotal, total: Callable[[], float], tags: dict[str, str] | None = None
-    ) -> None:
-        self._counted.append((self._registry.rate_total(*row, tags), total))
+    def _count(self, row: names.RateTotal, total: Callable[[], float]) -> None:
+        self._counted.append((self._registry.rate_total(*row), total))
 
     def _share_of_time(self, nanoseconds: Callable[[], float]) -> Callable[[float], float]:
         return lambda now: nanoseconds() / max(1.0, (now - self._started_at) * 1e9)
+
+
+def _node_tags(node_id: int) -> dict[str, str]:
+    return {_NODE_TAG: f"node-{node_id}"}
 
 
 def _longest_wait_ms(pool: BufferPool, now: float) -> float:

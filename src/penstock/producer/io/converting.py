@@ -138,6 +138,10 @@ class Conversions:
             self.forgetful[node_id] = versions.batches_remembered
         self._gate.expect_memory(min(self.forgetful.values(), default=BATCHES_REMEMBERED))
 
+    def keep_nodes(self, kept: Container[int]) -> None:
+        """Forget that other leaders were told of."""
+        self._met = {entry for entry in self._met if entry[0] in kept}
+
     def admit(self, nodes: Sequence[Node], old: Collection[int]) -> tuple[list[Node], bool]:
         """Which leaders get a request in this turn (rule 5), and whether the others can have one in the next.
 

@@ -17,7 +17,7 @@ import functools
 import logging
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock._events import Event, tell
@@ -67,8 +67,8 @@ logger = logging.getLogger(__name__)
 _LOOKS_PER_IDLE_TIME = 4
 
 
-def _keep_all(_in_use: frozenset[str]) -> None:
-    """Nobody keeps anything of topics."""
+def _keep_all(_in_use: Container[object]) -> None:
+    """Nobody keeps anything of topics, or of brokers."""
 
 
 class MetadataSettings(NamedTuple):
@@ -105,6 +105,7 @@ class ProducerMetadata:
         used_topics: asked at each update for the topics used since it was asked before, because the fast path of
             send() does not report each record. Set before the I/O thread starts; called on it.
         keep_topics: told now and then which topics are in use, so that all others are forgotten; likewise.
+        keep_nodes: likewise, of brokers, see MetadataUpdater.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class ProducerMetadata:
         self._wake = wake
         self.used_topics: Callable[[], Iterable[str]] = tuple
         self.keep_topics: Callable[[frozenset[str]], None] = _keep_all
+        self.keep_nodes: Callable[[Container[int]], None] = _keep_all
         self._keep_again_at = -math.inf  # owned by the I/O thread
 
         self._lock: Any = new_lock()

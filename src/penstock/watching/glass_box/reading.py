@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock._stats_cy import ACTIVITIES
-from penstock.network.states import PREPARING, READY, UNCONNECTED
+from penstock.network.states import PREPARING, READY, REMEMBERED, UNCONNECTED
 from penstock.producer.batch._batch_cy import BatchState
 from penstock.producer.lifecycle import held_at
 
@@ -36,7 +36,6 @@ MOST_WAITS = 20
 SILENCE = 1.0
 LONG_CALLBACK = 0.5
 UNUSED = 5.0  # after which a broker that could be tried again, and was not, is not needed
-REMEMBERED = 300.0  # for which a broker is shown that the cluster does not name any more
 
 GOOD, QUIET, WARN, BAD = "good", "quiet", "warn", "bad"
 
