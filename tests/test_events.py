@@ -9,10 +9,11 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fix_patience import SOON
 from fix_snippets import DOCS, ROOT
 from producer.fakes_sender import Rig
 
@@ -27,8 +28,8 @@ from penstock._events import (
     work_for,
     working_for,
 )
-from penstock.errors import AuthenticationError, broker_error
-from penstock.testing import FakeCluster
+from penstock.errors import AuthenticationError, ProducerClosedError, broker_error
+from penstock.testing import FakeCluster, FakeKafka, Fault
 from penstock.types import Node, TopicPartition
 
 log = logging.getLogger("penstock.test_events")
@@ -135,6 +136,140 @@ def test_the_causes_that_are_remembered_are_limited() -> None:
         assert events.left_out(Event.TOPIC_ERROR, number) == 0
     assert events.left_out(Event.TOPIC_ERROR, 1999) is None
     assert len(events._causes) <= 500
+
+
+# ---- handlers and filters that raise
+
+
+class Raising(logging.Handler):
+    """A handler, or with `filters` a filter, that raises."""
+
+    def __init__(self, error: BaseException, *, filters: bool) -> None:
+        super().__init__()
+        self.error = error
+        self.heard = 0
+        if filters:
+            self.addFilter(self.refuse)
+
+    def refuse(self, _record: logging.LogRecord) -> bool:
+        self.heard += 1
+        raise self.error
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.refuse(record)
+
+
+@pytest.fixture(params=[False, True], ids=["handler", "filter"])
+def raising(request: pytest.FixtureRequest) -> Iterator[Callable[..., Raising]]:
+    """Adds what raises to the package's logger, which lets everything through."""
+    logger = logging.getLogger("penstock")
+    level, added = logger.level, []
+
+    def add(error: BaseException) -> Raising:
+        added.append(Raising(error, filters=request.param))
+        logger.addHandler(added[-1])
+        logger.setLevel(logging.DEBUG)
+        return added[-1]
+
+    yield add
+    for handler in added:
+        logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def test_what_a_handler_raises_goes_to_stderr_and_not_to_the_caller(raising: Any, capsys: Any) -> None:
+    handler = raising(LookupError("no room in the queue"))
+    tell(log, logging.WARNING, Event.BATCH_RETRIED, "the text %s", "secret")
+    tell_error(log, Event.CALLBACK_FAILED, "it raised", error=ValueError("x"))
+    told = capsys.readouterr().err
+    assert handler.heard == 2
+    assert told.count("LookupError: no room in the queue") == 2
+    assert "batch-retried could not be written to penstock.test_events" in told
+    assert "in refuse" in told, "where it was raised"
+    assert "secret" not in told
+
+
+def test_a_handler_that_always_raises_is_told_once_a_minute_and_counted(raising: Any, capsys: Any) -> None:
+    raising(LookupError("no room"))
+    time = VirtualTime()
+    events = ClientEvents("c", time)
+    for _ in range(5):
+        tell(log, logging.WARNING, Event.RECORDS_GIVEN_UP, "given up", of=events)
+    assert capsys.readouterr().err.count("LookupError") == 1
+    time.now += SECONDS_BETWEEN
+    tell(log, logging.WARNING, Event.RECORDS_GIVEN_UP, "given up", of=events)
+    assert "(4 more like it since the last such line)" in capsys.readouterr().err
+    assert events.counts() == {Event.RECORDS_GIVEN_UP: 6, Event.LOG_FAILED: 6}
+
+
+def test_who_wants_no_errors_of_logging_has_none_but_the_count(
+    raising: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    raising(LookupError("no room"))
+    events = ClientEvents("c")
+    tell(log, logging.WARNING, Event.RECORDS_GIVEN_UP, "given up", of=events)
+    assert capsys.readouterr().err == ""
+    assert events.counts()[Event.LOG_FAILED] == 1
+
+
+@pytest.mark.parametrize("broken", [None, "closed"])
+def test_stderr_may_be_missing_or_broken(
+    raising: Any, monkeypatch: pytest.MonkeyPatch, broken: str | None
+) -> None:
+    class Closed:
+        def write(self, _text: str) -> int:
+            raise ValueError("I/O operation on closed file")
+
+    handler = raising(LookupError("no room"))
+    monkeypatch.setattr(sys, "stderr", Closed() if broken else None)
+    tell(log, logging.WARNING, Event.RECORDS_GIVEN_UP, "given up")
+    assert handler.heard == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_handler_comes_through(raising: Any, error: type[BaseException]) -> None:
+    raising(error())
+    with pytest.raises(error):
+        tell(log, logging.WARNING, Event.RECORDS_GIVEN_UP, "given up")
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new broker", "old broker"])
+def test_a_handler_that_raises_fails_no_record(raising: Any, capsys: Any, old: bool) -> None:
+    """At every place of a record's way where something is told: connecting, converting, retrying, losing a broker."""
+    handler = raising(LookupError("no room"))
+    with FakeKafka(topics={"t": 1}, **({"release": "0.9"} if old else {})) as kafka:
+        options: dict[str, Any] = {"enable_idempotence": False} if old else {}
+        producer = Producer(
+            bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, retry_backoff_ms=1, reconnect_backoff_ms=1,
+            client_id="shop", **options,
+        )  # fmt: skip
+        assert producer.send("t", b"1").result(SOON).offset == 0
+        kafka.add_fault(Fault(api="Produce", error=NOT_LEADER))
+        assert producer.send("t", b"2").result(SOON).offset == 1
+        kafka.add_fault(Fault(api="Produce", cut="before"))
+        delivery = producer.send("t", b"3", on_delivery=lambda _metadata, _error: 1 / 0)
+        assert delivery.exception(SOON) is None
+        assert producer.send("t", b"4").result(SOON).offset >= 3
+        counted = producer.metrics()["producer-event-metrics"]
+        producer.close(SOON)
+        assert not producer._core.thread.is_alive()
+    assert handler.heard > 5
+    assert counted["log-failed"]["event-total"] > 5
+    assert {"connecting", "connected", "connection-lost", "batch-retried", "callback-failed"} <= set(counted)
+    assert "LookupError: no room" in capsys.readouterr().err
+
+
+def test_a_handler_that_raises_leaves_nothing_behind_when_records_are_given_up(raising: Any) -> None:
+    raising(LookupError("no room"))
+    with FakeKafka(topics={"t": 1}) as kafka:
+        producer = Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=0)
+        producer.send("t", b"1").result(SOON)
+    delivery = producer.send("t", b"2")
+    producer.close(0)
+    producer._core.thread.join(SOON)
+    assert isinstance(delivery.exception(SOON), ProducerClosedError)
+    assert producer._core.parts.client.metrics.connections_open == 0
 
 
 # ---- whose it is

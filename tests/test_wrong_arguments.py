@@ -137,6 +137,14 @@ WAITING: list[tuple[Call, str]] = [
     )
 ]
 
+NAMED: list[tuple[Call, str]] = [
+    (
+        lambda p, v=value: p.client_instance_id(v),
+        f"^timeout must be a number of seconds, not {name(value)}$",
+    )
+    for value in [None, *NO_TIMES]
+]
+
 FOLLOWING: list[tuple[Call, str]] = [
     (lambda p: p.send("t", b"v").add_done_callback(5), "fn must be callable, not int"),
     (lambda p: p.send_many("t", [b"v"]).add_done_callback(None), "fn must be callable, not NoneType"),
@@ -162,9 +170,9 @@ IN_TRANSACTIONS: list[tuple[Call, str]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(SENDING) + len(WAITING) + len(FOLLOWING)))
+@pytest.mark.parametrize("number", range(len(SENDING) + len(WAITING) + len(NAMED) + len(FOLLOWING)))
 def test_a_wrong_type_is_a_type_error_with_the_same_text(producer, number):
-    call, text = [*SENDING, *WAITING, *FOLLOWING][number]
+    call, text = [*SENDING, *WAITING, *NAMED, *FOLLOWING][number]
     with pytest.raises(TypeError, match=text):
         call(producer)
     producer.send("t", b"after").result(SOON)  # whatever it was, the producer goes on
@@ -217,6 +225,8 @@ def test_coroutines_refuse_the_arguments_of_other_clients(kafka):
                 await call(10)
         with pytest.raises(TypeError, match="takes no time-out"):
             await producer.send_offsets_to_transaction({}, "g", 10)
+        with pytest.raises(TypeError, match=r"^timeout must be a number of seconds, not NoneType$"):
+            await producer.client_instance_id(None)
         await producer.aclose()
 
     for made in (AsyncProducer(bootstrap_servers=kafka.bootstrap_servers), MockAsyncProducer()):

@@ -31,6 +31,18 @@ def check_timeout(timeout: Any, name: str = "timeout") -> None:
     check_timeout(float(timeout), name)
 
 
+def check_end(seconds: Any, name: str = "timeout") -> None:
+    """Refuse what is no time to wait, and None, where a wait must be given an end.
+
+    Raises:
+        TypeError: it is neither an int nor a float.
+        ValueError: it is not a number (nan).
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+    check_timeout(seconds, name)
+
+
 def check_callable(function: Any, name: str) -> None:
     """Refuse what cannot be called.
 

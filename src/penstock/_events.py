@@ -12,6 +12,8 @@ Rules:
    and works on other threads too, takes note of `current()` when it is made.
 4. No lock is taken here, and `tell` is called with none held: a handler of the log may call anything.
 5. No contents of records, no texts of errors, nothing secret in a field.
+6. An error of a handler or a filter does not leave `tell`: the caller may be the I/O thread, in the middle of
+   anything. As for the handlers of `logging` itself it goes to stderr; and it counts.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Hashable, Iterator
 from enum import Enum, unique
 from typing import Any, Final
@@ -61,6 +65,7 @@ class Event(Enum):
     )
     REPORTER_FAILED = "A metric reporter raised when it was started or stopped."
     TRACING_FAILED = "A record or a request could not be traced; it is sent all the same."
+    LOG_FAILED = "A handler or a filter of the log raised. It is counted, and told on stderr."
 
     # The producer.
     IO_THREAD_STARTED = "The I/O thread starts."
@@ -293,7 +298,35 @@ def tell(  # noqa: PLR0913 - the fields that most events have
         fields["left_out"] = left_out
         text, args = text + _MORE, (*args, left_out)
     extra = {PREFIX + name: value for name, value in fields.items() if value is not None}
-    log.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=depth + 1)
+    try:
+        log.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=depth + 1)
+    except Exception as failure:  # noqa: BLE001 - of the user's handler or filter; it is told on stderr
+        _tell_of_the_log(failure, log, event, client)
+
+
+def _tell_of_the_log(
+    failure: Exception, log: logging.Logger, event: Event, client: ClientEvents | None
+) -> None:
+    """Write to stderr what a handler or a filter has raised, as `logging.Handler.handleError` does.
+
+    Not to the log, which would raise again. Of a client's there is one text a minute for each kind of error, since a
+    handler that raises does so for every line.
+    """
+    left_out: int | None = 0
+    if client is not None:
+        client.count(Event.LOG_FAILED)
+        left_out = client.left_out(Event.LOG_FAILED, (log.name, type(failure)))
+    if left_out is None or not logging.raiseExceptions or sys.stderr is None:  # which pythonw has not
+        return
+    more = _MORE % left_out if left_out else ""
+    try:
+        # Alone: the error that was to be told may be its context, and may have a secret in its text.
+        trace = "".join(traceback.format_exception(failure, chain=False))
+        sys.stderr.write(
+            f"--- Logging error: the event {event.label} could not be written to {log.name}{more} ---\n{trace}"
+        )
+    except Exception:  # noqa: BLE001, S110 - stderr may be closed, or lead to the log: no other place is left
+        pass
 
 
 def tell_error(

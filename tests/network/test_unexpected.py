@@ -7,6 +7,7 @@ node is tried again, whatever an attempt came to.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,10 @@ import pytest
 from network.harness import Harness, batch, produce
 from producer.fakes_sender import Rig
 
+from penstock._events import Event
 from penstock.errors import NetworkError
+from penstock.network import _pool_cy
+from penstock.network.failures import FailureReporter
 from penstock.network.handshake import ApiVersionsHandshake
 from penstock.protocol.requests import SchemaRequest
 
@@ -203,3 +207,51 @@ def test_memory_is_not_used_again_while_a_request_is_still_being_written(monkeyp
     rig.answer()
     assert delivery.result(0).offset >= 0
     assert rig.available_memory == rig.config.buffer_memory
+
+
+# ---- where even telling fails
+
+
+@pytest.mark.parametrize("step", ["connection_lost", "attempt_failed"])
+def test_requests_end_with_their_connection_although_it_cannot_be_told(monkeypatch, step):
+    h = Harness()
+    h.connect()
+    h.send()
+    pool = h.client._pool
+    connection = pool.get(0)
+    if step == "attempt_failed":
+        connection.known.unanswered = 1
+    once = Once(getattr(FailureReporter, step))
+    monkeypatch.setattr(FailureReporter, step, lambda *args, **more: once(*args, **more))  # noqa: PLW0108 - it must become a method
+    with pytest.raises(MemoryError):
+        pool.fail(connection, NetworkError("broken"), h.now)
+    h.poll()
+    assert [type(each.error) for each in h.ended] == [NetworkError]
+    h.clock.advance(5)
+    h.connect()
+
+
+@pytest.mark.parametrize("event", [Event.CONNECTED, Event.CONNECTING])
+def test_a_node_is_used_although_what_becomes_of_it_cannot_be_told(monkeypatch, event):
+    h = Harness()
+    raised: list[Event] = []
+    original = _pool_cy.tell
+
+    def tell(log: Any, level: int, what: Event, *args: Any, **more: Any) -> None:
+        if what is event and not raised:
+            raised.append(what)
+            raise MemoryError("no room")
+        original(log, level, what, *args, **more)
+
+    monkeypatch.setattr(_pool_cy, "tell", tell)
+    h.client.ready(h.nodes[0], h.now)
+    for _ in range(5):
+        with contextlib.suppress(MemoryError):
+            h.poll()
+    assert raised == [event]
+    if event is Event.CONNECTED:
+        assert h.client.is_ready(h.nodes[0], h.now)
+    else:
+        assert h.updater.connection_failures, "the attempt has ended"
+        h.clock.advance(20)
+    h.connect()

@@ -198,3 +198,25 @@ def test_close_ends_the_threads_and_waits_for_nobody(desk):
     desk.release.set()
     until(lambda: desk.threads() == 0)
     assert desk.done == ["next"]
+
+
+def test_a_log_handler_that_raises_ends_no_thread(desk, capsys):
+    class Raising(logging.Handler):
+        def emit(self, _record: logging.LogRecord) -> None:
+            raise LookupError("no room")
+
+    def fail() -> None:
+        raise ValueError("hunter2")
+
+    handler = Raising()
+    logging.getLogger("penstock").addHandler(handler)
+    try:
+        desk.helpers.start()
+        desk.helpers.run(fail)
+        desk.do("the next")
+        until(lambda: desk.done == ["the next"])
+    finally:
+        logging.getLogger("penstock").removeHandler(handler)
+    told = capsys.readouterr().err
+    assert "LookupError: no room" in told
+    assert "hunter2" not in told

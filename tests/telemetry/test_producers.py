@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ import pytest
 from telemetry.metrics_data import read
 
 from penstock import AsyncProducer, Producer
-from penstock.errors import IllegalStateError, KafkaTimeoutError, UnsupportedVersionError
+from penstock.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, UnsupportedVersionError
 from penstock.protocol.messages import GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 from penstock.telemetry import pushing
 from penstock.testing import FakeKafka
@@ -110,6 +111,30 @@ async def test_an_async_producer_has_an_id_too(asking: FakeKafka) -> None:
     async with AsyncProducer(bootstrap_servers=asking.bootstrap_servers) as producer:
         instance_id = await producer.client_instance_id(SECONDS)
     assert pushes(asking)[-1].client_instance_id == instance_id.bytes
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_a_producer_that_is_closed_in_the_middle_of_the_call_gives_no_id(
+    kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch, sends: bool
+) -> None:
+    kafka.create_topic("orders", 1)
+    producer = Producer(bootstrap_servers=kafka.bootstrap_servers)
+    telemetry = producer._parts.telemetry
+    assert telemetry is not None
+    if sends:  # then it is known that the brokers take none
+        producer.send("orders", b"1").result(SECONDS)
+        wait_until(lambda: producer._parts.sender.unseen is not telemetry)
+    ask = telemetry.instance_id
+
+    def close_first() -> object:
+        closing = threading.Thread(target=producer.close)
+        closing.start()
+        closing.join(SECONDS)
+        return ask()
+
+    monkeypatch.setattr(telemetry, "instance_id", close_first)
+    with pytest.raises(ProducerClosedError):
+        producer.client_instance_id(SECONDS)
 
 
 @pytest.mark.slow

@@ -6,7 +6,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from penstock._time import FOREVER
+from penstock.errors import ProducerClosedError
 from penstock.protocol.requests import NodeApiVersions
 from penstock.telemetry.watch import TelemetryWatch
 from penstock.types import Node
@@ -79,3 +82,25 @@ def test_a_turn_in_the_middle_of_a_call_leaves_nothing_behind() -> None:
     ticket = watched.instance_id()
     assert ticket.done
     assert sender.unseen is not watched, "it is not asked in each turn for nobody"
+
+
+@pytest.mark.parametrize("in_front", [True, False])
+def test_who_asks_after_the_end_is_refused_at_once(in_front: bool) -> None:
+    """Also one that had stepped aside, and that the sender does not tell of the end."""
+    network = Network()
+    watched, sender = watch(network)
+    before = watched.instance_id()
+    if not in_front:
+        network.versions = NodeApiVersions({0: (0, 13)})
+        watched.maybe_tell(0.0)
+        watched.stop()
+    else:
+        sender.unseen.end()
+        with pytest.raises(ProducerClosedError):
+            assert before.result
+    after = watched.instance_id()
+    assert after.done
+    with pytest.raises(ProducerClosedError, match="closed before a broker gave"):
+        assert after.result
+    assert sender.unseen is not watched, "it is not asked for nobody"
+    assert watched._waiting == []

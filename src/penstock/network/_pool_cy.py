@@ -149,10 +149,10 @@ class ConnectionPool:
         except Exception as error:  # noqa: BLE001 - else the attempt would never end, and no other would be made
             self._connect_failed(node, failures.resolve_error(node, error), now)
             return
-        text = "Connecting to %s, address %s"
-        tell(logger, logging.DEBUG, Event.CONNECTING, text, describe(node), address, node=node)
         transport = None
         try:
+            text = "Connecting to %s, address %s"
+            tell(logger, logging.DEBUG, Event.CONNECTING, text, describe(node), address, node=node)
             transport = self._backend.connect(address, Endpoint(node.host, node.port))
             connection = Connection(
                 known, transport, address, self._settings.max_response_bytes, self._metrics
@@ -218,15 +218,18 @@ class ConnectionPool:
         if renewed:
             self._metrics.reauthentications += 1
             connection.last_used_at = connection.used_before_renewal
-            _note(Event.REAUTHENTICATED, "Authenticated anew with %s", known.node)
         else:
             self._metrics.authentications += self._dialogues.authenticates
             connection.allow_full_answers()
             self._reporter.connected(known.node.id, lasting=not known.unanswered)
-            _note(Event.CONNECTED, "Connected to %s", known.node)
         self.states.ready(known)
         self.fatal_error = None
         self._look_again(now)  # what was watched for the handshake is not due any more
+        # At the end: an error in between would leave a connection that is neither used nor given up.
+        if renewed:
+            _note(Event.REAUTHENTICATED, "Authenticated anew with %s", known.node)
+        else:
+            _note(Event.CONNECTED, "Connected to %s", known.node)
 
     def watch_setup(self, connection: Connection, deadline: float) -> None:
         """Let the handshake do something, or fail the connection, when it is not ready by then."""
@@ -489,15 +492,18 @@ class ConnectionPool:
         if not connection.established:
             self._metrics.connections_failed += 1
         pending = self._tear_down(connection)
-        if refused:
-            self._refused(known, error, now)
-        else:
-            self.states.disconnected(known, now)
-        if was_made and not known.unanswered:
-            self._reporter.connection_lost(known.node, error, now)
-        else:
-            self._reporter.attempt_failed(known.node, error, now, ever_ready=known.ever_ready)
-        self._fail_requests(pending, error, now)
+        try:
+            if refused:
+                self._refused(known, error, now)
+            else:
+                self.states.disconnected(known, now)
+            if was_made and not known.unanswered:
+                self._reporter.connection_lost(known.node, error, now)
+            else:
+                self._reporter.attempt_failed(known.node, error, now, ever_ready=known.ever_ready)
+        finally:
+            # Whatever goes wrong in telling: nobody else knows of these requests any more.
+            self._fail_requests(pending, error, now)
 
     def _refused(self, known: NodeState, error: KafkaError, now: float) -> None:
         self.states.authentication_failed(known, now)

@@ -100,6 +100,10 @@ class Core:
         self.max_block = parts.config.max_block_ms / 1000
         self._lock: Any = new_lock()  # guards `closed` against two threads that close at once
         self.ended: Ticket[None] = Ticket("the end of the I/O thread")
+        telemetry = parts.telemetry
+        if telemetry is not None:
+            # The sender tells it only while it stands in front.
+            self.ended.on_done(lambda _: telemetry.stop())
         self.thread = threading.Thread(
             target=_work,
             args=(parts.sender, self.ended),

@@ -13,7 +13,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any
 
 from penstock._done_callbacks import DoneCallback
@@ -116,6 +117,25 @@ def check_may_wait(call: str, owner: Owner | None = None) -> None:
             "wait for the very thread it runs on. Hand the work to another thread."
         )
     forbid_reentry(call)
+
+
+def take_all(steps: Iterable[Callable[[], object]]) -> None:
+    """Take each step of the I/O thread's end, in order, whatever the others come to: somebody waits for what it ends.
+
+    Raises:
+        Only what is no `Exception`, after the last step.
+    """
+    with ExitStack() as stack:
+        for step in reversed(list(steps)):
+            stack.callback(_take_step, step)
+
+
+def _take_step(step: Callable[[], object]) -> None:
+    try:
+        step()
+    except Exception as trouble:  # noqa: BLE001 - it is logged
+        text = "an unexpected error at the end of the I/O thread; the rest is ended all the same"
+        tell_error(log, Event.IO_THREAD_ERROR, text, error=trouble)
 
 
 class Teller:

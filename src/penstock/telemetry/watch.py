@@ -17,7 +17,7 @@ from penstock._events import Event, tell_error
 from penstock._locks import new_lock
 from penstock._ticket import Ticket
 from penstock._time import FOREVER
-from penstock.errors import UnsupportedVersionError
+from penstock.errors import KafkaError, ProducerClosedError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from penstock.telemetry.pushing import TelemetryPusher
@@ -28,7 +28,7 @@ _PUSH_TELEMETRY = 72  # the messages are loaded with what sends them
 
 
 class TelemetryWatch:
-    """The telemetry of one producer. I/O thread, but for `instance_id`.
+    """The telemetry of one producer. I/O thread, but for `instance_id` and `stop`.
 
     Args:
         sender: whose `unseen` it stands in front of.
@@ -51,9 +51,10 @@ class TelemetryWatch:
         self._make_pusher = make_pusher
         self._pusher: TelemetryPusher | None = None
         self._connections = -1  # how many had been made when it stepped aside
-        self._lock: Any = new_lock()  # guards the two below
+        self._lock: Any = new_lock()  # guards the three below
         self._instance_id: uuid.UUID | None = None
         self._waiting: list[Ticket[uuid.UUID]] = []
+        self._ended = False  # nobody completes a Ticket any more
         sender.unseen = self
 
     # ------------------------------------------------------------------------------------------ any thread
@@ -62,16 +63,27 @@ class TelemetryWatch:
         """The id that a broker gives this client."""
         ticket: Ticket[uuid.UUID] = Ticket("the client instance id")
         with self._lock:
-            known = self._instance_id
-            if known is None:
+            known, ended = self._instance_id, self._ended
+            if known is None and not ended:
                 # Who has given up is forgotten: no connection is made for him.
                 self._waiting = [one for one in self._waiting if not one.done] + [ticket]
                 self._sender.unseen = self  # together, or the I/O thread steps aside in between
         if known is not None:
             ticket.complete(known)
+        elif ended:
+            ticket.fail(_closed())
         else:
             self._client.wakeup()
         return ticket
+
+    def stop(self) -> None:
+        """Nobody asks for an id any more: who waits for it has failed, and who comes later fails at once.
+
+        At the end of the I/O thread, whoever stands in front then. Twice is harmless.
+        """
+        with self._lock:
+            self._ended = True
+        self._fail_waiting(_closed())
 
     # ------------------------------------------------------------------------------------------ asked by the sender
 
@@ -102,8 +114,10 @@ class TelemetryWatch:
 
     def end(self) -> None:
         """The connections are closed."""
-        self._step_aside("the producer is closed")
-        self._behind.end()
+        try:
+            self.stop()
+        finally:
+            self._behind.end()
 
     def look_again(self, connections: int) -> None:
         """Once a second, with the number of connections made so far: new ones may be to other brokers."""
@@ -145,11 +159,15 @@ class TelemetryWatch:
         return delay if delay > 0 else FOREVER
 
     def _step_aside(self, why: str) -> None:
+        self._fail_waiting(UnsupportedVersionError(f"there is no client instance id: {why}"))
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        """Stand in front no longer, and fail the Tickets of all who wait."""
         with self._lock:
             self._sender.unseen = self._behind
             waiting, self._waiting = self._waiting, []
         for ticket in waiting:
-            ticket.fail(UnsupportedVersionError(f"there is no client instance id: {why}"))
+            ticket.fail(error)
 
     def _on_instance_id(self, given: uuid.UUID) -> None:
         with self._lock:
@@ -157,3 +175,7 @@ class TelemetryWatch:
             waiting, self._waiting = self._waiting, []
         for ticket in waiting:
             ticket.complete(given)
+
+
+def _closed() -> ProducerClosedError:
+    return ProducerClosedError("the producer was closed before a broker gave a client instance id")

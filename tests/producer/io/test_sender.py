@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from penstock.errors import (
     NetworkError,
     ProducerClosedError,
 )
+from penstock.producer.io import _sender_cy
 from penstock.protocol.messages import METADATA, PRODUCE
 
 
@@ -529,6 +532,38 @@ def test_when_the_thread_dies_nobody_is_left_waiting(monkeypatch):
     assert isinstance(delivery.exception(0), ProducerClosedError)
     with pytest.raises(ProducerClosedError):
         rig.send("t", b"b")
+
+
+@pytest.mark.parametrize("kind", [MemoryError, SystemExit])
+@pytest.mark.parametrize("step", ["gate", "deferred", "told", "metadata", "client"])
+def test_each_step_of_the_end_is_taken_whatever_the_others_come_to(monkeypatch, caplog, step, kind):
+    rig = Rig()
+    rig.know("t")
+    delivery = rig.send("t", b"a")
+    parts, ended = rig.parts, []
+    monkeypatch.setattr(parts.sender, "unseen", SimpleNamespace(has_news=False, end=lambda: ended.append(1)))
+
+    def die(*_: object, **_more: object) -> None:
+        raise kind("no room")
+
+    if step == "told":
+        monkeypatch.setattr(_sender_cy, "tell", die)
+    else:
+        owner, name = {
+            "gate": (parts.send_path.gate, "close"),
+            "deferred": (parts.accumulator.deferred, "fail_all"),
+            "metadata": (parts.metadata, "close"),
+            "client": (rig.network, "close"),
+        }[step]
+        monkeypatch.setattr(owner, name, die)
+    parts.sender.force_close()
+    with pytest.raises(kind) if step == "told" or kind is SystemExit else contextlib.nullcontext():
+        rig.run_to_end()
+    assert isinstance(delivery.exception(0), ProducerClosedError)
+    assert rig.network.closed or step == "client"
+    assert parts.metadata._closed or step == "metadata"
+    assert ended
+    assert "no room" in caplog.text or step == "told" or kind is SystemExit
 
 
 def test_a_callback_that_wants_to_exit_does_not_end_the_thread(caplog):

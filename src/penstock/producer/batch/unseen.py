@@ -175,6 +175,14 @@ def tell_at_exit() -> None:
         records.tell()
 
 
+def name_some(topics: set[str]) -> str:
+    """The first few of them, and how many there are."""
+    named = sorted(topics)
+    if len(named) == 1:
+        return f"topic {named[0]}"
+    return f"{len(named)} topics ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"
+
+
 def _names(topics: list[str]) -> str:
     if topics == [EACH_ROWS_OWN]:
         return "topics that the rows name"

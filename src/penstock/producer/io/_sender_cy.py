@@ -20,11 +20,12 @@ from penstock._events import Event, tell, tell_error
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
 from penstock.producer.batch._batch_cy import how_far
+from penstock.producer.batch.unseen import name_some
 from penstock.producer.io._outcomes_cy import Outcomes, Retries
 from penstock.producer.io.converting import Conversions
 from penstock.producer.io.gate_requests import GateRequests
 from penstock.producer.metadata.metadata import ProducerMetadata
-from penstock.producer.owner import mark_io_thread
+from penstock.producer.owner import mark_io_thread, take_all
 from penstock.protocol._produce_cy import ProduceRequest
 from penstock.protocol.requests import BATCHES_REMEMBERED, NodeApiVersions
 from penstock.records.format import MAGIC
@@ -182,8 +183,8 @@ class Sender:
     def run(self) -> None:
         """Work until closed: the body of the I/O thread."""
         mark_io_thread(self._accumulator.owner)
-        tell(log, logging.DEBUG, Event.IO_THREAD_STARTED, "the I/O thread starts")
         try:
+            tell(log, logging.DEBUG, Event.IO_THREAD_STARTED, "the I/O thread starts")
             while self._running:
                 self._turn()
             self._accumulator.deferred.run(self._clock.now())
@@ -224,20 +225,25 @@ class Sender:
             self._client.poll(_AFTER_TROUBLE, self._clock.now())
 
     def _shut_down(self) -> None:
-        self._accumulator.close()
-        # Before the records are given up: nobody who waits for them may take their end for a success.
-        self._gate.close(ProducerClosedError("the producer was closed before the coordinator answered"))
-        self._accumulator.deferred.fail_all(
-            ProducerClosedError("the producer was closed before the record was acknowledged")
+        """End all there is. Each step is taken whatever the others come to: somebody waits for what it ends."""
+        no_answer = ProducerClosedError("the producer was closed before the coordinator answered")
+        not_sent = ProducerClosedError("the producer was closed before the record was acknowledged")
+        steps = (
+            self._accumulator.close,
+            # Before the records are given up: nobody who waits for them may take their end for a success.
+            partial(self._gate.close, no_answer),
+            partial(self._accumulator.deferred.fail_all, not_sent),
+            self._give_up,
+            self._metadata.close,
+            self._client.close,
+            lambda: self.unseen.end(),  # this late: until then others may stand in front of it
         )
-        if self._accumulator.has_incomplete():
-            self._give_up()
-        self._metadata.close()
-        self._client.close()
-        self.unseen.end()
+        take_all(steps)
 
     def _give_up(self) -> None:
         """Fail what has no outcome, and say how much that is: nobody may be left to look at it."""
+        if not self._accumulator.has_incomplete():
+            return
         error = ProducerClosedError("the producer was closed before the record was acknowledged")
         lost = self._accumulator.abort_all(error)
         if lost.records and not self.losses_told:
@@ -245,7 +251,7 @@ class Sender:
                 log, logging.WARNING, Event.RECORDS_GIVEN_UP,
                 "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have "
                 "been written, the others were not. Without a time, close() waits until each record has its outcome.",
-                lost.records, "" if lost.records == 1 else "s", _some(lost.topics), lost.maybe_written,
+                lost.records, "" if lost.records == 1 else "s", name_some(lost.topics), lost.maybe_written,
                 records=lost.records,
             )  # fmt: skip
 
@@ -591,10 +597,3 @@ class Sender:
             self._outcomes.on_response(response, batches, now)
         finally:
             self._let_go_on(batches)
-
-
-def _some(topics: set[str]) -> str:
-    named = sorted(topics)
-    if len(named) == 1:
-        return f"topic {named[0]}"
-    return f"{len(named)} topics ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"
