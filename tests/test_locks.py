@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -202,3 +204,83 @@ def test_locks_may_be_made_while_a_thread_asks_whether_it_holds_one() -> None:
         stop.set()
         maker.join()
         sys.setswitchinterval(interval)
+
+
+# ---- every lock of the package is made in _locks
+
+SOURCES = Path(_locks.__file__).parent
+WITH_A_LOCK = {
+    "threading": {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier", "Timer"},
+    "_thread": {"RLock", "allocate_lock", "allocate"},
+    "queue": {"Queue", "LifoQueue", "PriorityQueue", "SimpleQueue"},
+    "multiprocessing": {
+        "Lock",
+        "RLock",
+        "Condition",
+        "Event",
+        "Semaphore",
+        "Barrier",
+        "Queue",
+        "JoinableQueue",
+    },
+    "concurrent.futures": {"Future", "ThreadPoolExecutor", "ProcessPoolExecutor"},
+    "functools": {"cached_property"},  # has a lock before Python 3.12
+}
+# Why these may have one of their own.
+EXCEPTIONS = {
+    "_locks.py": "it makes the locks",
+    "_short_lock_cy.py": "it is one of them; threads wait at its door while they hold nothing",
+    "devbroker/releases/fetch.py": "a Timer that kills a download; no producer is there",
+    "devbroker/releases/release.py": "a cached_property of a release of Kafka; no producer is there",
+}
+
+
+def locks_made(tree: ast.AST) -> Iterator[str]:
+    names: dict[str, str] = {}  # of modules, as the file calls them
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {each.asname or each.name: each.name for each in node.names if each.name in WITH_A_LOCK}
+        elif isinstance(node, ast.ImportFrom) and node.module in WITH_A_LOCK:
+            yield from (
+                f"{node.module}.{each.name}" for each in node.names if each.name in WITH_A_LOCK[node.module]
+            )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            module = names.get(ast.unparse(node.value))
+            if module is not None and node.attr in WITH_A_LOCK[module]:
+                yield f"{module}.{node.attr}"
+
+
+def test_every_lock_of_the_package_is_made_in_one_module() -> None:
+    made = {
+        path.relative_to(SOURCES).as_posix(): sorted(set(locks_made(ast.parse(path.read_text()))))
+        for path in SOURCES.rglob("*.py")
+    }
+    own = {name: found for name, found in made.items() if found}
+    wrong = {name: found for name, found in own.items() if name not in EXCEPTIONS}
+    assert not wrong, "use new_lock() or Latch of _locks: forbid_reentry does not know of these"
+    assert sorted(own) == sorted(EXCEPTIONS), "an exception that is none any more"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import threading\nx = threading.Event()",
+        "import threading as t\nx = t.Lock()",
+        "from threading import Condition",
+        "from queue import SimpleQueue as Q",
+        "import concurrent.futures\nx = concurrent.futures.Future()",
+    ],
+)
+def test_a_lock_of_another_kind_is_seen(text: str) -> None:
+    assert len(list(locks_made(ast.parse(text)))) == 1
+
+
+def test_a_thread_that_serves_others_is_refused_what_would_wait_for_them() -> None:
+    with _locks.serving("a thread of this test"):
+        assert not inside()
+        with pytest.raises(
+            ReentrantCallError, match=r"flush\(\) was called .* on a thread of this test: it would"
+        ):
+            forbid_reentry("flush()")
+    forbid_reentry("flush()")

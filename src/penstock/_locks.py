@@ -14,6 +14,8 @@ Rules:
 2. A public call that takes locks, or waits, begins with `forbid_reentry`, unless it finds another way. So no call that
    interrupts another one waits for a lock, also not for one that another thread holds: that thread may in turn wait for
    a lock that this one holds.
+3. A thread that others count on while it holds no lock, such as one that is idle and will be given work, says so
+   (`serving`): a finalizer that runs on it must not wait for those others.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from __future__ import annotations
 import threading
 import weakref
 from _thread import RLock
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock import _short_lock_cy
@@ -65,11 +69,11 @@ class OwnedLock(NestingLock):  # type: ignore[misc]  # likewise
 
 
 class _Taken(threading.local):
-    """The locks that a thread has taken not long ago, among them those that it holds; and whether it serves others."""
+    """The locks that a thread has taken not long ago, among them those that it holds; and as what it serves others."""
 
     def __init__(self) -> None:
         self.locks: set[OwnedLock] = set()
-        self.serves = False
+        self.serves = ""  # what it is, for the error; "" while nobody counts on it
 
 
 _taken = _Taken()
@@ -107,9 +111,23 @@ def inside() -> bool:
     return False
 
 
-def mark_serving_thread() -> None:
-    """Say that others wait for what the calling thread does: it must not wait for them, see `forbid_reentry`."""
-    _taken.serves = True
+def mark_serving_thread(what: str) -> None:
+    """Say that others wait for what the calling thread does: it must not wait for them, see `forbid_reentry`.
+
+    Args:
+        what: the thread, in words for the error.
+    """
+    _taken.serves = what
+
+
+@contextmanager
+def serving(what: str) -> Iterator[None]:
+    """The same as `mark_serving_thread`, for a while."""
+    before, _taken.serves = _taken.serves, what
+    try:
+        yield
+    finally:
+        _taken.serves = before
 
 
 def forbid_reentry(call: str) -> None:
@@ -120,8 +138,8 @@ def forbid_reentry(call: str) -> None:
     """
     if _taken.serves:
         raise ReentrantCallError(
-            f"{call} was called by a finalizer that runs on the thread of a FakeKafka: it would wait for that very "
-            "thread. Hand the work to another thread."
+            f"{call} was called by a finalizer that runs on {_taken.serves}: it would wait for that very thread. Hand "
+            "the work to another thread."
         )
     if inside():
         raise ReentrantCallError(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from penstock._locks import inside
+from penstock.security import aside
 from penstock.security.aside import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -220,3 +222,39 @@ def test_a_log_handler_that_raises_ends_no_thread(desk, capsys):
     told = capsys.readouterr().err
     assert "LookupError: no room" in told
     assert "hunter2" not in told
+
+
+def test_close_takes_no_lock(desk):
+    """A finalizer of a client that was forgotten calls it, on whatever thread; or the lock is held by another one."""
+    desk.do("work")
+    until(lambda: desk.done)
+    with desk.helpers._lock:
+        desk.helpers.close()
+        closer = threading.Thread(target=desk.helpers.close, daemon=True)
+        closer.start()
+        closer.join(60)
+        assert not closer.is_alive()
+    until(lambda: desk.threads() == 0)
+
+
+def test_a_thread_that_goes_to_wait_while_the_client_is_closed_ends(desk, monkeypatch):
+    """At the last moment: its latch is not shown yet, so that nobody can open it."""
+    is_needed = Helpers._is_needed_locked
+
+    def close(self: Helpers, number: int) -> bool:
+        self.close()
+        return is_needed(self, number)
+
+    monkeypatch.setattr(Helpers, "_is_needed_locked", close)
+    desk.helpers.start()
+    until(lambda: desk.threads() == 0)
+
+
+def test_nothing_is_logged_under_the_lock(desk, monkeypatch):
+    told: list[bool] = []
+    monkeypatch.setattr(aside, "tell", lambda *args, **fields: told.append(inside()))
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    desk.helpers.start()
+    desk.do("here")
+    assert desk.done == ["here"]
+    assert told == [False, False]

@@ -9,7 +9,10 @@ Rules:
 3. Where no thread can be started, and there is none, the work is done by the caller. From 3.12 on Python
    refuses new threads when the program ends, and records may still have to be sent then. So the first thread is started
    with the client.
-4. `close` waits for nobody. A thread that is stuck ends when its work does, or with the process.
+4. `close` waits for nobody, and takes no lock: a finalizer may call it, on a thread that holds the lock here, for a
+   client that was forgotten. A thread that is stuck ends when its work does, or with the process.
+5. The I/O thread takes the lock here, so nobody waits for work, or logs, while he holds it. A thread is started under
+   it, so that the threads that are counted are those that there are. At most one thread waits for work.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from penstock._escaping import told
 from penstock._events import Event, current, tell, work_for
+from penstock._locks import Latch, new_lock, serving
 
 logger = logging.getLogger("penstock.security")
 
@@ -35,6 +39,8 @@ LONGEST_PAUSE: Final = 3600.0
 MOST_WAITING: Final = 1000
 
 Work = Callable[[], None]
+
+_IDLE: Final = "a thread of the client that waits for work of the I/O thread"
 
 
 class Replacements:
@@ -76,41 +82,52 @@ class Helpers:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._events = current()
-        self._changed = threading.Condition()
-        # All below is guarded by the condition's lock.
+        self._lock: Any = new_lock()
+        # What the thread waits at that has nothing to do. Written under the lock, read without it by `close`.
+        self._idle: Latch | None = None
+        self._closed = False  # written without the lock, and only once
+        # All below is guarded by the lock; `close` empties the queue without it, in one step of the interpreter.
         self._queue: deque[Work] = deque(maxlen=MOST_WAITING)
         self._busy_since: dict[int, float | None] = {}  # by the number of the thread; None while it waits
         self._replacements = Replacements()
         self._started = 0
-        self._closed = False
 
     def start(self) -> None:
         """Start the first thread, so that it is there when no other can be started any more."""
-        with self._changed:
+        failure = None
+        with self._lock:
             if not self._busy_since and not self._closed:
-                self._try_start_locked()
+                failure = self._try_start_locked()
+        _tell_no_thread(failure)
 
     def run(self, work: Work) -> None:
         """Have the work done on another thread, soon. After `close` nothing is done."""
-        with self._changed:
+        failure = None
+        with self._lock:
             if self._closed:
                 return
             self._queue.append(work)
             waiting = sum(since is None for since in self._busy_since.values())
             if len(self._queue) > waiting and self._may_start_locked():
-                self._try_start_locked()
-            if self._busy_since:
-                self._changed.notify()
-                return
-            self._queue.remove(work)
-        _do(work)  # rule 3
+                failure = self._try_start_locked()
+            is_left_here = not self._busy_since
+            if is_left_here:
+                self._queue.clear()  # it holds nothing else: what came before was done by who gave it
+            idle = self._idle
+        if idle is not None:
+            idle.set()
+        _tell_no_thread(failure)
+        if is_left_here:
+            _do(work)  # rule 3
 
     def close(self) -> None:
         """End all threads that are not stuck, without waiting for them. Twice is harmless."""
-        with self._changed:
-            self._closed = True
-            self._queue.clear()
-            self._changed.notify_all()
+        # In this order: a thread that goes to wait shows its latch before it looks whether this is closed.
+        self._closed = True
+        idle = self._idle
+        if idle is not None:
+            idle.set()
+        self._queue.clear()
 
     def _may_start_locked(self) -> bool:
         now = self._now()
@@ -119,7 +136,8 @@ class Helpers:
             return False
         return self._replacements.allow(stuck, now)
 
-    def _try_start_locked(self) -> None:
+    def _try_start_locked(self) -> RuntimeError | None:
+        """Start a thread; why that cannot be done, where it cannot."""
         number = self._started + 1
         thread = threading.Thread(
             target=self._work, args=(number,), name=f"penstock-aside-{number}", daemon=True
@@ -127,10 +145,10 @@ class Helpers:
         try:
             thread.start()
         except RuntimeError as error:  # the program ends, or there are too many threads already
-            tell(logger, logging.DEBUG, Event.NO_THREAD, "No thread could be started: %s", error)
-            return
+            return error
         self._started = number
         self._busy_since[number] = None
+        return None
 
     def _work(self, number: int) -> None:
         work_for(self._events)
@@ -139,22 +157,40 @@ class Helpers:
 
     def _next(self, number: int) -> Work | None:
         """What to do; None when this thread has to end."""
-        with self._changed:
-            self._busy_since[number] = None
-            # The first that has nothing to do stays, for the end of the program; all others would only wait.
-            while not self._queue and not self._closed and self._is_needed_locked(number):
-                self._changed.wait()
-            if not self._queue or self._closed:
-                del self._busy_since[number]
-                return None
-            self._busy_since[number] = self._now()
-            return self._queue.popleft()
+        # It counts as free, so that work is left to it: a finalizer that runs here must not wait for what needs it.
+        with serving(_IDLE):
+            while True:
+                idle = Latch()
+                with self._lock:
+                    work = self._try_take_locked()
+                    if work is not None:
+                        self._busy_since[number] = self._now()
+                        return work
+                    self._busy_since[number] = None
+                    # The first that has nothing to do stays, for the end of the program; all others would only wait.
+                    if self._closed or not self._is_needed_locked(number):
+                        del self._busy_since[number]
+                        return None
+                    self._idle = idle
+                if not self._closed:
+                    idle.wait()
+
+    def _try_take_locked(self) -> Work | None:
+        try:
+            return None if self._closed else self._queue.popleft()
+        except IndexError:
+            return None  # there is none, or `close` has just taken it away
 
     def _is_needed_locked(self, number: int) -> bool:
         return not any(other != number and since is None for other, since in self._busy_since.items())
 
     def __repr__(self) -> str:
         return f"<Helpers: {len(self._busy_since)} threads, {len(self._queue)} to be begun>"
+
+
+def _tell_no_thread(failure: RuntimeError | None) -> None:
+    if failure is not None:
+        tell(logger, logging.DEBUG, Event.NO_THREAD, "No thread could be started: %s", failure)
 
 
 def _do(work: Work) -> None:

@@ -211,7 +211,7 @@ class FakeKafka:
     # ------------------------------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        mark_serving_thread()
+        mark_serving_thread("the thread of a FakeKafka")
         try:
             while self._turn():
                 pass

@@ -10,6 +10,7 @@ import time
 import pytest
 from security.oauth.tokens import Scripted
 
+from penstock._locks import inside
 from penstock.errors import AuthenticationError
 from penstock.security.aside import FIRST_PAUSE
 from penstock.security.oauth import refresh
@@ -436,3 +437,38 @@ def test_close_ends_the_thread_and_no_other_starts(keepers):
     with pytest.raises(AuthenticationError, match="closed"):
         keeper.token()
     assert source.calls == 1
+
+
+def test_close_takes_no_lock_and_no_token_is_kept_that_comes_meanwhile(keepers, monkeypatch):
+    """A finalizer of a client that was forgotten calls it, on whatever thread."""
+    keeper, _ = keepers(good)
+    keeper.token()
+    with keeper._lock:
+        keeper.close()
+    late, _ = keepers(good)
+    monotonic = time.monotonic
+
+    def close_under_the_lock() -> float:
+        if inside() and late._fetching_since is not None:
+            late.close()
+        return monotonic()
+
+    monkeypatch.setattr(refresh.time, "monotonic", close_under_the_lock)
+    with pytest.raises(AuthenticationError, match="the client is closed"):
+        late.token()
+    until(lambda: not late._running)
+    assert keeper._token is None
+    assert late._token is None
+
+
+def test_nothing_is_logged_under_the_lock(keepers, monkeypatch):
+    told: list[bool] = []
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    keeper, _ = keepers(good)
+    monkeypatch.setattr(refresh, "tell", lambda *args, **fields: told.append(inside()))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert keeper.token().value == "t"
+    assert told == [False]

@@ -234,6 +234,6 @@ def test_that_a_token_was_refused_is_told_without_waiting(credentials):
     mechanism.refused()  # before there is one
     mechanism.first()
     told = threading.Event()
-    with kept._keeper._changed:  # as while the keeper starts a thread
+    with kept._keeper._lock:  # as while the keeper starts a thread
         threading.Thread(target=lambda: (mechanism.refused(), told.set()), daemon=True).start()
         assert told.wait(60)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import signal
 import threading
 
+from fix_lines import BeforeLine
+
 from penstock.spark.pipeline.run import StopSignals
 
 
@@ -37,3 +39,27 @@ def test_other_threads_get_no_signals_and_are_left_alone() -> None:
     thread.join(60)
     assert seen == [True]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_stop_may_be_noted_at_any_line_of_the_wait() -> None:
+    """The handler runs on the thread that waits, wherever that is."""
+    number = 0
+    is_reached = True
+    while is_reached:
+        stop = StopSignals()
+        before = BeforeLine(number, ("wait", "let_wait"), stop.request)
+        waited: list[bool] = []
+
+        def let_wait(
+            stop: StopSignals = stop, before: BeforeLine = before, waited: list[bool] = waited
+        ) -> None:
+            with before:
+                waited.append(stop.wait(0.02))
+
+        thread = threading.Thread(target=let_wait, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert waited, f"it waits for itself, at line {number}"
+        is_reached = before.reached
+        number += 1
+    assert number > 3

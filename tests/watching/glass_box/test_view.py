@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -378,3 +379,40 @@ def test_a_broker_that_nobody_needs_is_no_trouble() -> None:
     (broker,) = watched.look(after=20.0)["brokers"]
     assert (broker["state"], broker["tone"]) == ("not used", "quiet")
     assert "none was needed since: the connection to broker 0" in broker["text"]
+
+
+def test_one_viewer_looks_at_a_time_and_holds_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    looks: list[bool] = []
+    go_on = threading.Event()
+    lanes_of = reading.lanes_of
+
+    def look(*args: Any) -> Any:
+        looks.append(inside())
+        assert go_on.wait(60)
+        if len(looks) == 1:
+            raise LookupError("the first who looks gets nowhere")
+        return lanes_of(*args)
+
+    monkeypatch.setattr(reading, "lanes_of", look)
+    seen: list[Any] = []
+
+    def view() -> None:
+        try:
+            seen.append(watched.view.state())
+        except LookupError as error:
+            seen.append(error)
+
+    viewers = [threading.Thread(target=view, daemon=True) for _ in range(5)]
+    for viewer in viewers:
+        viewer.start()
+    time.sleep(0.05)
+    assert len(looks) == 1
+    go_on.set()
+    for viewer in viewers:
+        viewer.join(60)
+    assert looks == [False, False]
+    assert sum(isinstance(each, LookupError) for each in seen) == 1
+    states = [each for each in seen if isinstance(each, dict)]
+    assert len(states) == 4
+    assert all(state is states[0] for state in states)

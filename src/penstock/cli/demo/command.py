@@ -12,13 +12,13 @@ import importlib.util
 import os
 import signal
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock._extras import how_to_install
+from penstock._locks import Latch
 from penstock.cli.demo.check import TopicFigures, TopicTally, exactly_once, mark_ends, read_topics, table
 from penstock.cli.demo.orders import Order
 from penstock.cli.demo.report import Outcome, RunLog, report_page
@@ -227,7 +227,7 @@ def _wait_for_interrupt(cluster: DevCluster) -> None:
     """Let the user look around."""
     print(f"\nThe broker stays up at {cluster.bootstrap_servers} until Ctrl-C.", flush=True)
     try:
-        threading.Event().wait()
+        Latch().wait()
     except KeyboardInterrupt:
         print("stopping the broker", flush=True)
 

@@ -14,6 +14,8 @@ Rules:
 6. A token that a broker has refused is fetched anew before the next authentication, unless it is quite new: it may have
    been revoked, and the provider must not be asked in haste.
 7. A failure is told once, not every ten seconds; that it is over is told as well.
+8. Nobody waits for a token, or for his turn, or logs, while he holds the lock. `close` and `refused` take no lock: the
+   I/O thread calls them, and so may a finalizer, on a thread that holds it.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 from penstock._escaping import told
 from penstock._events import Event, current, tell
+from penstock._locks import Latch, new_lock, serving
 from penstock.errors import AuthenticationError
 from penstock.security.aside import STUCK_SECONDS, Replacements
 from penstock.security.oauth.settings import OAuthSettings
@@ -45,6 +49,7 @@ SHORTEST_WAIT: Final = 0.5
 QUITE_NEW_SECONDS: Final = 5.0
 
 _MECHANISM: Final = "OAUTHBEARER"
+_IDLE: Final = "the thread that fetches tokens for a client"
 
 
 def seconds_to_refresh(token: Token, settings: OAuthSettings, wall: float, chance: float) -> float | None:
@@ -106,10 +111,13 @@ class TokenKeeper:
         self._stuck_seconds = stuck_seconds
         self._quite_new_seconds = quite_new_seconds
         self._events = current()
-        self._changed = threading.Condition()
+        self._lock: Any = new_lock()
+        # One for each thread that waits for a change, see `_listening`.
+        self._bells: list[Latch] = []
+        self._closed = False  # written without the lock, and only once
         # The last that a broker did not accept. Written without the lock, by the I/O thread as well.
         self._refused: Token | None = None
-        # All below is guarded by the condition's lock.
+        # All below is guarded by the lock; `close` forgets the token without it.
         self._token: Token | None = None
         self._fetched_at = 0.0  # monotonic
         self._failure = ""  # of the last fetch; "" where it succeeded
@@ -122,7 +130,6 @@ class TokenKeeper:
         self._running = False  # somebody of this generation fetches, or waits until the next fetch is due
         self._stuck = 0  # of older generations, and not back yet
         self._replacements = Replacements()
-        self._closed = False
 
     def token(self) -> Token:
         """One that is good, by what is known. Blocks.
@@ -131,7 +138,7 @@ class TokenKeeper:
             AuthenticationError: there is none, and none came in time.
         """
         deadline = time.monotonic() + self._patience
-        with self._changed:
+        with self._lock:
             known = self._token
             if known is not None and self._is_good_locked(known):
                 return known
@@ -139,23 +146,31 @@ class TokenKeeper:
                 raise _error(self._failure)
             # A fetch that is under way serves as well.
             seen = self._fetches
-            here = self._want_locked()
+            here, no_thread = self._want_locked()
+        self._ring()
+        if no_thread is not None:
+            tell(logger, logging.DEBUG, Event.NO_THREAD, "No thread could be started: %s", no_thread)
         if here is not None:
             self._fetch_once(here)
             self._leave(here)
-        with self._changed:
-            while self._fetches == seen and not self._closed:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise _error(self._late_locked())
-                self._changed.wait(left)
-            if self._closed:
-                raise _error("the client is closed")
-            token = self._token
-            # The next fetch may have failed already, before this thread went on: the token is good nevertheless.
-            if token is None or (self._failure and not self._is_good_locked(token)):
-                raise _error(self._failure)
-            return token
+        while True:
+            with self._listening() as bell:
+                with self._lock:
+                    if self._closed or self._fetches != seen:
+                        return self._fetched_locked()
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise _error(self._late_locked())
+                bell.wait(left)
+
+    def _fetched_locked(self) -> Token:
+        token = self._token
+        if self._closed:
+            raise _error("the client is closed")
+        # The next fetch may have failed already, before this thread went on: the token is good nevertheless.
+        if token is None or (self._failure and not self._is_good_locked(token)):
+            raise _error(self._failure)
+        return token
 
     def refused(self, token: Token) -> None:
         """A broker did not accept it. Does not wait for the lock."""
@@ -164,11 +179,30 @@ class TokenKeeper:
 
     def close(self) -> None:
         """Stop. Does not wait for the provider."""
-        with self._changed:
-            self._closed = True
-            self._token = self._refused = None
-            self._changed.notify_all()
+        self._closed = True
+        self._forget_if_closed()
+        self._ring()
         self._source.stop()
+
+    def _forget_if_closed(self) -> None:
+        """Called by `close`, and by who stores a token: it may have seen `_closed` before, and stored it afterwards."""
+        if self._closed:
+            self._token = self._refused = None
+
+    @contextmanager
+    def _listening(self) -> Iterator[Latch]:
+        """What opens at the next change. The caller looks afterwards whether it is there already."""
+        bell = Latch()
+        self._bells.append(bell)
+        try:
+            yield bell
+        finally:
+            self._bells.remove(bell)
+
+    def _ring(self) -> None:
+        """Something has changed that others may wait for."""
+        for bell in self._bells.copy():
+            bell.set()
 
     def _is_good_locked(self, token: Token) -> bool:
         if token.expires_at is None or token.has_expired(self._wall()):
@@ -179,42 +213,45 @@ class TokenKeeper:
         doublings = min(self._failed - 1, 32)  # a float has a limit, the number has none
         return min(FIRST_PAUSE * 2.0**doublings, LONGEST_PAUSE)
 
-    def _want_locked(self) -> int | None:
-        """Have a token fetched; the generation under which the caller has to do it, where no thread can be started."""
+    def _want_locked(self) -> tuple[int | None, RuntimeError | None]:
+        """Have a token fetched; `_ring` follows.
+
+        Returns the generation under which the caller has to do it, where no thread can be started; and why none can.
+        """
         self._wanted = True
-        self._changed.notify_all()
         now = time.monotonic()
         stuck = self._fetching_since is not None and now - self._fetching_since > self._stuck_seconds
         if self._closed or (self._running and not stuck):
-            return None
+            return None, None
         if stuck and not self._replacements.allow(self._stuck + 1, now):
-            return None
+            return None, None
         generation = self._generation + 1
-        started = self._try_start(generation)
-        if stuck and not started:
-            return None  # it would hang here as well
+        # Under the lock: the thread waits there until it is known to be the one that fetches.
+        failure = self._try_start_locked(generation)
+        if stuck and failure is not None:
+            return None, failure  # it would hang here as well
         self._stuck += self._running
         self._running = True
         self._generation = generation
-        self._fetching_since = None if started else now
-        return None if started else generation
+        self._fetching_since = None if failure is None else now
+        return None if failure is None else generation, failure
 
-    def _try_start(self, generation: int) -> bool:
+    def _try_start_locked(self, generation: int) -> RuntimeError | None:
+        """Start a thread; why that cannot be done, where it cannot."""
         name = f"penstock-token-{generation}"
         thread = threading.Thread(target=self._run, args=(generation,), name=name, daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # the program ends, or there are too many threads
-            tell(logger, logging.DEBUG, Event.NO_THREAD, "No thread could be started: %s", error)
-            return False
-        return True
+            return error
+        return None
 
     def _leave(self, generation: int) -> None:
         """Who fetched will not do so again."""
         try:
             self._source.leave()
         finally:
-            with self._changed:
+            with self._lock:
                 if generation == self._generation:
                     self._running = False
                 else:
@@ -238,16 +275,20 @@ class TokenKeeper:
     def _wait_for_turn(self, generation: int, seconds: float | None) -> bool:
         """Until a fetch is due; False when this thread has to end."""
         due = None if seconds is None else time.monotonic() + seconds
-        with self._changed:
-            while not self._closed and generation == self._generation:
-                left = None if due is None else due - time.monotonic()
-                if self._wanted or (left is not None and left <= 0):
-                    self._wanted = False
-                    self._fetching_since = time.monotonic()
-                    return True
-                # At most an hour: expiries are of the wall clock, which may jump, and waits have a limit.
-                self._changed.wait(3600.0 if left is None else min(left, 3600.0))
-            return False
+        # Others count on this thread: a finalizer that runs here must not wait for what needs a token.
+        with serving(_IDLE):
+            while True:
+                with self._listening() as bell:
+                    with self._lock:
+                        if self._closed or generation != self._generation:
+                            return False
+                        left = None if due is None else due - time.monotonic()
+                        if self._wanted or (left is not None and left <= 0):
+                            self._wanted = False
+                            self._fetching_since = time.monotonic()
+                            return True
+                    # At most an hour: expiries are of the wall clock, which may jump, and waits have a limit.
+                    bell.wait(3600.0 if left is None else min(left, 3600.0))
 
     def _fetch_once(self, generation: int) -> float | None:
         token: Token | None = None
@@ -260,7 +301,7 @@ class TokenKeeper:
             failure = str(error)
         except BaseException as error:  # noqa: BLE001  # code of the user's: this thread outlives whatever it raises
             failure = f"{self._source.name} failed: {told(error)}"
-        with self._changed:
+        with self._lock:
             if generation != self._generation or self._closed:
                 return None
             before, self._failure = self._failure, failure
@@ -276,7 +317,8 @@ class TokenKeeper:
             self._fetching_since = None
             self._wanted = False
             self._fetches += 1
-            self._changed.notify_all()
+        self._forget_if_closed()
+        self._ring()
         self._tell(before, failure, kept)
         if token is None:
             return RETRY_SECONDS

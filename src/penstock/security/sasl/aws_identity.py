@@ -12,7 +12,6 @@ import configparser
 import ipaddress
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from penstock._escaping import told
+from penstock._locks import new_lock
 from penstock.config.files import UnreadableError, read_file
 from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.quoting import quoted
@@ -80,7 +80,7 @@ class AwsIdentities:
                 "awsRoleArn of AWS_MSK_IAM needs the package botocore: pip install botocore",
                 "sasl.jaas.config",
             )
-        self._lock = threading.Lock()
+        self._lock: Any = new_lock()
         self._known: AwsIdentity | None = None  # under the lock
 
     def find(self) -> AwsIdentity:

@@ -18,11 +18,11 @@ import hashlib
 import hmac
 import re
 import secrets
-import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from penstock._locks import new_lock
 from penstock.errors import AuthenticationError, ConfigError
 from penstock.security.quoting import quoted
 from penstock.security.sasl.plain import user_and_password
@@ -78,7 +78,7 @@ class ScramCredentials:
         self._settings = settings
         self._user, _ = self._user_and_password()
         self._token_auth = settings.token_auth
-        self._lock = threading.Lock()
+        self._lock: Any = new_lock()
         self._keys: dict[tuple[bytes, bytes, int], ScramKeys] = {}  # the oldest first; under the lock
 
     def mechanism(self, host: str) -> ScramMechanism:  # the same for every broker

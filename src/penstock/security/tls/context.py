@@ -13,13 +13,13 @@ import logging
 import os
 import re
 import ssl
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
 from penstock._events import Event, tell
+from penstock._locks import Latch
 from penstock.config.files import UnreadableError, read_file
 from penstock.config.kinds import Password
 from penstock.errors import ConfigError
@@ -85,7 +85,8 @@ class TlsContext:
         self._patience = patience
         self._stamps = self._look()
         self._context = _build(settings)  # replaced aside
-        self._looked = threading.Event()  # of the latest look; its owner alone replaces the context
+        # Of the latest look; its owner alone replaces the context. A Latch: the I/O thread waits at it.
+        self._looked = Latch()
         self._looked.set()
         self._looking_since = 0.0
         self._wrong = (
@@ -101,7 +102,7 @@ class TlsContext:
         now = time.monotonic()
         under_way = not self._looked.is_set() and now - self._looking_since < _GIVEN_UP
         if self._stamps and not under_way:
-            looked = self._looked = threading.Event()
+            looked = self._looked = Latch()
             self._looking_since = now
             if self._run_aside is None:
                 self._refresh(looked)
@@ -110,7 +111,7 @@ class TlsContext:
                 looked.wait(self._patience)
         return self._context
 
-    def _refresh(self, looked: threading.Event) -> None:
+    def _refresh(self, looked: Latch) -> None:
         """Look whether a file has changed, and read all anew where one has, or could not be used the last time."""
         try:
             stamps = self._look()

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock._locks import Latch
 from penstock.errors import ExpectationFailedError, PipelineError
 from penstock.spark import activate_session
 from penstock.spark.pipeline.check import AVAILABLE_NOW, load_pipeline
@@ -324,7 +325,8 @@ class StopSignals:
     def __init__(self, signals: tuple[signal.Signals, ...] = (signal.SIGINT,)) -> None:
         self._signals = signals
         self._before: dict[signal.Signals, Any] = {}
-        self._event = threading.Event()
+        # A Latch: the handler runs on the thread that waits, and an Event would wait for the lock of that wait.
+        self._stop = Latch()
         self.received: signal.Signals | None = None
         self.count = 0  # the second one means: at once
 
@@ -343,16 +345,16 @@ class StopSignals:
 
     def wait(self, seconds: float) -> bool:
         """Wait at most so long; whether to stop."""
-        return self._event.wait(seconds)
+        return self._stop.wait(seconds)
 
     def request(self) -> None:
         """Ask for a stop without a signal."""
         self.count += 1
-        self._event.set()
+        self._stop.set()
 
     @property
     def wanted(self) -> bool:
-        return self._event.is_set()
+        return self._stop.is_set()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         del frame

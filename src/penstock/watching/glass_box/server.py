@@ -21,6 +21,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from penstock._events import ClientEvents, Event, tell_error
+from penstock._locks import new_lock
 from penstock.watching.glass_box import address as rules
 from penstock.watching.glass_box.address import Address, BadAddress
 
@@ -71,9 +72,10 @@ class PageServer:
         bound = self._listener.getsockname()
         self.url = f"http://{Address(bound[0], bound[1])}/"
         self._wake, self._woken = socket.socketpair()
-        self._lock = threading.Lock()
-        self._connections: set[socket.socket] = set()
-        self._closed = False
+        # Of `_locks`: the I/O thread of the last producer closes the page.
+        self._lock: Any = new_lock()
+        self._connections: set[socket.socket] = set()  # guarded by the lock
+        self._closed = False  # written under the lock
         self._thread = threading.Thread(target=self._serve, name="penstock-glass-box", daemon=True)
         self._thread.start()
 
@@ -127,10 +129,12 @@ class PageServer:
 
     def _take(self, connection: socket.socket, peer: Any) -> None:
         with self._lock:
-            if self._closed or len(self._connections) >= _MOST_CONNECTIONS:
-                connection.close()
-                return
-            self._connections.add(connection)
+            is_taken = not self._closed and len(self._connections) < _MOST_CONNECTIONS
+            if is_taken:
+                self._connections.add(connection)
+        if not is_taken:
+            connection.close()
+            return
         connection.settimeout(_IDLE_SECONDS)
         thread = threading.Thread(
             target=self._talk, args=(connection, peer), name="penstock-glass-box-viewer", daemon=True

@@ -3,6 +3,8 @@
 
 Rates come from two looks at counters that the producer keeps anyway, so nothing runs while nobody looks. Any number of
 viewers share a look: the state is read again when the last one is older than `FRESH` seconds.
+
+One viewer looks at a time, and holds no lock meanwhile: under a lock of ours, rates would not be brought up to date.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from penstock._locks import Latch, new_lock
 from penstock._stats_cy import ACTIVITIES
 from penstock.producer.io import metric_names as names
 from penstock.watching.glass_box import events, reading
@@ -64,7 +67,9 @@ class ProducerView:
         self._options = reading.options_of(parts)
         self._thread = thread
         self._log = log
-        self._lock = threading.Lock()  # one viewer looks at a time; no lock of the producer
+        self._lock: Any = new_lock()
+        self._looking: Latch | None = None  # opens when the look under way has ended; guarded by the lock
+        # All below belongs to the viewer that looks; where none does, to the lock.
         self._samples: deque[_Sample] = deque(maxlen=_MOST_SAMPLES)
         self._state: dict[str, Any] | None = None
         self._measures: dict[tuple[str, ...], Callable[[float], Any]] = {}
@@ -75,14 +80,26 @@ class ProducerView:
         Args:
             now: monotonic seconds, by the producer's clock; its time unless told.
         """
-        with self._lock:
-            now = self._parts.clock.now() if now is None else now
-            if self._state is None or not 0 <= now - self._samples[-1].at < FRESH:
-                self._look(now)
-            assert self._state is not None
-            return self._state
+        mine = Latch()
+        while True:
+            at = self._parts.clock.now() if now is None else now
+            with self._lock:
+                others = self._looking
+                if others is None:
+                    if self._state is not None and 0 <= at - self._samples[-1].at < FRESH:
+                        return self._state
+                    self._looking = mine
+            if others is None:
+                break
+            others.wait()
+        try:
+            return self._look(at)
+        finally:
+            with self._lock:
+                self._looking = None
+            mine.set()
 
-    def _look(self, now: float) -> None:
+    def _look(self, now: float) -> dict[str, Any]:
         if self._samples and now - self._samples[-1].at > _GAP:
             self._samples.clear()
             self._state = None
@@ -116,6 +133,7 @@ class ProducerView:
             for tone, text in events.changes(self.client_id, self._state, state):
                 self._log.add(tone, text)
         self._state = state
+        return state
 
     def _before(self, now: float) -> _Sample:
         """The oldest sample of the window."""
