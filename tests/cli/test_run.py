@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock._json_fields import Fields
 from penstock.cli import main as cli
 from penstock.cli.run import summary_lines
-from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.stats import BatchCounts, RunStats
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from penstock._json_fields import Fields
 from penstock.cli.run import summary_lines
-from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.producers import advice, producer_rows
 from penstock.spark.pipeline.report import render_report

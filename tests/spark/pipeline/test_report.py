@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.sink.json_fields import Fields
+from penstock._json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.report import render_report, shares
 from penstock.spark.pipeline.stats import BatchCounts, RunStats

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from penstock._json_fields import Fields
 from penstock.cli.main import main
 from penstock.cli.run import summary_lines
 from penstock.errors import ConfigError, PipelineDefinitionError, PipelineError
-from penstock.sink.json_fields import Fields
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.dry_run import _record_lines, _schema_lines, describe_pipeline, shown
 from penstock.spark.pipeline.failure import (

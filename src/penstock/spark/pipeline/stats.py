@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._events import Event, tell
-from penstock.sink.json_fields import Fields, as_number
+from penstock._json_fields import Fields, as_number
 from penstock.spark.pipeline.model import Expectation, Pipeline
 from penstock.spark.pipeline.plan import ROW_METRICS
 from penstock.spark.producer_numbers import ProducerNumbers
