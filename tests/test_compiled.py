@@ -52,6 +52,16 @@ def run_python(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+def test_saying_what_runs_imports_nothing_that_an_extra_brings() -> None:
+    code = """
+import sys
+sys.modules["opentelemetry"] = None  # as where it is not installed
+from penstock import _compiled
+print(_compiled.implementation(), any(name.startswith("penstock.watching") for name in sys.modules))
+"""
+    assert run_python(code, PENSTOCK_PURE="1") == "pure False"
+
+
 def test_hot_modules_are_the_ones_on_disk() -> None:
     setup = load_setup()
     assert sorted(_compiled.hot_modules()) == [setup.module_name(path) for path in setup.hot_sources()]

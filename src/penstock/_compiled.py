@@ -101,8 +101,11 @@ def install_finder() -> None:
 
 def is_compiled(module: str) -> bool:
     """Whether this process runs, or would import, the compiled form of a hot module."""
-    spec = importlib.util.find_spec(module)
-    return spec is not None and spec.origin is not None and spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        return str(loaded.__file__).endswith(tuple(EXTENSION_SUFFIXES))
+    # Not by `find_spec`, which imports the module's package: that may need a package of an extra.
+    return PureSourceFinder not in sys.meta_path and extension_path(module) is not None
 
 
 def implementation() -> Implementation:
