@@ -294,6 +294,21 @@ def test_batches_expire_oldest_first():
     assert not core.accumulator.has_undrained()
 
 
+@pytest.mark.parametrize("created", [2.6782, 0.1, 1e6 / 3, 123456.789])
+def test_what_waits_expires_at_the_very_moment_at_which_what_is_in_flight_does(created):
+    """Else the pieces of a split that wait could fail a moment before the one that is sent, which has older records."""
+    core = Core(delivery_timeout_ms=160, linger_ms=60)
+    core.now = created
+    core.append(b"v")
+    [batch] = core.queue().batches
+    expiry = core.ready().next_expiry
+    for moment in (math.nextafter(expiry, 0), expiry - 5e-7):
+        assert not batch.reached_timeout(moment, core.accumulator.delivery_timeout)
+        assert core.accumulator.take_expired(moment) == []
+    assert batch.reached_timeout(expiry, core.accumulator.delivery_timeout)
+    assert core.accumulator.take_expired(expiry) == [batch]
+
+
 def test_the_next_expiry_is_known():
     """Requirements 27 and 49."""
     core = Core([1, 1], delivery_timeout_ms=30_000, linger_ms=60_000)

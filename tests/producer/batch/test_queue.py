@@ -237,8 +237,8 @@ def test_pieces_of_a_batch_come_back_in_their_order_behind_older_ones():
 def test_old_batches_are_taken_from_the_head_alone():
     """Requirement 27."""
     q, batches = filled(4)
-    assert q.queue.take_older(START - 1) == []
-    assert q.queue.take_older(START + 1) == batches[:2]
+    assert q.queue.take_expired(START + 29, 30) == []
+    assert q.queue.take_expired(START + 31, 30) == batches[:2]
     assert list(q.queue.batches) == batches[2:]
 
 

@@ -50,9 +50,6 @@ else:
         in_order,
     )
 
-# Seconds: a moment that was waited for as a sum must also count as reached when it is looked at as a difference.
-_ROUNDING = 1e-6
-
 
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
@@ -339,7 +336,7 @@ class RecordAccumulator:
         """Take batches out of their queues whose delivery time-out is over."""
         expired: list[Batch] = []
         for queue in self.active_queues():
-            expired.extend(queue.take_older(now - self.delivery_timeout + _ROUNDING))
+            expired.extend(queue.take_expired(now, self.delivery_timeout))
         return expired
 
     def take_unsent(self, *, also_retried: bool = False) -> list[Batch]:

@@ -435,11 +435,11 @@ class PartitionQueue:
         self._pop_locked()
         return True
 
-    def take_older(self, created: float) -> list[Batch]:
-        """Take the batches at the head that were created at or before a moment."""
+    def take_expired(self, now: float, timeout: float) -> list[Batch]:
+        """Take the batches at the head whose delivery time-out is over."""
         taken: list = []
         with self._lock:
-            while self.batches and self.batches[0].created <= created:
+            while self.batches and self.batches[0].reached_timeout(now, timeout):
                 taken.append(self._pop_locked())
         return taken
 
