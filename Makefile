@@ -9,6 +9,8 @@ PYTEST_ARGS ?=
 # What takes longest is where the next minute is to be had.
 SLOWEST := --durations 12 --durations-min 3
 DEMO_TESTS := tests/integration/test_demo.py
+# Run behind those with Spark, so that no lane of `make test` ends long after the others.
+OUTER_TESTS := $(addprefix tests/,aio security sink spark cli)
 # To collect all tests takes 20 seconds. Those with a marker are in files that name it; tests/conftest.py watches over that.
 JAVA_TESTS = $(if $(PYTEST_ARGS),,$(shell grep -rlE 'mark\.(broker|spark)\b' tests --include='test_*.py'))
 
@@ -57,7 +59,7 @@ test: build need-java ## the whole suite, compiled and without compiled modules
 	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory test-broker test-simulation' \
 	  'nice -n 5 $(MAKE) --no-print-directory test-units' \
 	  'sh -c "nice -n 5 $(MAKE) --no-print-directory test-pure && $(MAKE) --no-print-directory test-demo"' \
-	  '$(MAKE) --no-print-directory test-spark'
+	  '$(MAKE) --no-print-directory test-spark test-outer'
 else
 test: test-compiled test-pure
 endif
@@ -84,9 +86,15 @@ test-demo: build need-java ## of it, small runs of the demo
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-units
-test-units: build ## of it, what needs neither, but for the simulator
+test-units: build ## of it, what needs neither, but for the simulator and what is around the producer
 	@echo '==> tests without Kafka, compiled'
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' --ignore tests/simulation $(SLOWEST) $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' --ignore tests/simulation \
+	  $(addprefix --ignore ,$(OUTER_TESTS)) $(SLOWEST) $(PYTEST_ARGS)
+
+.PHONY: test-outer
+test-outer: build ## of it, what needs neither, of what is around the producer: asyncio, security, sink, commands
+	@echo '==> tests without Kafka of what is around the producer, compiled'
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(OUTER_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-simulation
 test-simulation: build ## of it, short runs of the simulator
