@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -110,17 +111,23 @@ def _with_archive(name: str, make: Callable[[Path, Path], None]) -> str:
 def _make_of_spark(draft: Path, folder: Path) -> None:
     options = f"{PLAIN} -XX:ArchiveClassesAtExit={draft} {_QUIET}"
     made = {SPARK_VARIABLE: options, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, folder],
         env={**os.environ, **made},
         cwd=folder,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-        timeout=_LIMIT,
+        start_new_session=True,  # with the Java process that it starts
     )
-    if done.returncode or not draft.exists():
-        raise NoArchiveError(f"Spark's classes could not be archived:\n{done.stdout}{done.stderr}")
+    try:
+        told, _ = process.communicate(timeout=_LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise NoArchiveError(f"Spark took longer than {_LIMIT} seconds") from None
+    if process.returncode or not draft.exists():
+        raise NoArchiveError(f"Spark's classes could not be archived:\n{told}")
 
 
 def _make_of_kafka(draft: Path, folder: Path) -> None:
