@@ -27,7 +27,7 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.cpython.exc import PyErr_CheckSignals
     from cython.cimports.libc.errno import errno
-    from cython.cimports.penstock.network._system_calls_cy import (
+    from cython.cimports.penstock.network._system_layer_cy import (
         INTERRUPTED,
         is_not_now,
         received_bytes,

@@ -56,12 +56,6 @@ class Sealer:
         batch_size: the target size of a batch.
     """
 
-    codec = cython.declare(object, visibility="public")
-    ratios = cython.declare(object, visibility="readonly")
-    _codec_id: cython.int
-    _pool = cython.declare(object)
-    _batch_size: cython.Py_ssize_t
-
     def __init__(self, codec: Codec, pool: BufferPool, batch_size: cython.Py_ssize_t) -> None:
         self.codec = codec
         self._codec_id = codec.id
@@ -112,7 +106,6 @@ class Sealer:
         )
         batch.stamped = identity
 
-    @cython.cfunc
     def _compress(self, batch: Batch) -> object:
         raw = batch.writer.raw_records() if batch.wire is None else batch.wire[HEADER_SIZE:]
         payload = self.codec.compress(raw)
@@ -120,14 +113,12 @@ class Sealer:
         del raw  # it may be a view of the very memory that is written below
         return self._put(batch, payload)
 
-    @cython.cfunc
     def _gather(self, batch: Batch) -> object:
         """The records in one piece; None where they are."""
         if len(batch.writer.segments) == 1:
             return None
         return self._put(batch, batch.writer.raw_records())
 
-    @cython.cfunc
     def _put(self, batch: Batch, payload: Any) -> object:
         """Memory with room for the header, and the records section behind it; what is not needed goes back."""
         size = HEADER_SIZE + len(payload)

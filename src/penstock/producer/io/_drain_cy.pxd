@@ -2,45 +2,42 @@
 from penstock.producer.batch._accumulator_cy cimport RecordAccumulator
 from penstock.producer.batch._batch_cy cimport Batch
 from penstock.producer.batch._queue_cy cimport PartitionQueue
+from penstock.producer.batch._sealing_cy cimport Sealer
 
 cdef class ReadyCheck:
     cdef readonly list nodes
     cdef readonly double next_delay
     cdef readonly double next_expiry
     cdef readonly set leaderless_topics
+    cdef object snapshot
+    cdef list topics
+    cdef list brokers
 
-cdef class PartitionLeader:
+    cdef _add_head(self, LedQueue led, Batch batch, bint full)
+    cdef _let_go(self)
+
+cdef class LeadingBroker:
     cdef object node
-    cdef object node_id
+    cdef bint is_ready
+    cdef list heads
+
+cdef class LedQueue:
+    cdef PartitionQueue queue
+    cdef LeadingBroker broker
     cdef int epoch
     cdef bytes topic_id
+    cdef Batch batch
+    cdef bint full
 
 cdef class LeaderCache:
     cdef object snapshot
     cdef object _seen
     cdef dict _known
     cdef dict _led
+    cdef dict brokers
 
-    cdef PartitionLeader _find(self, PartitionQueue queue)
+    cdef LedQueue _find(self, PartitionQueue queue)
     cdef Py_ssize_t _count_led(self, str topic) except -1
-
-cdef class QueueHead:
-    cdef PartitionQueue queue
-    cdef Batch batch
-    cdef int leader_epoch
-    cdef bint full
-
-cdef class QueueScan:
-    cdef object snapshot
-    cdef dict nodes
-    cdef list ready
-    cdef dict heads
-    cdef set topics
-    cdef set leaderless
-    cdef double next_delay
-    cdef double oldest
-
-    cdef _add_head(self, PartitionLeader leader, PartitionQueue queue, Batch batch, bint full)
 
 cdef class NodeProgress:
     cdef double ready
@@ -49,13 +46,13 @@ cdef class NodeProgress:
 cdef class Drainer:
     cdef RecordAccumulator _accumulator
     cdef readonly object gate
-    cdef readonly object sealer
+    cdef readonly Sealer sealer
     cdef Py_ssize_t _max_request_size
     cdef dict _rotation
     cdef dict _progress
     cdef readonly object _seen
     cdef LeaderCache _leaders
-    cdef QueueScan _scan
+    cdef ReadyCheck _check
     cdef set _left_behind
     cdef double _linger          # as of the last `ready`
     cdef int _hurry
@@ -67,7 +64,7 @@ cdef class Drainer:
     cpdef dict drain(self, snapshot, list nodes, double now, old=?)
     cpdef bint has_more(self, node_id) except -1
     cpdef list partition_batches(self, list batches, bint is_old)
-    cdef QueueScan _scan_queues(self, snapshot, bint sendable, double linger, double now)
+    cdef ReadyCheck _scan_queues(self, snapshot, bint sendable, double linger, double now)
     cdef _update_load(self, str topic, snapshot)
     cdef bint _stalled(self, node_id, double timeout) except -1
     cdef list _take_batches(self, node_id, list heads, double now, bint plain)

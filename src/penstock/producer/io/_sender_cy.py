@@ -12,7 +12,6 @@ import logging
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -25,7 +24,6 @@ from penstock.producer.io.converting import Conversions
 from penstock.producer.io.gate_requests import GateRequests
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.producer.owner import mark_io_thread
-from penstock.protocol._produce_cy import ProduceRequest
 from penstock.protocol.requests import BATCHES_REMEMBERED, NodeApiVersions
 from penstock.records.format import MAGIC
 from penstock.types import Node
@@ -45,6 +43,7 @@ if not cython.compiled:
     from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.io._drain_cy import Drainer, ReadyCheck
     from penstock.producer.io._metrics_cy import SenderMetrics
+    from penstock.protocol._produce_cy import ProduceRequest
 else:
     from cython.cimports.penstock._stats_cy import OTHER, SEALING, WRITING  # type: ignore[no-redef]
     from cython.cimports.penstock.network._client_cy import NetworkClient  # type: ignore[no-redef]
@@ -58,6 +57,7 @@ else:
     from cython.cimports.penstock.producer.batch._batch_cy import Batch  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.io._drain_cy import Drainer, ReadyCheck  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.io._metrics_cy import SenderMetrics  # type: ignore[no-redef]
+    from cython.cimports.penstock.protocol._produce_cy import ProduceRequest  # type: ignore[no-redef]
 
 log = logging.getLogger("penstock.producer")
 
@@ -113,10 +113,12 @@ class Sender:
     _gate_requests = cython.declare(object, visibility="readonly")
     _metadata = cython.declare(object)
     _clock = cython.declare(object, visibility="public")
+    _now = cython.declare(object)
     _outcomes = cython.declare(object, visibility="readonly")
     _acks = cython.declare(object)
     _request_timeout_ms: cython.int
     _one_at_a_time = cython.declare(cython.bint, visibility="readonly")
+    _modern: dict
     _in_flight: dict
     _next_in_flight_expiry: cython.double
     _has_sent: cython.bint
@@ -149,11 +151,13 @@ class Sender:
         self._metadata = metadata
         self._client = client
         self._clock = clock
+        self._now = clock.now
         self._metrics = metrics
         self._one_at_a_time = settings.max_in_flight == 1
         backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         retries = Retries(settings.retries, backoff, rng)
         self._outcomes = Outcomes(accumulator, drainer.gate, metadata, retries, metrics)
+        self._modern = {}  # by node id: versions of leaders that take batches as they are
         # Ordered as drained, so that expiry finds the oldest first in each partition.
         self._in_flight = {}  # Batches
         self._next_in_flight_expiry = FOREVER
@@ -217,7 +221,7 @@ class Sender:
 
     def _turn(self) -> None:
         try:
-            self._take_turn(self._clock.now(), True)
+            self._take_turn(self._now(), True)
         except Exception as trouble:  # noqa: BLE001 - it is logged
             text = "an unexpected error on the I/O thread; it goes on"
             tell_error(log, Event.IO_THREAD_ERROR, text, error=trouble)
@@ -350,7 +354,7 @@ class Sender:
         drained: dict = {}
         if nodes:
             self._metrics.enter(SEALING)
-            drained = drainer.drain(self._metadata.snapshot, nodes, now, old)
+            drained = drainer.drain(check.snapshot, nodes, now, old)
             self._metrics.enter(WRITING if drained else OTHER)  # until the network waits
         for taken in drained.values():
             self._enter_flight(taken)
@@ -363,12 +367,14 @@ class Sender:
         finally:
             # Whatever went wrong: what was drained is sent, or has its outcome.
             for node in nodes:
-                batches = drained.get(node.id)
-                if batches and (node.id in old or self._gate.headerless):
-                    drained[node.id] = self._convert(node, old.get(node.id), batches, now)
-                    failed = failed or len(drained[node.id]) < len(batches)
-                    batches = drained[node.id]
-                if batches and self._send_or_fail(node, batches, now, node.id in old):
+                node_id: Any = node.id
+                is_old: cython.bint = bool(old) and node_id in old
+                batches = drained.get(node_id)
+                if batches and (is_old or self._gate.headerless):
+                    drained[node_id] = self._convert(node, old.get(node_id), batches, now)
+                    failed = failed or len(drained[node_id]) < len(batches)
+                    batches = drained[node_id]
+                if batches and self._send_or_fail(node, batches, now, is_old):
                     sent.append(node)
         for node in sent:
             self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
@@ -410,15 +416,19 @@ class Sender:
         """Those that cannot take batches as they are, by id. Asked for every request, and nearly always empty."""
         old: dict = {}
         for node in nodes:
-            versions: Any = self._client.api_versions(node.id)
-            if versions is None:
-                continue  # nothing can be sent to it any more
+            node_id: Any = node.id
+            versions: Any = self._client.api_versions(node_id)
+            if versions is None or self._modern.get(node_id) is versions:
+                continue  # nothing can be sent to it any more; or it was asked before
             if versions.batches_remembered < BATCHES_REMEMBERED or self._conversions.forgetful:
-                self._conversions.note_memory(node.id, versions, self._metadata.snapshot.nodes)
+                self._conversions.note_memory(node_id, versions, self._metadata.snapshot.nodes)
+                self._modern.clear()  # while one forgets, all are asked
             if versions.produce_magic < MAGIC or (
                 self._conversions.checks_codec and not self._conversions.takes(versions)
             ):
-                old[node.id] = versions
+                old[node_id] = versions
+            elif not self._conversions.forgetful:
+                self._modern[node_id] = versions
         return old
 
     @cython.ccall
@@ -510,9 +520,7 @@ class Sender:
             max_version=gate.max_produce_version,
         )
         timeout: cython.double = self._request_timeout_ms
-        self._client.send(
-            ClientRequest(node, request, timeout / 1000, partial(self._on_response, batches)), now
-        )
+        self._client.send(ClientRequest(node, request, timeout / 1000, _Answering(self, batches)), now)
 
     def watch_answers(self, watcher: Callable[[InFlightRequest, list[Batch]], object]) -> None:
         """Show each answer to somebody before it is handled. Once, before the thread starts."""
@@ -576,7 +584,8 @@ class Sender:
 
     # ---- answers
 
-    def _on_response(self, batches: list, response: InFlightRequest) -> None:
+    @cython.ccall
+    def _on_response(self, batches: list, response: InFlightRequest) -> Any:
         now: cython.double = response.received_at
         if self._watcher is not None:
             self._watcher(response, batches)
@@ -588,6 +597,22 @@ class Sender:
             self._outcomes.on_response(response, batches, now)
         finally:
             self._let_go_on(batches)
+
+
+@cython.final
+@cython.cclass
+class _Answering:
+    """Takes the answer to a produce request to the sender, with the batches of the request."""
+
+    _sender: Sender
+    _batches: list
+
+    def __init__(self, sender: Sender, batches: list) -> None:  # type: ignore[type-arg]
+        self._sender = sender
+        self._batches = batches
+
+    def __call__(self, response: InFlightRequest) -> None:
+        self._sender._on_response(self._batches, response)
 
 
 def _some(topics: set[str]) -> str:
