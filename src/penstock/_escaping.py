@@ -33,3 +33,8 @@ def told(error: BaseException) -> str:
     return (
         f"{name} (raised in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})" if frames else name
     )
+
+
+def with_notes(error: BaseException) -> str:
+    """What an error of ours says, and what was noted on it: without a traceback nothing else shows that."""
+    return "; ".join(filter(None, (str(error), *map(str, getattr(error, "__notes__", ())))))

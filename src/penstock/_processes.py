@@ -80,7 +80,8 @@ def try_read_start(pid: int) -> str | None:
             return parse_proc_stat(stat, _BOOT_ID.read_text(encoding="ascii").strip())
         except (FileNotFoundError, PermissionError, ProcessLookupError):
             return None
-    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    # One -o for each: where POSIX is taken at its word, all behind the first = would be a heading.
+    command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
     # In one time zone and language: the start is compared by processes that may have others.
     environment = {**os.environ, "TZ": "UTC", "LC_ALL": "C"}
     try:

@@ -20,7 +20,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from penstock import _compiled
-from penstock._escaping import escaped
+from penstock._escaping import escaped, with_notes
 from penstock.cli.options import CommandError
 from penstock.control.reach import is_answer
 from penstock.errors import (
@@ -216,7 +216,7 @@ def report_error(error: Exception) -> None:
 
 def describe_error(error: BaseException) -> str:
     """An error in one line, with its way out."""
-    text = escaped(" ".join(str(error).split())) or type(error).__name__
+    text = escaped(" ".join(with_notes(error).split())) or type(error).__name__
     if isinstance(error, KafkaTimeoutError) and is_answer(error.__cause__):
         return text  # brokers did answer: their address is not the trouble
     for cls, way_out in _WAYS_OUT:

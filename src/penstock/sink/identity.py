@@ -192,7 +192,8 @@ def _from_proc(pid: int) -> _Process | None:
 
 
 def _from_ps(pid: int) -> _Process | None:
-    asked = ["ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)]
+    # One -o for each: where POSIX is taken at its word, all behind the first = would be a heading.
+    asked = ["ps", "-o", "ppid=", "-o", "lstart=", "-o", "comm=", "-p", str(pid)]
     try:
         answer = subprocess.run(  # noqa: S603 - our own words and a number
             asked, capture_output=True, text=True, check=True, timeout=10

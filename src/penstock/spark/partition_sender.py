@@ -195,11 +195,14 @@ def _ends_in_half_a_line(path: str) -> bool:
     """Whether a write failed in the middle, or a driver died in it: what is appended would be lost as well."""
     if not os.path.isfile(path):  # it is new, or a pipe
         return False
-    with open(path, "rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"
+    try:
+        with open(path, "rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except PermissionError:  # it may be written to, but not be read
+        return False
 
 
 _NAMED_ROWS = 3

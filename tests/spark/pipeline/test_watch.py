@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.main import describe_error
 from penstock.errors import PipelineError
 from penstock.spark.pipeline import run as running
 from penstock.spark.pipeline.check import load_pipeline
@@ -27,8 +28,9 @@ DEFINITION: dict[str, Any] = {
 class Write:
     """A write that runs until it is interrupted; each of its calls can fail."""
 
-    def __init__(self, **failing: BaseException) -> None:
+    def __init__(self, *, ends_at: int = 1, **failing: BaseException) -> None:
         self._failing = failing
+        self._ends_at = ends_at  # which interruption
         self.running = False
         self.interrupted = 0
 
@@ -57,7 +59,7 @@ class Write:
     def interrupt(self) -> None:
         self.interrupted += 1
         self._maybe_fail("interrupt")
-        self.running = False
+        self.running = self.interrupted < self._ends_at
 
     def finish(self) -> None:
         self._maybe_fail("finish")
@@ -168,3 +170,19 @@ def test_a_batch_job_is_interrupted_also_while_spark_plans_it() -> None:
     cancelled.set()
     write._thread.join()
     assert calls[:3] == ["penstock-1"] * 3
+
+
+def test_a_write_that_spark_does_not_end_in_time_is_told() -> None:
+    with pytest.raises(PipelineError, match="of the view") as caught:
+        watched(Write(ends_at=2), Raises(ValueError("of the view")))
+    [note] = caught.value.__notes__[:1]
+    assert note == "the write could not be stopped, and may go on: Spark has not ended it yet"
+    assert describe_error(caught.value).count(note) == 1
+
+
+def test_a_stop_waits_until_the_write_has_ended() -> None:
+    write, stop = Write(ends_at=3), StopSignals()
+    stop.request()
+    stop.request()
+    assert watched(write, NoView(), stop).outcome == "stopped"
+    assert (write.running, write.interrupted) == (False, 3)

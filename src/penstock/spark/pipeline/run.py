@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock._escaping import with_notes
 from penstock._locks import Latch
 from penstock.errors import ExpectationFailedError, PipelineError
 from penstock.spark import activate_session
@@ -117,7 +118,7 @@ class PipelineRun:
             finally:
                 plan.close()
         except PipelineError as error:
-            self.stats.outcome, self.stats.error = "failed", str(error)
+            self.stats.outcome, self.stats.error = "failed", with_notes(error)
             if isinstance(error, ExpectationFailedError):
                 self.stats.stopped_by = error.expectation
             raise
@@ -157,6 +158,8 @@ class PipelineRun:
     def _end(self, write: _StreamWrite | _BatchWrite) -> None:
         if write.is_running():
             write.interrupt()
+            if write.is_running():
+                raise PipelineError("Spark has not ended it yet")
 
     def _attempt(self, call: Callable[[], None], what: str) -> list[str]:
         """Do what may fail as well when a run fails; a note for the error of the run if it did."""
@@ -183,7 +186,8 @@ class PipelineRun:
             self._look(write, lines)
             if len(self.stats.batches) > batches:
                 break
-        write.interrupt()
+        while write.is_running():  # still: a batch job that Spark has not planned yet cannot be cancelled
+            write.interrupt()
 
 
 def _add_notes(error: BaseException, notes: list[str]) -> None:
