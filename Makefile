@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 SLOWEST := --durations 12 --durations-min 3
 DEMO_TESTS := tests/integration/test_demo.py
 # Run behind those with Spark, so that no lane of `make test` ends long after the others.
-OUTER_TESTS := $(addprefix tests/,aio security sink spark cli)
+OUTER_TESTS := $(addprefix tests/,aio security)
 # To collect all tests takes 20 seconds. Those with a marker are in files that name it; tests/conftest.py watches over that.
 JAVA_TESTS = $(if $(PYTEST_ARGS),,$(shell grep -rlE 'mark\.(broker|spark)\b' tests --include='test_*.py'))
 
@@ -86,14 +86,14 @@ test-demo: build need-java ## of it, small runs of the demo
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m spark $(DEMO_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-units
-test-units: build ## of it, what needs neither, but for the simulator and what is around the producer
+test-units: build ## of it, what needs neither, but for the simulator, asyncio and security
 	@echo '==> tests without Kafka, compiled'
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' --ignore tests/simulation \
 	  $(addprefix --ignore ,$(OUTER_TESTS)) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-outer
-test-outer: build ## of it, what needs neither, of what is around the producer: asyncio, security, sink, commands
-	@echo '==> tests without Kafka of what is around the producer, compiled'
+test-outer: build ## of it, what needs neither, of asyncio and security
+	@echo '==> tests without Kafka of asyncio and security, compiled'
 	PENSTOCK_EXPECT=compiled $(PY) -m pytest -m 'not broker and not spark' $(OUTER_TESTS) $(SLOWEST) $(PYTEST_ARGS)
 
 .PHONY: test-simulation
