@@ -8,9 +8,12 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _PROC = Path("/proc")
 _BOOT_ID = _PROC / "sys/kernel/random/boot_id"
+
+ENDED_STATES = ("Z", "X", "x")
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,10 @@ def try_read_start(pid: int) -> str | None:
     if _BOOT_ID.exists():
         try:
             stat = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
-            return parse_proc_stat(stat, _BOOT_ID.read_text(encoding="ascii").strip())
+            found = parse_proc_stat(stat, _BOOT_ID.read_text(encoding="ascii").strip())
         except (FileNotFoundError, PermissionError, ProcessLookupError):
             return None
+        return None if found.state in ENDED_STATES else found.started
     # One -o for each: where POSIX is taken at its word, all behind the first = would be a heading.
     command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
     # In one time zone and language: the start is compared by processes that may have others.
@@ -96,13 +100,31 @@ def try_read_start(pid: int) -> str | None:
     return None if not started or state.startswith("Z") else started.strip()
 
 
-def parse_proc_stat(stat: str, boot_id: str) -> str | None:
-    """Return the start told by a line of ``/proc/<pid>/stat``, or None for a process that has ended.
+class ProcStat(NamedTuple):
+    """What ``/proc/<pid>/stat`` tells of a process.
+
+    Attributes:
+        command: The program's name.
+        state: One letter; see `ENDED_STATES`.
+        parent: The id of the process that started it.
+        threads: How many it has.
+        started: When it started. That counts from the machine's boot, hence the boot's id is in it.
+    """
+
+    command: str
+    state: str
+    parent: int
+    threads: int
+    started: str
+
+
+def parse_proc_stat(stat: str, boot_id: str) -> ProcStat:
+    """Return what a line of ``/proc/<pid>/stat`` tells.
 
     The second field is the program's name in parentheses and may hold spaces and parentheses itself, so
-    fields are counted from the last closing one. The start counts from the machine's boot, hence the boot's
-    id beside it.
+    fields are counted from the last closing one.
     """
-    fields = stat.rpartition(")")[2].split()
-    state, start_ticks = fields[0], fields[19]
-    return None if state in "ZX" else f"{boot_id}:{start_ticks}"
+    before, _, after = stat.rpartition(")")
+    fields = after.split()
+    command = before.partition("(")[2]
+    return ProcStat(command, fields[0], int(fields[1]), int(fields[17]), f"{boot_id}:{fields[19]}")

@@ -33,14 +33,11 @@ from typing import Any, Final, NamedTuple
 
 from penstock._escaping import escaped
 from penstock._json_fields import as_list, as_number, as_text
+from penstock._processes import ENDED_STATES, parse_proc_stat
 from penstock.error_codes import ErrorCode
 from penstock.errors import BrokerError, KafkaError, SinkAuthorizationError
 
 _PROC = Path("/proc")
-# Of /proc/<pid>/stat, counted behind the command's closing parenthesis.
-_THREADS_FIELD = 17
-_START_TIME_FIELD = 19
-_ENDED_STATES = ("Z", "X", "x")
 _MAX_ANCESTORS = 64
 _MORE_THAN_ANY_PID = 1 << 31
 
@@ -183,12 +180,9 @@ def _from_proc(pid: int) -> _Process | None:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
-    # The command may hold anything, also parentheses: the last one closes it.
-    command = stat[stat.index("(") + 1 : stat.rindex(")")]
-    fields = stat[stat.rindex(")") + 2 :].split()
-    # Start times count from the boot, so that they mean nothing without it.
-    ended = fields[0] in _ENDED_STATES and int(fields[_THREADS_FIELD]) <= 1
-    return _Process(command, int(fields[1]), f"{boot}:{fields[_START_TIME_FIELD]}", ended)
+    found = parse_proc_stat(stat, boot)
+    ended = found.state in ENDED_STATES and found.threads <= 1
+    return _Process(found.command, found.parent, found.started, ended)
 
 
 def _from_ps(pid: int) -> _Process | None:
