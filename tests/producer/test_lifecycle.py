@@ -340,7 +340,7 @@ def test_a_child_that_ends_with_records_of_the_parent_pending_is_silent_and_quic
     )
     assert lines(done) == ["0 False"]
     (line,) = done.stderr.splitlines()  # of the parent
-    assert "gave up 1 record for topic t:" in line
+    assert "gave up 1 record for topic 't':" in line
 
 
 @needs_fork

@@ -343,7 +343,7 @@ def test_records_that_are_given_up_at_the_close_are_counted(caplog):
         producer.close(0)
     assert [type(delivery.exception(0)) for delivery in deliveries] == [ProducerClosedError] * 2
     (line,) = [line for line in caplog.messages if "gave up" in line]
-    assert "gave up 2 records for topic t:" in line
+    assert "gave up 2 records for topic 't':" in line
     assert "1 of them had been sent" in line
 
 

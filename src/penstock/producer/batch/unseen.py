@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock._events import SECONDS_BETWEEN, Event, current, tell
 from penstock._time import FOREVER
@@ -158,7 +158,7 @@ class UnseenFailures:
                 "%d record%s for %s failed, and nobody looked: there was no callback, and the Delivery was dropped "
                 "without being asked. The first error: %s. To hear of it, give send() an on_delivery, or keep what the "
                 "call returns and ask it for its result() or exception(). (Told once a minute for each kind of error.)",
-                count, "" if count == 1 else "s", _names(topics), _described(error),
+                count, "" if count == 1 else "s", name_topics(topics), _described(error),
                 of=self.events, records=count, topic=topics[0] if len(topics) == 1 else None, error=error,
             )  # fmt: skip
         self.has_news = self.has_news or delay != FOREVER
@@ -175,15 +175,8 @@ def tell_at_exit() -> None:
         records.tell()
 
 
-def name_some(topics: set[str]) -> str:
-    """The first few of them, and how many there are."""
-    named = sorted(topics)
-    if len(named) == 1:
-        return f"topic {named[0]}"
-    return f"{len(named)} topics ({', '.join(named[:3])}{', ...' if len(named) > 3 else ''})"
-
-
-def _names(topics: list[str]) -> str:
+def name_topics(topics: Sequence[str]) -> str:
+    """The first few of them in a sentence."""
     if topics == [EACH_ROWS_OWN]:
         return "topics that the rows name"
     named = ", ".join(repr(topic) for topic in topics[:_TOPICS_NAMED])

@@ -20,7 +20,7 @@ from penstock._events import Event, tell, tell_error
 from penstock._time import FOREVER, Clock, ExponentialBackoff
 from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
 from penstock.producer.batch._batch_cy import how_far
-from penstock.producer.batch.unseen import name_some
+from penstock.producer.batch.unseen import name_topics
 from penstock.producer.io._outcomes_cy import Outcomes, Retries
 from penstock.producer.io.converting import Conversions
 from penstock.producer.io.gate_requests import GateRequests
@@ -251,7 +251,7 @@ class Sender:
                 log, logging.WARNING, Event.RECORDS_GIVEN_UP,
                 "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have "
                 "been written, the others were not. Without a time, close() waits until each record has its outcome.",
-                lost.records, "" if lost.records == 1 else "s", name_some(lost.topics), lost.maybe_written,
+                lost.records, "" if lost.records == 1 else "s", name_topics(sorted(lost.topics)), lost.maybe_written,
                 records=lost.records,
             )  # fmt: skip
 
