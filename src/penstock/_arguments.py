@@ -31,7 +31,7 @@ def check_timeout(timeout: Any, name: str = "timeout") -> None:
     check_timeout(float(timeout), name)
 
 
-def check_end(seconds: Any, name: str = "timeout") -> None:
+def check_required_timeout(seconds: Any, name: str = "timeout") -> None:
     """Refuse what is no time to wait, and None, where a wait must be given an end.
 
     Raises:
