@@ -15,6 +15,7 @@ import gc
 import importlib.util
 import json
 import random
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -73,7 +74,7 @@ class Tracing:
 
 def describe(turns: Sequence[Turn]) -> str:
     """The turns of a case in words: the medians, and their ratio with that of the best and the worst turn."""
-    ours, theirs, sending = (median(figures) for figures in zip(*turns, strict=True))
+    ours, theirs, sending = (statistics.median(figures) for figures in zip(*turns, strict=True))
     return (
         f"inject {theirs:.2f} us; headers made in {ours:.2f} us: {_spread([turn[0] / turn[1] for turn in turns])}; "
         f"made and sent in {ours + sending:.2f} us: {_spread([(turn[0] + turn[2]) / turn[1] for turn in turns])}"
@@ -81,12 +82,7 @@ def describe(turns: Sequence[Turn]) -> str:
 
 
 def _spread(ratios: Sequence[float]) -> str:
-    return f"{median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})"
-
-
-def median(values: Sequence[float]) -> float:
-    """The one in the middle; of an even number, the smaller one."""
-    return sorted(values)[(len(values) - 1) // 2]
+    return f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
 def _measured(worker: list[str]) -> dict[str, list[Turn]]:
