@@ -60,35 +60,68 @@ _OBJECTS = """\
 serializers are understood too.
 """
 
+_ORDER_INTRODUCTION = """\
+## Which value wins
+
+The first of these that has a value for an option wins:
+
+| | where | for |
+| --- | --- | --- |
+| 1 | argument | what a program passes: the keywords and the mapping of `Producer`, the options of a Spark writer |
+| 2 | command line | `-b`, then `-X name=value`, of `penstock produce`, `perf` and `recover` |
+| 3 | file | the properties file that `Producer` or `--config` names, the definition of a pipeline |
+| 4 | environment | `PENSTOCK_GLASS_BOX` for `glass.box` and `PENSTOCK_GLASS_BOX_TOKEN` for `glass.box.token`; no other option |
+| 5 | default | that of the command, then that of this page |
+
+The environment sets no other option by itself. A value can refer to a variable, wherever the value is:
+`linger.ms=${env:LINGER}`. It then wins or loses as the argument or the line that names it. A variable that is named and
+missing is an error.
+
+Not all of these exist everywhere:
+"""
+
 _ORDER = (
     ("where", "order"),
     ("---", "---"),
     (
         "`Producer(config, **options)`",
-        "there is none: an option that is given twice with different values, by keyword and in a file, is an error",
+        "arguments and file must not contradict each other: an option that is given twice with different values is a "
+        "`ConfigError` that names both places",
     ),
     (
         "`penstock produce`, `perf`, `recover`",
-        "`-b`, then `-X name=value`, then the file of `--config`, then the command's defaults, then the defaults below",
+        "`-b`, then the last `-X` of a name, then the file of `--config`, then the environment, then the command's "
+        "defaults, then the defaults below. `--watch` sets `glass.box` if neither `-X` nor the file does",
     ),
     (
         "`penstock run`, `run_pipeline`",
-        "the definition, in which `--var NAME=VALUE` sets [variables](pipeline.md#variables); then the defaults below",
+        "the definition, in which `--var NAME=VALUE` or the argument `variables` sets "
+        "[variables](pipeline.md#variables); then the defaults below",
     ),
-    ("Spark", "the options of the writer (`kafka.linger.ms`), then the defaults below"),
+    (
+        "Spark",
+        "the options of the writer (`kafka.linger.ms`), then the defaults below. In the Python workers of Spark the two "
+        "variables do not count",
+    ),
 )
 
 _ENVIRONMENT = """\
-**The environment sets no option by itself.** A value may refer to it, wherever the value stands:
-`linger.ms=${env:LINGER}`. So the order is: what the program says, then the command line, then the file, each with the
-variables that it names, then the default. A variable that is named and missing is an error.
+The variables that are Penstock's own:
+"""
 
-These variables of the environment concern the process, not a producer's options:
+_OF_OTHERS = """\
+It also reads variables of others: `JAVA_HOME` and `XDG_CACHE_HOME` for the development broker, and those of AWS for
+[`AWS_MSK_IAM`](security.md#amazon-msk).
 """
 
 _VARIABLES = (
     ("variable", "means"),
     ("---", "---"),
+    (
+        "`PENSTOCK_GLASS_BOX`, `PENSTOCK_GLASS_BOX_TOKEN`",
+        "address and token of the [live page](glass-box.md), for producers without these options; `penstock top` reads "
+        "the token, too",
+    ),
     ("`PENSTOCK_PURE=1`", "run the Python sources, even if compiled modules are there"),
     ("`PENSTOCK_REQUIRE_EXT=1`", "at installation: fail if the modules cannot be compiled"),
     ("`PENSTOCK_DISABLE_EXT=1`", "at installation: do not compile"),
@@ -96,7 +129,7 @@ _VARIABLES = (
         "`PENSTOCK_KEYSTORE_PASSWORD`, `PENSTOCK_KEYSTORE_PASSWORD_FILE`",
         "the password of the key stores that [references](security.md#secrets) name, or a file that has it",
     ),
-    ("`PENSTOCK_HOME`", "where the development broker keeps the jars of Kafka"),
+    ("`PENSTOCK_HOME`", "where the development broker keeps the jars of Kafka and its data; otherwise `~/.cache/penstock`"),
     ("`PENSTOCK_JAVA_OPTIONS`", "further options for the Java processes of the development broker"),
 )
 
@@ -188,10 +221,11 @@ def render() -> str:
 
 def _sections() -> Iterator[str]:
     yield _INTRODUCTION
-    yield "## Which value wins\n"
+    yield _ORDER_INTRODUCTION
     yield _rows(_ORDER)
     yield _ENVIRONMENT
     yield _rows(_VARIABLES)
+    yield _OF_OTHERS
     yield _OBJECTS
     for importance, title in _GROUPS:
         yield f"{title}\n"
