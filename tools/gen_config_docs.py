@@ -70,7 +70,7 @@ The first of these that has a value for an option wins:
 | 1 | argument | what a program passes: the keywords and the mapping of `Producer`, the options of a Spark writer |
 | 2 | command line | `-b`, then `-X name=value`, of `penstock produce`, `perf` and `recover` |
 | 3 | file | the properties file that `Producer` or `--config` names, the definition of a pipeline |
-| 4 | environment | `PENSTOCK_GLASS_BOX` for `glass.box` and `PENSTOCK_GLASS_BOX_TOKEN` for `glass.box.token`; no other option |
+| 4 | environment | for `glass.box` and `glass.box.token` only: the first two variables below |
 | 5 | default | that of the command, then that of this page |
 
 The environment sets no other option by itself. A value can refer to a variable, wherever the value is:
@@ -85,23 +85,19 @@ _ORDER = (
     ("---", "---"),
     (
         "`Producer(config, **options)`",
-        "arguments and file must not contradict each other: an option that is given twice with different values is a "
-        "`ConfigError` that names both places",
+        "there is none: an option that is given twice with different values is an error, which names both places",
     ),
     (
         "`penstock produce`, `perf`, `recover`",
-        "`-b`, then the last `-X` of a name, then the file of `--config`, then the environment, then the command's "
-        "defaults, then the defaults below. `--watch` sets `glass.box` if neither `-X` nor the file does",
+        "`-b`, then the last `-X` of a name, then the file of `--config`, `--watch`, the environment, the defaults",
     ),
     (
         "`penstock run`, `run_pipeline`",
-        "the definition, in which `--var NAME=VALUE` or the argument `variables` sets "
-        "[variables](pipeline.md#variables); then the defaults below",
+        "the definition, in which `--var NAME=VALUE` sets [variables](pipeline.md#variables); then the defaults below",
     ),
     (
         "Spark",
-        "the options of the writer (`kafka.linger.ms`), then the defaults below. In the Python workers of Spark the two "
-        "variables do not count",
+        "the options of the writer (`kafka.linger.ms`), then the defaults below; the environment does not count",
     ),
 )
 
@@ -119,8 +115,7 @@ _VARIABLES = (
     ("---", "---"),
     (
         "`PENSTOCK_GLASS_BOX`, `PENSTOCK_GLASS_BOX_TOKEN`",
-        "address and token of the [live page](glass-box.md), for producers without these options; `penstock top` reads "
-        "the token, too",
+        "address and token of the [live page](glass-box.md); `penstock top` reads the token, too",
     ),
     ("`PENSTOCK_PURE=1`", "run the Python sources, even if compiled modules are there"),
     ("`PENSTOCK_REQUIRE_EXT=1`", "at installation: fail if the modules cannot be compiled"),
@@ -129,7 +124,10 @@ _VARIABLES = (
         "`PENSTOCK_KEYSTORE_PASSWORD`, `PENSTOCK_KEYSTORE_PASSWORD_FILE`",
         "the password of the key stores that [references](security.md#secrets) name, or a file that has it",
     ),
-    ("`PENSTOCK_HOME`", "where the development broker keeps the jars of Kafka and its data; otherwise `~/.cache/penstock`"),
+    (
+        "`PENSTOCK_HOME`",
+        "where the development broker keeps the jars of Kafka and its data; otherwise `~/.cache/penstock`",
+    ),
     ("`PENSTOCK_JAVA_OPTIONS`", "further options for the Java processes of the development broker"),
 )
 
