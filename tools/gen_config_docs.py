@@ -77,7 +77,7 @@ The environment sets no other option by itself. A value can refer to a variable,
 `linger.ms=${env:LINGER}`. It then wins or loses as the argument or the line that names it. A variable that is named and
 missing is an error.
 
-Not all of these exist everywhere:
+Not all of these exist everywhere, and a `Producer` refuses to choose between its arguments and its file:
 """
 
 _ORDER = (
