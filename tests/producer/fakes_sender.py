@@ -34,7 +34,6 @@ from penstock._ticket import Ticket
 from penstock.config.config import ProducerConfig
 from penstock.producer.assembly import assemble
 from penstock.producer.batch._delivery_cy import Delivery
-from penstock.producer.io import _sender_cy
 from penstock.producer.steps import TimeIsUp
 from penstock.protocol.messages import API_VERSIONS, METADATA, PRODUCE
 from penstock.records.reader import Record, read_batches
@@ -187,7 +186,9 @@ class Rig:
 
     def break_requests(self, monkeypatch: pytest.MonkeyPatch, fail: Callable[..., Any]) -> None:
         """Let no produce request be made."""
-        monkeypatch.setattr(_sender_cy, "ProduceRequest", lambda *_args, **_options: fail())
+        # What only a request asks of the gate. Compiled code makes the request itself in C.
+        gate = self.parts.send_path.gate
+        monkeypatch.setattr(type(gate), "max_produce_version", property(lambda _: fail()))
 
     def break_counting(self, monkeypatch: pytest.MonkeyPatch, fail: Callable[..., Any]) -> None:
         """Let nothing be counted of a topic, neither what is sent nor what fails."""

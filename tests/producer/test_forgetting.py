@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import threading
 import tracemalloc
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -278,7 +277,7 @@ def test_threads_that_send_while_topics_are_forgotten_lose_and_double_nothing(mo
         Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, batch_size=500) as producer,
     ):
         sender = producer._parts.sender
-        clock, topics = sender._clock, producer._parts.accumulator.topics
+        now_of_clock, topics = sender._now, producer._parts.accumulator.topics
         forgotten = 0
 
         def forgetful() -> float:
@@ -287,10 +286,10 @@ def test_threads_that_send_while_topics_are_forgotten_lose_and_double_nothing(mo
             before = len(topics)
             sender.keep_topics(())
             forgotten += len(topics) < before
-            now: float = clock.now()
+            now: float = now_of_clock()
             return now
 
-        monkeypatch.setattr(sender, "_clock", SimpleNamespace(now=forgetful))
+        monkeypatch.setattr(sender, "_now", forgetful)
 
         def send(thread: int) -> None:
             for number in range(500):

@@ -11,7 +11,7 @@ cdef class NetworkClient:
     cdef QuietTime _quiet
     cdef object _reporter
     cdef object _rng
-    cdef object _clock
+    cdef object _now
     cdef object _backend
     cdef object _selector
     cdef object _bootstrap

@@ -97,7 +97,7 @@ class NetworkClient:
         self._updater = updater
         self._quiet: QuietTime = updater.quiet
         self._rng = rng
-        self._clock = clock
+        self._now = clock.now
         self._backend = backend
         self._selector = backend.selector
         self._reporter = FailureReporter(updater.on_connection_failed)
@@ -143,7 +143,7 @@ class NetworkClient:
     def refusal(self) -> KafkaError | None:
         """The latest refusal of who we are, where no known node can be used; None while another one may let us in."""
         refused: KafkaError | None = self._reporter.refusal
-        return refused if refused is not None and self._is_final(self._clock.now()) else None
+        return refused if refused is not None and self._is_final(self._now()) else None
 
     def was_ready(self, node_id: int) -> bool:
         """Whether there ever was a connection to the node at its present address."""
@@ -156,7 +156,7 @@ class NetworkClient:
 
     def api_versions(self, node_id: Any) -> NodeApiVersions | None:
         """What the node can do; None while there is no connection to it."""
-        connection = self._pool.get(node_id)
+        connection: Connection | None = self._pool.get(node_id)
         return None if connection is None else connection.api_versions
 
     def in_flight_count(self, node_id: int | None = None) -> int:
@@ -237,7 +237,7 @@ class NetworkClient:
             self._fetcher.maybe_rebootstrap(now)
         if pool.fatal_error is not None:
             self._report_fatal_error(now)
-        limit = self._clock.now()
+        limit = self._now()
         self.metrics.io_ns += cython.cast(cython.longlong, (limit - now) * _NANOSECONDS)
         self.metrics.time.enter(OTHER, limit)
         if not pool.ended:
@@ -254,12 +254,12 @@ class NetworkClient:
         connection: Connection
         budget: TimeBudget = self.metrics.time
         for _ in range(_PARTS):
-            before = self._clock.now()
+            before = self._now()
             if budget.activity == READING:
                 budget.relabel(WRITING)  # the look before this one was at writing alone
             budget.enter(WAITING, before)
             events: Any = self._selector.poll(wait)
-            now = self._clock.now()
+            now = self._now()
             budget.enter(READING, now)
             self.metrics.select_count += 1
             self.metrics.io_wait_ns += cython.cast(cython.longlong, (now - before) * _NANOSECONDS)
@@ -283,7 +283,7 @@ class NetworkClient:
         self._closed = True
         if self._bootstrap is not None:
             self._bootstrap.close()
-        self._pool.close_all(self._clock.now(), "the client is being closed")
+        self._pool.close_all(self._now(), "the client is being closed")
         self._backend.close()
         self._deliver()
 

@@ -25,7 +25,7 @@ from typing import Any
 from penstock._events import Event, tell
 from penstock.errors import IllegalStateError, KafkaError, ProtocolError
 from penstock.network.states import READY
-from penstock.protocol.messages import API_VERSIONS
+from penstock.protocol.messages import API_VERSIONS, PRODUCE
 from penstock.protocol.requests import NodeApiVersions
 
 try:
@@ -37,9 +37,11 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.penstock._stats_cy import TimeBudget
     from cython.cimports.penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
+    from cython.cimports.penstock.protocol._produce_cy import ProduceRequest
 else:
     from penstock._stats_cy import TimeBudget
     from penstock.protocol._framing_cy import FrameReader, frame_size, parse_response_header
+    from penstock.protocol._produce_cy import ProduceRequest
 
 _logger = logging.getLogger(__name__)
 
@@ -409,9 +411,15 @@ class Connection:
             UnsupportedVersionError: the broker knows none of those in which the request can be encoded.
             IllegalStateError: the broker has not told yet what it knows.
         """
-        api: Any = request.api
-        lowest: cython.int = request.min_version
-        highest: cython.int = request.max_version
+        api: Any
+        lowest: cython.int
+        highest: cython.int
+        if isinstance(request, ProduceRequest):
+            # Nearly always it is one of these, which compiled code asks without the interpreter.
+            produce: ProduceRequest = request
+            api, lowest, highest = PRODUCE, produce.min_version, produce.max_version
+        else:
+            api, lowest, highest = request.api, request.min_version, request.max_version
         versions: Any = self.api_versions
         if versions is None:
             raise IllegalStateError(f"the broker's versions are not known yet: {self!r}")

@@ -18,6 +18,7 @@ cdef class ConnectionPool:
     cdef object _dialogues
     cdef NetworkMetrics _metrics
 
+    cpdef Connection get(self, node_id)
     cpdef Connection sendable(self, node_id, double now)
     cpdef start_request(self, Connection connection, ClientRequest asked, int version, double now, bint internal)
     cpdef end_request(self, InFlightRequest request, body, error, double now)

@@ -47,6 +47,7 @@ if cython.compiled:
         NetworkMetrics,
     )
     from cython.cimports.penstock.protocol._framing_cy import frame_request, next_correlation_id
+    from cython.cimports.penstock.protocol._produce_cy import ProduceRequest
 else:
     from penstock.network._connection_cy import (
         ClientRequest,
@@ -55,6 +56,7 @@ else:
         NetworkMetrics,
     )
     from penstock.protocol._framing_cy import frame_request, next_correlation_id
+    from penstock.protocol._produce_cy import ProduceRequest
 
 logger = logging.getLogger("penstock.network")
 
@@ -115,7 +117,7 @@ class ConnectionPool:
 
     # ---- questions
 
-    def get(self, node_id: int) -> Connection | None:
+    def get(self, node_id: Any) -> Connection | None:
         """The connection to a node, in whatever state; None when there is none."""
         return self._connections.get(node_id)
 
@@ -273,7 +275,9 @@ class ConnectionPool:
             ValueError: the request cannot be encoded in that version; nothing was sent.
         """
         request: Any = asked.request
-        body: Any = request.encode(version)
+        # Nearly always it is of this kind, which compiled code calls without the interpreter.
+        produce: ProduceRequest | None = request if isinstance(request, ProduceRequest) else None
+        body: Any = request.encode(version) if produce is None else produce.encode(version)
         correlation_id: cython.int = -1
         buffers: list
         if version >= 0:

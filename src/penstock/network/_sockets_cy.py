@@ -13,13 +13,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from penstock.network._system_calls_cy import (
-    can_move,
-    can_wait,
-    receive_at_once,
-    send_at_once,
-    wait_for_owners,
-)
+from penstock.network._system_calls_cy import can_move, can_wait
 from penstock.network.settings import NetworkSettings
 from penstock.network.transport import NOTHING, WRITE, Address, Transport
 
@@ -28,6 +22,15 @@ try:
     import cython
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.penstock.network._system_calls_cy import (
+        receive_at_once,
+        send_at_once,
+        wait_for_owners,
+    )
+else:
+    from penstock.network._system_calls_cy import receive_at_once, send_at_once, wait_for_owners
 
 # A longer wait than this is cut short: the operating system's calls overflow on infinity and on years.
 LONGEST_WAIT = 3600.0
@@ -95,6 +98,8 @@ class Wakeup:
     _at_once: cython.bint
     _reader = cython.declare(object)
     _writer = cython.declare(object)
+    _reader_fd: cython.int
+    _writer_fd: cython.int
     _sleeping = cython.declare(cython.bint, visibility="public")
     _wanted = cython.declare(cython.bint, visibility="public")
 
@@ -103,6 +108,9 @@ class Wakeup:
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
+        # At hand; -1 once they are closed. No other thread runs between a look at one and the call that uses it.
+        self._reader_fd = self._reader.fileno()
+        self._writer_fd = self._writer.fileno()
         self._sleeping = False  # written by the I/O thread, read by all
         self._wanted = False  # set by any thread, cleared by the I/O thread
 
@@ -130,7 +138,7 @@ class Wakeup:
         """Take out the bytes, once the selector has reported them."""
         if self._at_once:
             # Without giving up the interpreter lock: the thread that wrote the byte would probably keep it.
-            while len(receive_at_once(self._reader.fileno(), _DRAINED) or b"") == _DRAINED:
+            while len(receive_at_once(self._reader_fd, _DRAINED) or b"") == _DRAINED:
                 pass
             return
         try:
@@ -145,6 +153,7 @@ class Wakeup:
 
     def close(self) -> None:
         """Close both ends; a later `wake` does nothing."""
+        self._writer_fd = self._reader_fd = -1
         # In this order: a byte written to a socket whose other end is closed would be an error of the waker's.
         self._writer.close()
         self._reader.close()
@@ -155,13 +164,13 @@ class Wakeup:
             if self._at_once:
                 # The thread that is woken needs some time before it wants the interpreter lock. One that gives the lock
                 # up here might wait for it longer than that, beside others that compute.
-                send_at_once(self._writer.fileno(), _BYTE)
+                send_at_once(self._writer_fd, _BYTE)
             else:
                 self._writer.send(b"\0")
         except (BlockingIOError, InterruptedError):
             pass  # the buffer is full of earlier bytes: the other end is readable as it is
         except OSError:
-            if self._writer.fileno() >= 0:
+            if self._writer_fd >= 0:
                 raise
             # closed: nobody waits any more
 
@@ -284,11 +293,13 @@ class TcpTransport:
 
     _at_once: cython.bint
     _socket = cython.declare(object, visibility="readonly")
+    _fd: cython.int
     _connected: cython.bint
 
     def __init__(self, connected_or_connecting: socket.socket) -> None:
         self._at_once = _AT_ONCE
         self._socket = connected_or_connecting
+        self._fd = connected_or_connecting.fileno()  # at hand; -1 once it is closed
         self._connected = False
 
     @staticmethod
@@ -335,7 +346,7 @@ class TcpTransport:
         """See Transport."""
         sent: cython.Py_ssize_t
         if self._at_once:
-            sent = send_at_once(self._socket.fileno(), buffers)
+            sent = send_at_once(self._fd, buffers)
             if sent >= 0:
                 return sent
         try:
@@ -346,7 +357,7 @@ class TcpTransport:
     def recv_some(self, max_bytes: cython.Py_ssize_t) -> bytes | None:
         """See Transport."""
         if self._at_once:
-            return receive_at_once(self._socket.fileno(), max_bytes)
+            return receive_at_once(self._fd, max_bytes)
         try:
             return self._socket.recv(max_bytes)
         except (BlockingIOError, InterruptedError):
@@ -362,6 +373,7 @@ class TcpTransport:
 
     def close(self) -> None:
         """See Transport."""
+        self._fd = -1
         self._socket.close()
 
     def __repr__(self) -> str:

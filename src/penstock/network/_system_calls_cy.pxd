@@ -14,9 +14,9 @@ cdef extern from *:
     #include <errno.h>
     #include <string.h>
     #ifdef _WIN32
-    static int penstock_can_send(void) { return 0; }
-    static Py_ssize_t penstock_send(int fd, Py_buffer *views, int count) { errno = ENOSYS; return -1; }
-    static Py_ssize_t penstock_receive(int fd, size_t size) { errno = ENOSYS; return -1; }
+    static inline int penstock_can_send(void) { return 0; }
+    static inline Py_ssize_t penstock_send(int fd, Py_buffer *views, int count) { errno = ENOSYS; return -1; }
+    static inline Py_ssize_t penstock_receive(int fd, size_t size) { errno = ENOSYS; return -1; }
     #else
     #include <sys/types.h>
     #include <sys/socket.h>
@@ -24,8 +24,8 @@ cdef extern from *:
     #ifndef MSG_NOSIGNAL
     #define MSG_NOSIGNAL 0
     #endif
-    static int penstock_can_send(void) { return PENSTOCK_HAS_LOCK; }
-    static Py_ssize_t penstock_send(int fd, Py_buffer *views, int count) {
+    static inline int penstock_can_send(void) { return PENSTOCK_HAS_LOCK; }
+    static inline Py_ssize_t penstock_send(int fd, Py_buffer *views, int count) {
         struct iovec parts[PENSTOCK_MOST_PARTS];
         struct msghdr message;
         Py_ssize_t sent;
@@ -42,7 +42,7 @@ cdef extern from *:
         } while (sent < 0 && errno == EINTR);
         return sent;
     }
-    static Py_ssize_t penstock_receive(int fd, size_t size) {
+    static inline Py_ssize_t penstock_receive(int fd, size_t size) {
         Py_ssize_t received;
         do {
             received = recv(fd, penstock_received, size, MSG_DONTWAIT);
@@ -52,8 +52,8 @@ cdef extern from *:
     #endif
     #ifdef __linux__
     #include <sys/epoll.h>
-    static int penstock_can_wait(void) { return PENSTOCK_HAS_LOCK; }
-    static int penstock_wait(int fd, int *fds, unsigned int *masks, int milliseconds) {
+    static inline int penstock_can_wait(void) { return PENSTOCK_HAS_LOCK; }
+    static inline int penstock_wait(int fd, int *fds, unsigned int *masks, int milliseconds) {
         struct epoll_event events[PENSTOCK_MOST_EVENTS];
         int at, count;
         do {
@@ -66,13 +66,16 @@ cdef extern from *:
         return count;
     }
     #else
-    static int penstock_can_wait(void) { return 0; }
-    static int penstock_wait(int fd, int *fds, unsigned int *masks, int milliseconds) { errno = ENOSYS; return -1; }
+    static inline int penstock_can_wait(void) { return 0; }
+    static inline int penstock_wait(int fd, int *fds, unsigned int *masks, int milliseconds) {
+        errno = ENOSYS;
+        return -1;
+    }
     #endif
     #ifndef EWOULDBLOCK
     #define EWOULDBLOCK EAGAIN
     #endif
-    static int penstock_is_not_now(int code) { return code == EAGAIN || code == EWOULDBLOCK; }
+    static inline int penstock_is_not_now(int code) { return code == EAGAIN || code == EWOULDBLOCK; }
     """
     int system_can_send "penstock_can_send" () noexcept
     int system_can_wait "penstock_can_wait" () noexcept
@@ -83,3 +86,8 @@ cdef extern from *:
     int system_wait "penstock_wait" (int fd, int* fds, unsigned int* masks, int milliseconds) noexcept nogil
     int INTERRUPTED "EINTR"
     Py_ssize_t MOST_RECEIVED "PENSTOCK_MOST_RECEIVED"
+
+# So that compiled code makes these calls without the interpreter. It gets the C code above as well, and drops it.
+cpdef Py_ssize_t send_at_once(int fd, buffers) except? -2
+cpdef receive_at_once(int fd, Py_ssize_t max_bytes)
+cpdef bint wait_for_owners(int epoll_fd, double seconds, dict watched, list ready) except -1

@@ -23,6 +23,8 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+    from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock._primitives_cy import big_endian_at, put_big_endian
 
@@ -75,7 +77,7 @@ def _cut(data: bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> bytes:
 def _size_of(buffer: Any) -> cython.Py_ssize_t:
     """The number of bytes; len() of a memoryview counts elements."""
     if isinstance(buffer, memoryview):
-        return buffer.nbytes
+        return PyMemoryView_GET_BUFFER(buffer).len if cython.compiled else buffer.nbytes
     return len(buffer)
 
 
@@ -96,12 +98,19 @@ def frame_request(
         ValueError: the client id is longer than the protocol allows.
     """
     # The client id is an old-style string in every header version, so that any broker can read it.
-    name: bytes = b"" if client_id is None else client_id.encode()
-    if len(name) > _MAX_STRING_BYTES:
-        raise ValueError(f"client id too long: {len(name)} bytes")
+    name_size: cython.Py_ssize_t = 0
+    if cython.compiled:
+        raw_name: cython.p_const_char = cython.NULL
+        if client_id is not None:
+            raw_name = PyUnicode_AsUTF8AndSize(client_id, cython.address(name_size))
+    else:
+        name = b"" if client_id is None else client_id.encode()
+        name_size = len(name)
+    if name_size > _MAX_STRING_BYTES:
+        raise ValueError(f"client id too long: {name_size} bytes")
     flexible_from: Any = api.flexible_from
     tags: cython.int = 1 if flexible_from is not None and version >= flexible_from else 0
-    head: cython.Py_ssize_t = _FIXED_HEADER_SIZE + len(name) + tags
+    head: cython.Py_ssize_t = _FIXED_HEADER_SIZE + name_size + tags
     joined: cython.Py_ssize_t = 0
     size: cython.longlong = head - _PREFIX_SIZE
     framed: list = list(body)  # type: ignore[type-arg]
@@ -111,7 +120,7 @@ def frame_request(
         joined = _size_of(framed[0])
     if size > _MAX_SIZE:
         raise ValueError(f"a request of {size} bytes is too long for the protocol")
-    name_length: cython.int = -1 if client_id is None else len(name)
+    name_length: cython.int = -1 if client_id is None else cython.cast(cython.int, name_size)
     if cython.compiled:
         first: bytes = PyBytes_FromStringAndSize(cython.NULL, head + joined)
         room: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(first))
@@ -120,8 +129,9 @@ def frame_request(
         at = put_big_endian(room, at, version, 2)
         at = put_big_endian(room, at, correlation_id, 4)
         at = put_big_endian(room, at, name_length, 2)
-        memcpy(room + at, PyBytes_AS_STRING(name), len(name))
-        at += len(name)
+        if name_size:
+            memcpy(room + at, raw_name, name_size)  # type: ignore[possibly-undefined]
+            at += name_size
         if tags:
             at = put_big_endian(room, at, 0, 1)
         if joined:
@@ -134,7 +144,8 @@ def frame_request(
             if has_changed:
                 raise ValueError(f"the first buffer of a request has changed its size: it was {joined} bytes")
     else:
-        first = _FIXED_HEADER.pack(size, api.key, version, correlation_id, name_length) + name + bytes(tags)
+        head_bytes = _FIXED_HEADER.pack(size, api.key, version, correlation_id, name_length)
+        first = head_bytes + name + bytes(tags)  # type: ignore[possibly-undefined]
         if joined:
             first += bytes(framed[0])
     if framed and _size_of(framed[0]) < _JOIN_BELOW:

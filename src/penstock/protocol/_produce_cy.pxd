@@ -36,6 +36,7 @@ cdef class ProduceRequest:
     cdef bytes _transactional_id
     cdef list _topics
 
+    cpdef list encode(self, int version)
     cdef list _encode_flexible(self, bint by_id)
     cdef dict _body(self)
     cdef ProduceResponse _decode_by_table(self, int version, body)

@@ -32,7 +32,6 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcmp, memcpy
     from cython.cimports.penstock._primitives_cy import big_endian_at, put_big_endian, put_uvarint
@@ -156,7 +155,7 @@ class ProduceRequest:
 
     def __init__(
         self,
-        acks: Any,
+        acks: cython.int,
         timeout_ms: cython.int,
         batches: Sequence[PartitionBatch],
         transactional_id: Any = None,
@@ -237,8 +236,8 @@ class ProduceRequest:
         for topic in self._topics:
             most += len(topic.utf8_name) + _IN_TOPIC + len(topic.batches) * _IN_PARTITION
         # All that is written is written here, and cut into pieces where a batch goes between.
-        room: bytearray = bytearray(most)
-        piece: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(room))
+        room: bytes = PyBytes_FromStringAndSize(cython.NULL, most)
+        piece: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(room))
         at: cython.Py_ssize_t
         if self._transactional_id is None:
             at = put_uvarint(piece, 0, 0)
@@ -325,7 +324,7 @@ def _group(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
     found: cython.int = 0
     checked: cython.longlong
     batch: PartitionBatch
-    known: dict = {}  # type: ignore[type-arg]
+    known: dict | None = None  # type: ignore[type-arg]  # by name and id, once there are several
     topic: TopicBatches | None = None
     for each in batches:
         if not isinstance(each, PartitionBatch):
@@ -334,7 +333,12 @@ def _group(batches: Any, topics: list) -> cython.int:  # type: ignore[type-arg]
         checked = _checked(batch)
         found |= 1 << (checked & CODEC_MASK)
         found |= 1 << (_MAGICS_SHIFT + (checked >> _CODEC_BITS & _MAGIC_MASK))
-        if topic is None or topic.name is not batch.topic or topic.topic_id is not batch.topic_id:
+        if topic is None:
+            topic = TopicBatches(batch.topic, batch.topic_id)
+            topics.append(topic)
+        elif topic.name is not batch.topic or topic.topic_id is not batch.topic_id:
+            if known is None:
+                known = {(topic.name, topic.topic_id): topic}
             topic = known.get((batch.topic, batch.topic_id))
             if topic is None:
                 topic = known[batch.topic, batch.topic_id] = TopicBatches(batch.topic, batch.topic_id)

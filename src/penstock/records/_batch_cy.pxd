@@ -35,6 +35,14 @@ cdef class BatchWriter:
         Py_ssize_t max_record_size,
     ) noexcept nogil
     cpdef Py_ssize_t append(self, long long timestamp, bytes key, bytes value, headers) except? -3
+    cpdef memoryview seal(
+        self,
+        long long attributes,
+        producer_id=?,
+        long long producer_epoch=?,
+        long long base_sequence=?,
+        compressed=?,
+    )
     cdef _write_header(
         self, batch, int attributes, long long producer_id, int producer_epoch, int base_sequence
     )

@@ -276,10 +276,10 @@ class BatchWriter:
 
     def seal(
         self,
-        attributes: int,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        base_sequence: int = -1,
+        attributes: cython.longlong,
+        producer_id: Any = -1,
+        producer_epoch: cython.longlong = -1,
+        base_sequence: cython.longlong = -1,
         compressed: Any = None,
     ) -> memoryview:
         """Write header and checksum; the whole batch, ready to be sent.
@@ -363,7 +363,12 @@ class BatchWriter:
 
 
 @cython.cfunc
-def _check_identity(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+def _check_identity(
+    attributes: cython.longlong,
+    producer_id: Any,  # of any size
+    producer_epoch: cython.longlong,
+    base_sequence: cython.longlong,
+) -> Any:
     """Refuse an identity that a broker would refuse, or worse, take for another one."""
     if not -0x8000 <= attributes <= 0x7FFF:
         raise ValueError(f"attributes of more than 16 bits: {attributes}")

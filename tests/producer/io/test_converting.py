@@ -279,6 +279,45 @@ def test_zstd_is_refused_by_brokers_that_know_batches_but_not_the_codec() -> Non
     assert "compression.type=zstd needs Kafka 2.1" in str(delivery.exception(0))
 
 
+def test_a_leader_that_takes_batches_is_asked_once_for_each_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(**QUIET)
+    rig.know("t")
+    sender = rig.parts.sender
+    asked: list[int] = []
+    is_old = converting.Conversions.is_old
+
+    def watched(known: Any, node_id: int, *args: Any) -> bool:
+        asked.append(node_id)
+        return is_old(known, node_id, *args)
+
+    monkeypatch.setattr(converting.Conversions, "is_old", watched)
+
+    def send() -> None:
+        delivery = rig.send("t", b"a")
+        rig.await_request()
+        rig.answer()
+        delivery.result(0)
+
+    send()
+    send()
+    assert asked == [0]
+    sender.keep_nodes((0,))
+    send()
+    assert asked == [0]
+    sender.keep_nodes(())
+    send()
+    assert asked == [0, 0]
+    is_of(rig, "0.10.2")
+    rig.brokers[0].peers[-1].reset()
+    delivery = rig.send("t", b"b")
+    assert values(rig.await_request()) == [b"b"]  # in the old format
+    rig.answer()
+    delivery.result(0)
+    assert len(asked) == 3
+
+
 def test_lost_timestamps_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     rig = old_rig("0.9.0", brokers=2)
     rig.know("t", 2)

@@ -8,39 +8,35 @@ cdef class ReadyCheck:
     cdef readonly double next_delay
     cdef readonly double next_expiry
     cdef readonly set leaderless_topics
+    cdef object snapshot
+    cdef list topics
+    cdef list brokers
 
-cdef class PartitionLeader:
+    cdef _add_head(self, LedQueue led, Batch batch, bint full)
+    cdef _let_go(self)
+
+cdef class LeadingBroker:
     cdef object node
-    cdef object node_id
+    cdef bint is_ready
+    cdef list heads
+
+cdef class LedQueue:
+    cdef PartitionQueue queue
+    cdef LeadingBroker broker
     cdef int epoch
     cdef bytes topic_id
+    cdef Batch batch
+    cdef bint full
 
 cdef class LeaderCache:
     cdef object snapshot
     cdef object _seen
     cdef dict _known
     cdef dict _led
+    cdef dict brokers
 
-    cdef PartitionLeader _find(self, PartitionQueue queue)
+    cdef LedQueue _find(self, PartitionQueue queue)
     cdef Py_ssize_t _count_led(self, str topic) except -1
-
-cdef class QueueHead:
-    cdef PartitionQueue queue
-    cdef Batch batch
-    cdef int leader_epoch
-    cdef bint full
-
-cdef class QueueScan:
-    cdef object snapshot
-    cdef dict nodes
-    cdef list ready
-    cdef dict heads
-    cdef set topics
-    cdef set leaderless
-    cdef double next_delay
-    cdef double oldest
-
-    cdef _add_head(self, PartitionLeader leader, PartitionQueue queue, Batch batch, bint full)
 
 cdef class NodeProgress:
     cdef double ready
@@ -55,7 +51,7 @@ cdef class Drainer:
     cdef readonly dict _progress
     cdef readonly object _seen
     cdef LeaderCache _leaders
-    cdef QueueScan _scan
+    cdef ReadyCheck _check
     cdef set _left_behind
     cdef double _linger          # as of the last `ready`
     cdef int _hurry
@@ -67,7 +63,7 @@ cdef class Drainer:
     cpdef dict drain(self, snapshot, list nodes, double now, old=?)
     cpdef bint has_more(self, node_id) except -1
     cpdef list partition_batches(self, list batches, bint is_old)
-    cdef QueueScan _scan_queues(self, snapshot, bint sendable, double linger, double now)
+    cdef ReadyCheck _scan_queues(self, snapshot, bint sendable, double linger, double now)
     cdef _update_load(self, str topic, snapshot)
     cdef bint _stalled(self, node_id, double timeout) except -1
     cdef list _take_batches(self, node_id, list heads, double now, bint plain)

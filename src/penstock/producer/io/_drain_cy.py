@@ -58,6 +58,7 @@ log = logging.getLogger("penstock.producer")
 
 _FOREVER = cython.declare(cython.double, float("inf"))
 _IN_FLIGHT = BatchState.IN_FLIGHT
+_NO_TOPICS: set = set()  # type: ignore[type-arg]  # of nearly every pass; never changed
 
 
 def is_compiled() -> bool:
@@ -68,7 +69,7 @@ def is_compiled() -> bool:
 @cython.final
 @cython.cclass
 class ReadyCheck:
-    """What the sender is told of the queues.
+    """What one pass over the active queues found.
 
     Attributes:
         nodes: brokers that have at least one batch ready.
@@ -77,31 +78,74 @@ class ReadyCheck:
             as well, and then an event tells when it lets them go.
         next_expiry: the moment at which the oldest queued batch expires.
         leaderless_topics: topics with batches for partitions whose leader is not known.
+        snapshot: the cluster that it was made with.
+        topics: those of all active queues, also of queues that just became empty: that changes their lengths.
+        brokers: all LeadingBrokers that lead an active queue; until the batches are drained, they have the heads.
     """
 
-    def __init__(
-        self,
-        nodes: list[Node],
-        next_delay: cython.double,
-        next_expiry: cython.double,
-        leaderless_topics: set[str],
-    ) -> None:
-        self.nodes = nodes
-        self.next_delay = next_delay
-        self.next_expiry = next_expiry
-        self.leaderless_topics = leaderless_topics
+    def __init__(self, snapshot: ClusterSnapshot | None) -> None:
+        self.nodes: list[Node] = []
+        self.next_delay = _FOREVER
+        self.next_expiry = _FOREVER
+        self.leaderless_topics: set[str] = _NO_TOPICS
+        self.snapshot: Any = snapshot
+        self.topics: list[str] = []
+        self.brokers: list[LeadingBroker] = []
+
+    def _add_head(self, led: LedQueue, batch: Batch, full: cython.bint) -> None:
+        led.batch = batch
+        led.full = full
+        if not led.broker.heads:
+            self.brokers.append(led.broker)
+        led.broker.heads.append(led)
+
+    def _let_go(self) -> None:
+        """Keep no batch any longer: somebody may wait for the moment at which the last one forgets it."""
+        broker: LeadingBroker
+        led: LedQueue
+        for broker in self.brokers:
+            for led in broker.heads:
+                led.batch = None
+            del broker.heads[:]
+            broker.is_ready = False
 
 
 @cython.final
 @cython.cclass
-class PartitionLeader:
-    """The broker that leads a partition, and its leader epoch; and the id of the topic."""
+class LeadingBroker:
+    """A broker that leads partitions, and what the last pass found of it.
 
-    def __init__(self, node: Any, epoch: cython.int, topic_id: bytes) -> None:
+    Attributes:
+        is_ready: whether one of its batches is ready.
+        heads: its LedQueues that have batches, in the order of their queues.
+    """
+
+    def __init__(self, node: Any) -> None:
         self.node = node
-        self.node_id = node.id
+        self.is_ready = False
+        self.heads: list[LedQueue] = []
+
+
+@cython.final
+@cython.cclass
+class LedQueue:
+    """A queue whose partition has a leader, and what the last pass found of it.
+
+    Attributes:
+        broker: the leader, and `epoch`, its leader epoch.
+        topic_id: the id of the topic.
+        batch: the one at the head, and whether it is `full`; None outside of a pass and its drain.
+    """
+
+    def __init__(
+        self, queue: PartitionQueue, broker: LeadingBroker, epoch: cython.int, topic_id: bytes
+    ) -> None:
+        self.queue = queue
+        self.broker = broker
         self.epoch = epoch
         self.topic_id = topic_id
+        self.batch: Batch | None = None
+        self.full = False
 
 
 @cython.final
@@ -112,13 +156,17 @@ class LeaderCache:
     Args:
         snapshot: the cluster; None before anything was looked up.
         seen: gets the partitions that have had a batch, by topic.
+
+    Attributes:
+        brokers: the leaders, by node id.
     """
 
     def __init__(self, snapshot: ClusterSnapshot | None, seen: Any) -> None:
         self.snapshot = snapshot
         self._seen = seen
-        self._known: dict[PartitionQueue, PartitionLeader] = {}
+        self._known: dict[PartitionQueue, LedQueue] = {}
         self._led: dict[str, int] = {}
+        self.brokers: dict[int, LeadingBroker] = {}
 
     def _count_led(self, topic: str) -> cython.Py_ssize_t:
         """How many partitions of a topic have a leader."""
@@ -128,11 +176,11 @@ class LeaderCache:
             self._led[topic] = found
         return found
 
-    def _find(self, queue: PartitionQueue) -> PartitionLeader | None:
+    def _find(self, queue: PartitionQueue) -> LedQueue | None:
         """The leader of a queue's partition; None while it is not known."""
-        leader: Any = self._known.get(queue)
-        if leader is not None:
-            return leader
+        led: Any = self._known.get(queue)
+        if led is not None:
+            return led
         self._seen[queue.topic].add(queue.partition)
         if self.snapshot is None:
             return None
@@ -140,61 +188,13 @@ class LeaderCache:
         node = None if info is None else self.snapshot.leader_of(info)
         if info is None or node is None:
             return None
-        self._known[queue] = leader = PartitionLeader(
-            node, info.leader_epoch, self.snapshot.topic_id(queue.topic)
+        broker = self.brokers.get(node.id)
+        if broker is None:
+            broker = self.brokers[node.id] = LeadingBroker(node)
+        self._known[queue] = led = LedQueue(
+            queue, broker, info.leader_epoch, self.snapshot.topic_id(queue.topic)
         )
-        return leader
-
-
-@cython.final
-@cython.cclass
-class QueueHead:
-    """A queue, the batch at its head, whether that is full, and the leader epoch of its partition."""
-
-    def __init__(
-        self, queue: PartitionQueue, batch: Batch, leader_epoch: cython.int, full: cython.bint
-    ) -> None:
-        self.queue = queue
-        self.batch = batch
-        self.leader_epoch = leader_epoch
-        self.full = full
-
-
-@cython.final
-@cython.cclass
-class QueueScan:
-    """What one pass over the active queues found.
-
-    Attributes:
-        snapshot: the cluster that it was made with.
-        nodes: brokers that have at least one batch ready, by id.
-        ready: the same brokers, as they were found.
-        heads: the QueueHeads of each broker, by its id.
-        topics: those of all active queues, also of queues that just became empty: that changes their lengths.
-        leaderless: topics with batches for partitions whose leader is not known.
-        next_delay: seconds until a batch that is not ready now will be.
-        oldest: when the oldest batch was created.
-    """
-
-    def __init__(self, snapshot: ClusterSnapshot | None) -> None:
-        self.snapshot = snapshot
-        self.nodes: dict[int, Node] = {}
-        self.ready: list[Node] = []
-        self.heads: dict[int, list[QueueHead]] = {}
-        self.topics: set[str] = set()
-        self.leaderless: set[str] = set()
-        self.next_delay = _FOREVER
-        self.oldest = _FOREVER
-
-    def _add_head(
-        self, leader: PartitionLeader, queue: PartitionQueue, batch: Batch, full: cython.bint
-    ) -> None:
-        head = QueueHead(queue, batch, leader.epoch, full)
-        found: Any = self.heads.get(leader.node_id)
-        if found is None:
-            self.heads[leader.node_id] = [head]
-        else:
-            found.append(head)
+        return led
 
 
 @cython.final
@@ -234,7 +234,7 @@ class Drainer:
         self._progress: dict[int, NodeProgress] = {}  # by node
         self._seen: Any = defaultdict(set)  # partitions that have had a batch, by topic
         self._leaders = LeaderCache(None, self._seen)
-        self._scan: QueueScan | None = None
+        self._check: ReadyCheck | None = None
         self._left_behind: set[int] = set()  # brokers with batches that the last drain did not take
         self._linger = 0.0
         self._hurry = ALONG  # why batches need not wait for more records, or ALONG: they do
@@ -258,17 +258,19 @@ class Drainer:
         if self.unsealed:
             self.unsealed = []
         self.gate_failed = False
-        scan: QueueScan = self._scan_queues(snapshot, all_sendable, self._linger, now)
-        self._scan = scan
-        if scan.topics and accumulator.partitioner.adaptive:
-            for topic in scan.topics:
+        check: ReadyCheck = self._scan_queues(snapshot, all_sendable, self._linger, now)
+        if check.topics and accumulator.partitioner.adaptive:
+            for topic in check.topics:
                 self._update_load(topic, snapshot)
-        expiry = scan.oldest + accumulator.delivery_timeout
-        return ReadyCheck(scan.ready, scan.next_delay, expiry, scan.leaderless)
+        if not check.nodes:
+            # Nothing to drain. It is not left to the next pass to clear it away: what that finds may be urgent.
+            check._let_go()
+            self._check = None
+        return check
 
     def _scan_queues(
         self, snapshot: Any, sendable: cython.bint, linger: cython.double, now: cython.double
-    ) -> QueueScan:
+    ) -> ReadyCheck:
         """Pass over the active queues.
 
         Args:
@@ -279,29 +281,38 @@ class Drainer:
         """
         if self._leaders.snapshot is not snapshot:
             self._leaders = LeaderCache(snapshot, self._seen)
-        scan = QueueScan(snapshot)
+        if self._check is not None:
+            self._check._let_go()
+        check = ReadyCheck(snapshot)
+        self._check = check
+        oldest: cython.double = _FOREVER
+        topic: Any = None
         queue: PartitionQueue
         batch: Batch
-        leader: PartitionLeader
+        led: LedQueue
         delay: cython.double
         for queue in self._accumulator.active_queues():
             head, full = queue.head()
-            scan.topics.add(queue.topic)
+            if queue.topic is not topic:  # they come topic by topic
+                topic = queue.topic
+                check.topics.append(topic)
             if head is None:
                 queue.retire()
                 continue
             batch = head
-            if batch.created < scan.oldest:
-                scan.oldest = batch.created
+            if batch.created < oldest:
+                oldest = batch.created
             found = self._leaders._find(queue)
             if found is None:
-                scan.leaderless.add(queue.topic)
+                if not check.leaderless_topics:
+                    check.leaderless_topics = set()
+                check.leaderless_topics.add(queue.topic)
                 continue
-            leader = found
-            scan._add_head(leader, queue, batch, full)
-            if queue.muted or (batch.attempts == 0 and leader.node_id in scan.nodes):
+            led = found
+            check._add_head(led, batch, full)
+            if queue.muted or (batch.attempts == 0 and led.broker.is_ready):
                 continue
-            if batch.backing_off(now, leader.epoch):
+            if batch.backing_off(now, led.epoch):
                 delay = batch.retry_at - now
             elif sendable or full or batch.attempts > 0 or batch.is_piece:
                 delay = 0.0
@@ -309,12 +320,13 @@ class Drainer:
                 # From the moment itself, not from the age: rounding must not leave a rest that never becomes zero.
                 delay = min(linger, batch.created + linger - now)
             if delay <= 0:
-                if leader.node_id not in scan.nodes:
-                    scan.nodes[leader.node_id] = leader.node
-                    scan.ready.append(leader.node)
-            elif delay < scan.next_delay:
-                scan.next_delay = delay
-        return scan
+                if not led.broker.is_ready:
+                    led.broker.is_ready = True
+                    check.nodes.append(led.broker.node)
+            elif delay < check.next_delay:
+                check.next_delay = delay
+        check.next_expiry = oldest + self._accumulator.delivery_timeout
+        return check
 
     def keep_topics(self, kept: Container[str]) -> None:
         """Forget which partitions of other topics have had a batch."""
@@ -387,17 +399,22 @@ class Drainer:
             now: the time.
             old: ids of those that need an older message format: their batches are sealed without the codec.
         """
-        scan: QueueScan | None = self._scan
-        if scan is None or scan.snapshot is not snapshot:
-            scan = self._scan_queues(snapshot, False, 0.0, 0.0)  # for the heads alone
-        self._scan = None  # its batches leave now: it serves once
+        check: ReadyCheck | None = self._check
+        if check is None or check.snapshot is not snapshot:
+            check = self._scan_queues(snapshot, False, 0.0, 0.0)  # for the heads alone
         drained: dict = {}
+        broker: LeadingBroker | None
         self._left_behind.clear()
         for node in nodes:
-            is_old: cython.bint = bool(old) and node.id in old
-            batches = self._take_batches(node.id, scan.heads.get(node.id) or [], now, is_old)
+            node_id: Any = node.id
+            broker = self._leaders.brokers.get(node_id)
+            if broker is None or not broker.heads:
+                continue
+            batches = self._take_batches(node_id, broker.heads, now, bool(old) and node_id in old)
             if batches:
-                drained[node.id] = batches
+                drained[node_id] = batches
+        check._let_go()
+        self._check = None  # its batches leave now: it serves once
         return drained
 
     def has_more(self, node_id: Any) -> cython.bint:
@@ -415,7 +432,7 @@ class Drainer:
 
         Args:
             node_id: the broker.
-            heads: its QueueHeads, in the order of their queues.
+            heads: its LedQueues that have batches, in the order of their queues.
             now: the time.
             plain: whether they are sealed without the codec.
         """
@@ -423,11 +440,10 @@ class Drainer:
         # Nearly always it is this one, which compiled code asks without the interpreter.
         numbers: Numbering | None = numbering if isinstance(numbering, Numbering) else None
         identity: BatchIdentity
-        sealer: Any = self.sealer
         taken: list = []
         size: cython.Py_ssize_t = 0
         left: cython.Py_ssize_t = 0  # queues that have more
-        head: QueueHead
+        head: LedQueue
         queue: PartitionQueue
         batch: Batch
         last: Any = self._rotation.get(node_id)
@@ -438,7 +454,7 @@ class Drainer:
             if queue.muted:
                 continue  # until an answer comes
             left += 1
-            if batch.attempts and batch.backing_off(now, head.leader_epoch):
+            if batch.attempts and batch.backing_off(now, head.epoch):
                 continue
             if taken and size + batch.wire_size() > self._max_request_size:
                 break  # it is looked at first next time
@@ -455,14 +471,14 @@ class Drainer:
                 continue
             try:
                 batch.move_to(_IN_FLIGHT)
-                batch.leader_epoch = head.leader_epoch
+                batch.leader_epoch = head.epoch
                 if batch.attempts or batch.is_piece:
                     batch.retried_for += now - batch.drained_at
                 else:
                     batch.left_by = self._why(batch, head.full, now)
                 batch.drained_at = now
                 identity = numbering.assign(batch) if numbers is None else numbers.assign(batch)
-                sealer.seal(batch, identity, plain)
+                self.sealer.seal(batch, identity, plain)
             except Exception as error:  # noqa: BLE001 - likewise
                 self._fail_unsealed(batch, error)
                 continue
@@ -493,12 +509,12 @@ class Drainer:
         found: list = []
         batch: Batch
         queue: PartitionQueue
-        leader: PartitionLeader | None
+        led: LedQueue | None
         topic_id: bytes
         for batch in batches:
             queue = batch.queue
-            leader = self._leaders._find(queue)
-            topic_id = NO_TOPIC_ID if leader is None else leader.topic_id
+            led = self._leaders._find(queue)
+            topic_id = NO_TOPIC_ID if led is None else led.topic_id
             if is_old and batch.legacy is not None:
                 found.append(PartitionBatch(queue.topic, topic_id, queue.partition, batch.legacy[1]))
             elif batch.wire is not None:
@@ -545,7 +561,7 @@ def _tell(text: str, batch: Any, trouble: Any) -> None:
 def _rotated(heads: list, last: Any) -> list:  # type: ignore[type-arg]
     """A broker's queues, from the one looked at last."""
     at: cython.Py_ssize_t
-    head: QueueHead
+    head: LedQueue
     if last is not None:
         for at in range(len(heads)):
             head = heads[at]

@@ -26,9 +26,7 @@ from penstock.producer.io.converting import Conversions
 from penstock.producer.io.gate_requests import GateRequests
 from penstock.producer.metadata.metadata import ProducerMetadata
 from penstock.producer.owner import mark_io_thread, take_all
-from penstock.protocol._produce_cy import ProduceRequest
-from penstock.protocol.requests import BATCHES_REMEMBERED, NodeApiVersions
-from penstock.records.format import MAGIC
+from penstock.protocol.requests import NodeApiVersions
 from penstock.types import Node
 
 try:
@@ -46,6 +44,7 @@ if not cython.compiled:
     from penstock.producer.batch._batch_cy import Batch
     from penstock.producer.io._drain_cy import Drainer, ReadyCheck
     from penstock.producer.io._metrics_cy import SenderMetrics
+    from penstock.protocol._produce_cy import ProduceRequest
 else:
     from cython.cimports.penstock._stats_cy import OTHER, SEALING, WRITING  # type: ignore[no-redef]
     from cython.cimports.penstock.network._client_cy import NetworkClient  # type: ignore[no-redef]
@@ -59,6 +58,7 @@ else:
     from cython.cimports.penstock.producer.batch._batch_cy import Batch  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.io._drain_cy import Drainer, ReadyCheck  # type: ignore[no-redef]
     from cython.cimports.penstock.producer.io._metrics_cy import SenderMetrics  # type: ignore[no-redef]
+    from cython.cimports.penstock.protocol._produce_cy import ProduceRequest  # type: ignore[no-redef]
 
 log = logging.getLogger("penstock.producer")
 
@@ -113,11 +113,12 @@ class Sender:
     _gate = cython.declare(object, visibility="readonly")
     _gate_requests = cython.declare(object, visibility="readonly")
     _metadata = cython.declare(object)
-    _clock = cython.declare(object, visibility="public")
+    _now = cython.declare(object, visibility="public")
     _outcomes = cython.declare(object, visibility="readonly")
     _acks = cython.declare(object)
     _request_timeout_ms: cython.int
     _one_at_a_time = cython.declare(cython.bint, visibility="readonly")
+    _modern: dict
     _in_flight: dict
     _next_in_flight_expiry: cython.double
     _has_sent: cython.bint
@@ -141,6 +142,7 @@ class Sender:
         self._acks = settings.acks
         self._request_timeout_ms = settings.request_timeout_ms
         self._conversions = conversions
+        self._modern = conversions.modern
         self._accumulator = accumulator
         self.unseen = accumulator.unseen  # or what stands in front of it
         self._watcher = None  # sees each answer; set once, before the thread starts
@@ -149,7 +151,7 @@ class Sender:
         self._gate_requests = GateRequests(drainer.gate, client, settings.request_timeout_ms / 1000)
         self._metadata = metadata
         self._client = client
-        self._clock = clock
+        self._now = clock.now
         self._metrics = metrics
         self._one_at_a_time = settings.max_in_flight == 1
         backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
@@ -187,7 +189,7 @@ class Sender:
             tell(log, logging.DEBUG, Event.IO_THREAD_STARTED, "the I/O thread starts")
             while self._running:
                 self._turn()
-            self._accumulator.deferred.run(self._clock.now())
+            self._accumulator.deferred.run(self._now())
             # A producer that was forgotten without close() could not do this itself: a finalizer must take no lock.
             self._accumulator.close()
             while not self._forced and self._accumulator.has_incomplete():
@@ -204,9 +206,9 @@ class Sender:
 
     def _finish_gate(self) -> None:
         """Let the gate end what is under way. A coordinator that does not answer is not waited for without end."""
-        deadline = self._clock.now() + self._request_timeout_ms / 1000
+        deadline = self._now() + self._request_timeout_ms / 1000
         while not self._forced and self._gate.busy:
-            if self._clock.now() >= deadline:
+            if self._now() >= deadline:
                 tell(
                     log, logging.WARNING, Event.CLOSED_WITHOUT_COORDINATOR,
                     "no answer of the transaction coordinator for request.timeout.ms: the producer closes without it, "
@@ -218,11 +220,11 @@ class Sender:
 
     def _turn(self) -> None:
         try:
-            self._take_turn(self._clock.now(), True)
+            self._take_turn(self._now(), True)
         except Exception as trouble:  # noqa: BLE001 - it is logged
             text = "an unexpected error on the I/O thread; it goes on"
             tell_error(log, Event.IO_THREAD_ERROR, text, error=trouble)
-            self._client.poll(_AFTER_TROUBLE, self._clock.now())
+            self._client.poll(_AFTER_TROUBLE, self._now())
 
     def _shut_down(self) -> None:
         """End all there is. Each step is taken whatever the others come to: somebody waits for what it ends."""
@@ -359,7 +361,7 @@ class Sender:
         drained: dict = {}
         if nodes:
             self._metrics.enter(SEALING)
-            drained = drainer.drain(self._metadata.snapshot, nodes, now, old)
+            drained = drainer.drain(check.snapshot, nodes, now, old)
             self._metrics.enter(WRITING if drained else OTHER)  # until the network waits
         for taken in drained.values():
             self._enter_flight(taken)
@@ -372,12 +374,14 @@ class Sender:
         finally:
             # Whatever went wrong: what was drained is sent, or has its outcome.
             for node in nodes:
-                batches = drained.get(node.id)
-                if batches and (node.id in old or self._gate.headerless):
-                    drained[node.id] = self._convert(node, old.get(node.id), batches, now)
-                    failed = failed or len(drained[node.id]) < len(batches)
-                    batches = drained[node.id]
-                if batches and self._send_or_fail(node, batches, now, node.id in old):
+                node_id: Any = node.id
+                is_old: cython.bint = bool(old) and node_id in old
+                batches = drained.get(node_id)
+                if batches and (is_old or self._gate.headerless):
+                    drained[node_id] = self._convert(node, old.get(node_id), batches, now)
+                    failed = failed or len(drained[node_id]) < len(batches)
+                    batches = drained[node_id]
+                if batches and self._send_or_fail(node, batches, now, is_old):
                     sent.append(node)
         for node in sent:
             self._metrics.on_request(drained[node.id], now)  # this late: a lone record need not wait for it
@@ -419,15 +423,13 @@ class Sender:
         """Those that cannot take batches as they are, by id. Asked for every request, and nearly always empty."""
         old: dict = {}
         for node in nodes:
-            versions: Any = self._client.api_versions(node.id)
-            if versions is None:
-                continue  # nothing can be sent to it any more
-            if versions.batches_remembered < BATCHES_REMEMBERED or self._conversions.forgetful:
-                self._conversions.note_memory(node.id, versions, self._metadata.snapshot.nodes)
-            if versions.produce_magic < MAGIC or (
-                self._conversions.checks_codec and not self._conversions.takes(versions)
-            ):
-                old[node.id] = versions
+            node_id: Any = node.id
+            versions: Any = self._client.api_versions(node_id)
+            # Without versions nothing can be sent to it any more. It is asked once for each connection.
+            if versions is None or self._modern.get(node_id) is versions:
+                continue
+            if self._conversions.is_old(node_id, versions, self._metadata.snapshot.nodes):
+                old[node_id] = versions
         return old
 
     @cython.ccall
@@ -510,18 +512,16 @@ class Sender:
 
     @cython.cfunc
     def _send(self, node: Any, batches: list, now: cython.double, is_old: cython.bint) -> Any:
-        gate: Any = self._gate
         request: Any = ProduceRequest(
             self._acks,
             self._request_timeout_ms,
             self._drainer.partition_batches(batches, is_old),
-            gate.transactional_id,
-            max_version=gate.max_produce_version,
+            self._gate.transactional_id,
+            max_version=self._gate.max_produce_version,
         )
         timeout: cython.double = self._request_timeout_ms
-        self._client.send(
-            ClientRequest(node, request, timeout / 1000, partial(self._on_response, batches)), now
-        )
+        asked = ClientRequest(node, request, timeout / 1000, partial(self._on_response, batches))
+        self._client.send(asked, now)
 
     def watch_answers(self, watcher: Callable[[InFlightRequest, list[Batch]], object]) -> None:
         """Show each answer to somebody before it is handled. Once, before the thread starts."""
@@ -585,7 +585,8 @@ class Sender:
 
     # ---- answers
 
-    def _on_response(self, batches: list, response: InFlightRequest) -> None:
+    @cython.ccall
+    def _on_response(self, batches: list, response: InFlightRequest) -> Any:
         now: cython.double = response.received_at
         if self._watcher is not None:
             self._watcher(response, batches)

@@ -90,7 +90,8 @@ class Conversions:
         max_request_size: bytes of the batches of one request.
 
     Attributes:
-        checks_codec: whether brokers that know batches have to be asked as well (`takes`).
+        modern: leaders that take batches as they are: node ids, and the versions of the connection that told. Empty
+            while one is forgetful: then all are asked again and again.
         forgetful: leaders that remember few batches of a producer: node ids, and how many.
     """
 
@@ -107,22 +108,40 @@ class Conversions:
         self._clock = clock
         self._largest_request = _MOST_GROWTH * max_request_size
         self._admitted_last = -1  # node id
-        self._uses_zstd = self.checks_codec = sealer.codec.id == ZSTD
+        self._uses_zstd = sealer.codec.id == ZSTD
         self._records = registry.rate_total(*names.RECORD_CONVERSION)
         self._time_ns = registry.counter(*names.CONVERSION_TIME)
         self._converted: set[Batch] = set()  # those that may have a message set
+        self.modern: dict[int, NodeApiVersions] = {}
         self.forgetful: dict[int, int] = {}
         self._met: set[tuple[int, int]] = set()  # node id and magic of leaders that were told of
         self._lost_timestamps = False  # told
 
-    def takes(self, versions: NodeApiVersions) -> bool:
+    def is_old(self, node_id: int, versions: NodeApiVersions, in_use: Container[int]) -> bool:
+        """Whether a leader cannot take batches as they are. Need not be asked of one that is `modern`.
+
+        Args:
+            node_id: the leader.
+            versions: what it can do.
+            in_use: ids of all brokers of the cluster.
+        """
+        if versions.batches_remembered < BATCHES_REMEMBERED or self.forgetful:
+            self._note_memory(node_id, versions, in_use)
+            self.modern.clear()
+        if versions.produce_magic < MAGIC or not self._takes_codec(versions):
+            return True
+        if not self.forgetful:
+            self.modern[node_id] = versions
+        return False
+
+    def _takes_codec(self, versions: NodeApiVersions) -> bool:
         """Whether a broker that knows batches can take those of this producer: not zstd before Produce 7."""
         if not self._uses_zstd:
             return True
         offered = versions.range(PRODUCE.key)
         return offered is not None and offered[1] >= FIRST_VERSION_WITH_ZSTD
 
-    def note_memory(self, node_id: int, versions: NodeApiVersions, in_use: Container[int]) -> None:
+    def _note_memory(self, node_id: int, versions: NodeApiVersions, in_use: Container[int]) -> None:
         """A leader remembers few batches of a producer, or does not do so any more.
 
         One is enough to be careful with all: after a change of leaders it may be the one that is sent a batch again.
@@ -139,8 +158,10 @@ class Conversions:
         self._gate.expect_memory(min(self.forgetful.values(), default=BATCHES_REMEMBERED))
 
     def keep_nodes(self, kept: Container[int]) -> None:
-        """Forget that other leaders were told of."""
+        """Forget what other leaders can do, and that they were told of."""
         self._met = {entry for entry in self._met if entry[0] in kept}
+        for node_id in [node_id for node_id in self.modern if node_id not in kept]:
+            del self.modern[node_id]
 
     def admit(self, nodes: Sequence[Node], old: Collection[int]) -> tuple[list[Node], bool]:
         """Which leaders get a request in this turn (rule 5), and whether the others can have one in the next.
