@@ -61,7 +61,7 @@ class OwnedLock(NestingLock):  # type: ignore[misc]  # likewise
         # Asked for anew: a signal handler that came in between may have put another set in its place.
         _taken.locks.add(self)
         try:
-            return super().__enter__()
+            return self.acquire()
         except BaseException:
             if self.is_mine():
                 self.release()
@@ -102,7 +102,8 @@ def inside() -> bool:
     # Each allocation may start the garbage collector, and what it runs takes locks and lets locks go. `copy` allocates
     # before it reads the set; `tuple` and comprehensions allocate while they read it.
     for lock in _taken.locks.copy():
-        if lock.is_mine():
+        # Not `is_mine`, as in `OwnedLock.__enter__`.
+        if lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
             return True
     for known in _nesting.copy() if _nesting else ():
         nesting = known()

@@ -130,7 +130,7 @@ class BatchWriter:
         if cython.compiled:
             self.memory = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
         else:
-            self.memory = buffer
+            self.memory = memoryview(buffer)  # a slice of the bytearray itself would be set by way of a copy
         self.at = at
         self._end = len(buffer)
 
@@ -173,7 +173,9 @@ class BatchWriter:
 
     def is_full(self) -> cython.bint:
         """Whether the estimate has reached the limit."""
-        return self.count > 0 and self.estimated_size() >= self.limit
+        # Not more calls than are needed, here as in `append`: in plain Python each takes its time, for every record.
+        estimated: cython.Py_ssize_t = self.raw_size if self.ratio == 1.0 else self.estimated_size()
+        return estimated >= self.limit and self.count > 0
 
     def append(
         self,
@@ -189,18 +191,22 @@ class BatchWriter:
         """
         if self.sealed:
             raise ValueError("the batch is sealed: nothing can be appended to it")
-        delta: cython.longlong = timestamp - self.base_timestamp if self.count else 0
-        encoded: list | None = None
-        record: bytes | None = None
-        body: cython.Py_ssize_t = 0
+        count: cython.Py_ssize_t = self.count
+        delta: cython.longlong = timestamp - self.base_timestamp if count else 0
+        encoded: list | None
+        record: bytes
+        body: cython.Py_ssize_t
         size: cython.Py_ssize_t
-        key_size: cython.Py_ssize_t = -1 if key is None else len(key)
-        value_size: cython.Py_ssize_t = -1 if value is None else len(value)
+        key_size: cython.Py_ssize_t
+        value_size: cython.Py_ssize_t
         if cython.compiled:
+            encoded = None
+            key_size = -1 if key is None else len(key)
+            value_size = -1 if value is None else len(value)
             body = (
                 1
                 + size_of_varint(delta)
-                + size_of_varint(self.count)
+                + size_of_varint(count)
                 + size_of_varint(key_size)
                 + size_of_varint(value_size)
             )
@@ -216,21 +222,22 @@ class BatchWriter:
             size = size_of_varint(body) + body
         else:
             record = encode_record(
-                delta, self.count, key, value, encode_headers(headers) if headers else NO_HEADERS
+                delta, count, key, value, encode_headers(headers) if headers else NO_HEADERS
             )
             size = len(record)
-        if self.count and self.estimated_size() + size > self.limit:
+        estimated: cython.Py_ssize_t = self.raw_size if self.ratio == 1.0 else self.estimated_size()
+        if count and estimated + size > self.limit:
             return NO_ROOM
-        if self.at + size > self._end:
-            return NEEDS_SEGMENT if self.count and self.ratio != 1.0 else NO_ROOM
+        at: cython.Py_ssize_t = self.at
+        if at + size > self._end:
+            return NEEDS_SEGMENT if count and self.ratio != 1.0 else NO_ROOM
 
         memory: cython.p_uchar = self.memory
-        at: cython.Py_ssize_t = self.at
         if cython.compiled:
             at = put_varint(memory, at, body)
             memory[at] = 0  # record attributes: none are defined
             at = put_varint(memory, at + 1, delta)
-            at = put_varint(memory, at, self.count)
+            at = put_varint(memory, at, count)
             at = put_varint(memory, at, key_size)
             if key_size > 0:
                 at = _put_bytes(memory, at, key)
@@ -246,7 +253,7 @@ class BatchWriter:
             memory[at : at + size] = record
             at += size
 
-        if self.count == 0:
+        if count == 0:
             self.base_timestamp = timestamp
             self.max_timestamp = timestamp
         elif timestamp > self.max_timestamp:
@@ -255,7 +262,7 @@ class BatchWriter:
             self.max_record_size = size
         self.at = at
         self.raw_size += size
-        self.count += 1
+        self.count = count + 1
         return size
 
     def grow(self, buffer: bytearray) -> None:
@@ -306,6 +313,8 @@ class BatchWriter:
                 f"{len(batch)} bytes are no batch: from {HEADER_SIZE} to {_LARGEST} are possible"
             )
         self.sealed = True
+        if not cython.compiled:
+            self.memory.release()  # nobody writes records any more, and who has the memory next may resize it
         self._write_header(batch, attributes, producer_id, producer_epoch, base_sequence)
         return batch
 

@@ -39,8 +39,10 @@ except ModuleNotFoundError:
 
 # In this order the type checker sees the Python classes.
 if not cython.compiled:
-    from penstock.producer.batch._delivery_cy import BatchResult, Delivery, new_delivery
+    from penstock.producer.batch._delivery_cy import BatchResult, Delivery
     from penstock.records._batch_cy import NEEDS_SEGMENT, BatchWriter
+
+    new_delivery = Delivery
 
     if TYPE_CHECKING:  # a queue and its batches know each other
         from penstock.producer.batch._queue_cy import PartitionQueue
@@ -275,12 +277,14 @@ class Batch:
         on_delivery: Any,
     ) -> Delivery | None:
         """Append a record; its Delivery, or None: the batch has no room for it, as `appended` says."""
-        self.appended = self.writer.append(timestamp, key, value, headers)
-        if self.appended < 0:
+        index: cython.Py_ssize_t = self.writer.count
+        appended: cython.Py_ssize_t = self.writer.append(timestamp, key, value, headers)
+        self.appended = appended
+        if appended < 0:
             return None
         key_size: cython.Py_ssize_t = -1 if key is None else len(key)
         value_size: cython.Py_ssize_t = -1 if value is None else len(value)
-        delivery = new_delivery(self.result, self.writer.count - 1, timestamp, key_size, value_size)
+        delivery = new_delivery(self.result, index, timestamp, key_size, value_size)
         if on_delivery is not None:
             self.result.callbacks.append((delivery, on_delivery))
         return delivery

@@ -399,6 +399,8 @@ class Delivery:
     running asyncio loop. It cannot be cancelled: the record is on its way.
     """
 
+    __slots__ = ("_batch", "_index", "_key_size", "_timestamp", "_value_size")  # for plain Python
+
     def __init__(
         self,
         batch: BatchResult,
@@ -528,11 +530,8 @@ def new_delivery(
     key_size: cython.Py_ssize_t,
     value_size: cython.Py_ssize_t,
 ) -> Delivery:
-    """The Delivery of a record that was appended; in compiled code without a call of its constructor."""
-    delivery: Delivery
-    if not cython.compiled:
-        return Delivery(batch, index, timestamp, key_size, value_size)
-    delivery = Delivery.__new__(Delivery)
+    """The Delivery of a record that was appended, without a call of its constructor. Compiled code only."""
+    delivery: Delivery = Delivery.__new__(Delivery)
     delivery._batch = batch
     delivery._index = index
     delivery._timestamp = timestamp

@@ -25,7 +25,6 @@ cdef class FastPath:
 
     cpdef Delivery try_send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
     cpdef Delivery try_with_context(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)
-    cdef Py_ssize_t _size_bound(self, key, value, headers) except? -2
 
 cdef class SendFace:
     cdef FastPath _fast_path

@@ -173,8 +173,22 @@ class FastPath:
             if state is None:
                 return None
             self._last_topic = state
-        size: cython.Py_ssize_t = self._size_bound(key, value, headers)
-        if size < 0 or size > self._max_record_size:
+        # The most that the record can take in a batch of its own, if it is made of bytes.
+        size: cython.Py_ssize_t = _OVERHEAD
+        if value is not None:
+            if type(value) is not bytes:
+                return None
+            size += len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                return None
+            size += len(key)
+        if headers is not None:
+            more: cython.Py_ssize_t = _headers_bound(headers)
+            if more < 0:
+                return None
+            size += more
+        if size > self._max_record_size:
             return None
         queues: list = state.queues  # one look: it is replaced whole when the topic changes
         count: cython.Py_ssize_t = len(queues)
@@ -230,24 +244,6 @@ class FastPath:
     def look_up_again(self) -> None:
         """Forget the topic of the last record: it may not be among `topics` any more. From any thread."""
         self._last_topic = None
-
-    def _size_bound(self, key: Any, value: Any, headers: Any) -> cython.Py_ssize_t:
-        """The most that the record can take in a batch of its own, or -1: it is not made of bytes."""
-        size: cython.Py_ssize_t = _OVERHEAD
-        if value is not None:
-            if type(value) is not bytes:
-                return -1
-            size += len(value)
-        if key is not None:
-            if type(key) is not bytes:
-                return -1
-            size += len(key)
-        if headers is not None:
-            more: cython.Py_ssize_t = _headers_bound(headers)
-            if more < 0:
-                return -1
-            size += more
-        return size
 
 
 @cython.cclass
@@ -305,17 +301,21 @@ class SendFace:
             ProducerClosedError: the producer is closed.
             TypeError, ValueError: an argument is wrong.
         """
-        if not self._notes_refusals:
-            return _send(
+        fast: FastPath | None = self._fast_path
+        # type checkers believe that nobody gives what is refused
+        if self._notes_refusals or fast is None or callback is not None or timestamp is not None:  # type: ignore[redundant-expr]
+            return _send_with_care(
                 self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp
             )
-        try:
-            return _send(
-                self, topic, value, key, headers, partition, timestamp_ms, on_delivery, callback, timestamp
+        # No further call for the ordinary record: in plain Python each takes its time.
+        delivery: Delivery | None = fast.try_send(
+            topic, value, key, headers, partition, timestamp_ms, on_delivery
+        )
+        if delivery is None:
+            return _send_otherwise(
+                self, fast, topic, value, key, headers, partition, timestamp_ms, on_delivery
             )
-        except BaseException as error:
-            self._note_refused(error)
-            raise
+        return delivery
 
     def send_record(self, record: ProducerRecord, on_delivery: OnDelivery | None = None) -> Delivery:
         """Send a record that was made as a value; see `send`."""
@@ -327,8 +327,7 @@ class SendFace:
 
 
 @cython.cfunc
-@cython.inline
-def _send(
+def _send_with_care(
     face: SendFace,
     topic: Any,
     value: Any,
@@ -340,16 +339,41 @@ def _send(
     callback: Any,
     timestamp: Any,
 ) -> Delivery:
-    """Send a record by the fast path, or else by the general one."""
-    if callback is not None or timestamp is not None:
-        check_other_clients_arguments(callback, timestamp)
+    """Send a record where a transaction is to hear of a refusal, or refuse what cannot be sent in any case."""
     fast: FastPath | None = face._fast_path
-    if fast is None:
-        raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
-    delivery: Delivery | None = fast.try_send(
-        topic, value, key, headers, partition, timestamp_ms, on_delivery
-    )
-    if delivery is None and fast.behind is not None:
+    delivery: Delivery | None
+    try:
+        if callback is not None or timestamp is not None:
+            check_other_clients_arguments(callback, timestamp)
+        if fast is None:
+            raise IllegalStateError("the producer was not made: a subclass calls super().__init__() first")
+        delivery = fast.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if delivery is None:
+            return _send_otherwise(
+                face, fast, topic, value, key, headers, partition, timestamp_ms, on_delivery
+            )
+        return delivery
+    except BaseException as error:
+        if face._notes_refusals:
+            face._note_refused(error)
+        raise
+
+
+@cython.cfunc
+def _send_otherwise(
+    face: SendFace,
+    fast: FastPath,
+    topic: Any,
+    value: Any,
+    key: Any,
+    headers: Any,
+    partition: Any,
+    timestamp_ms: Any,
+    on_delivery: Any,
+) -> Delivery:
+    """Send a record that the fast path has not taken."""
+    delivery: Delivery | None = None
+    if fast.behind is not None:
         delivery = fast.try_with_context(topic, value, key, headers, partition, timestamp_ms, on_delivery)
     if delivery is None:
         record = ProducerRecord(topic, value, key, as_headers(headers), partition, timestamp_ms)
