@@ -15,32 +15,26 @@ _MAX_TEXT_BYTES = 32_767  # the length of a text is a 16-bit number in most requ
 _TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
-def check_timeout(timeout: Any, name: str = "timeout") -> None:
+def check_timeout(timeout: Any, name: str = "timeout", *, required: bool = False) -> None:
     """Refuse what is no time to wait.
+
+    Args:
+        timeout: seconds, or None.
+        name: of the argument.
+        required: whether None is refused as well, because the wait must have an end.
 
     Raises:
         TypeError: it is neither None nor an int or float.
         ValueError: it is not a number (nan).
     """
-    if timeout is None or type(timeout) is float or type(timeout) is int:
+    if type(timeout) is float or type(timeout) is int or (timeout is None and not required):
         if timeout == timeout:  # noqa: PLR0124 - not so for nan
             return
         raise ValueError(f"{name} must be a number of seconds, not nan")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"{name} must be a number of seconds or None, not {type(timeout).__name__}")
+        wanted = "a number of seconds" if required else "a number of seconds or None"
+        raise TypeError(f"{name} must be {wanted}, not {type(timeout).__name__}")
     check_timeout(float(timeout), name)
-
-
-def check_required_timeout(seconds: Any, name: str = "timeout") -> None:
-    """Refuse what is no time to wait, and None, where a wait must be given an end.
-
-    Raises:
-        TypeError: it is neither an int nor a float.
-        ValueError: it is not a number (nan).
-    """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
-    check_timeout(seconds, name)
 
 
 def check_callable(function: Any, name: str) -> None:

@@ -15,7 +15,6 @@ from penstock._arguments import (
     check_bool,
     check_no_timeout,
     check_on_delivery,
-    check_required_timeout,
     check_timeout,
     check_transactional_id,
 )
@@ -433,7 +432,7 @@ class AsyncProducer:
 
     async def client_instance_id(self, timeout: float) -> uuid.UUID:  # noqa: ASYNC109 - as Producer.client_instance_id
         """The id under which the cluster knows this client's metrics; see Producer.client_instance_id."""
-        check_required_timeout(timeout)
+        check_timeout(timeout, required=True)
         return await drive(self._core.client_instance_id(timeout), timeout, self._core.clock)
 
     def metrics(self) -> dict[str, dict[str, Any]]:

@@ -11,13 +11,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
-from penstock._arguments import (
-    check_bool,
-    check_no_timeout,
-    check_required_timeout,
-    check_timeout,
-    check_transactional_id,
-)
+from penstock._arguments import check_bool, check_no_timeout, check_timeout, check_transactional_id
 from penstock._locks import forbid_reentry, inside
 from penstock._other_clients import BLOCKING, names_of_other_clients
 from penstock._refusals import noting_refusals
@@ -371,7 +365,7 @@ class Producer(SendFace):
             IllegalStateError: enable.metrics.push is off.
             ProducerClosedError: the producer is closed, or was closed meanwhile.
         """
-        check_required_timeout(timeout)
+        check_timeout(timeout, required=True)
         steps = self._core.client_instance_id(timeout)
         return run_steps(steps, timeout, self._core.clock, self._before_wait("client_instance_id()"))
 

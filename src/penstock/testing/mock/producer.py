@@ -23,13 +23,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from penstock._arguments import (
-    check_bool,
-    check_no_timeout,
-    check_required_timeout,
-    check_timeout,
-    check_transactional_id,
-)
+from penstock._arguments import check_bool, check_no_timeout, check_timeout, check_transactional_id
 from penstock._locks import new_nesting_lock
 from penstock._other_clients import BLOCKING, names_of_other_clients
 from penstock._refusals import noting_refusals
@@ -280,7 +274,7 @@ class MockProducer:
 
     def client_instance_id(self, timeout: float) -> uuid.UUID:
         """An id of this producer's own; there is nobody to wait for."""
-        check_required_timeout(timeout)
+        check_timeout(timeout, required=True)
         with self._lock:
             self._check_open_locked()
             self._injected.maybe_raise("client_instance_id")
