@@ -1,4 +1,8 @@
 # C layout of those who wait in an event loop.
+cdef extern from "Python.h":
+    int PyContext_Enter(object context) except -1
+    int PyContext_Exit(object context) except -1
+
 cdef class Mailbox:
     cdef object _wake
     cdef public object _messages
@@ -16,7 +20,10 @@ cdef class Waiter:
     cdef object _message
 
     cpdef wake(self)
+    cdef give_up(self)
     cdef _go_on_soon(self)
+
+cdef Waiter _new_waiter(loop)
 
 cdef class Waiting:
     cdef readonly object _loop
@@ -28,4 +35,6 @@ cdef class Waiting:
     cdef public object follower
 
     cpdef enter(self)
+    cpdef try_enter(self)
+    cdef _wake_all(self)
     cpdef bint leave(self, token) except -1

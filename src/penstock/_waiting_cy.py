@@ -10,11 +10,13 @@ Rules:
 4. A token that is abandoned is forgotten at once, and with the last one the Waiting itself.
 5. A task of asyncio goes on while its loop looks into the mailbox, not in a turn of the loop of its own. A future would
    cost a record that turn, and most of what asyncio takes for it.
+6. A token of asyncio knows whether its task still waits; one of trio waits while it is among `tokens`.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError, InvalidStateError
+import sys
+from asyncio import CancelledError, Future, InvalidStateError
 from asyncio.events import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Generator
@@ -26,12 +28,32 @@ try:
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
 
-_PENDING, _WOKEN, _CANCELLED = range(3)
+if cython.compiled:
+    from cython.cimports.penstock._waiting_cy import PyContext_Enter, PyContext_Exit
+
+# C variables when compiled.
+_PENDING = cython.declare(cython.int, 0)
+_WOKEN = cython.declare(cython.int, 1)
+_CANCELLED = cython.declare(cython.int, 2)
+_MODULES = cython.declare(dict, sys.modules)
 
 
 def is_compiled() -> bool:
     """Whether this module runs as machine code."""
     return bool(cython.compiled)
+
+
+class _NoLoop:
+    """In place of the loop of a future that nobody waits for."""
+
+    def get_debug(self) -> bool:
+        return False
+
+
+# What a task is told that goes on. It asks for the result, and knows how to do so without a call for futures of asyncio
+# only: a Waiter in its place would cost a tenth of the whole way of a record.
+_DONE: Any = Future(loop=_NoLoop())  # type: ignore[arg-type]
+_DONE.set_result(None)
 
 
 class Message(Protocol):
@@ -128,6 +150,7 @@ class _Errand:
 
 
 @cython.final
+@cython.freelist(256)
 @cython.cclass
 class Waiter:
     """The token of a task of asyncio: as much of a future as a task needs to wait for it.
@@ -193,10 +216,23 @@ class Waiter:
         callback = self._callback
         if callback is not None:
             self._callback = None  # it leads to the task, whose frames may lead here
-            if self._context is None:
+            context = self._context
+            if context is None:
                 self._loop.call_soon(callback, self)
+            elif cython.compiled:  # as Context.run does it
+                PyContext_Enter(context)
+                try:
+                    callback(_DONE)
+                finally:
+                    PyContext_Exit(context)
             else:
-                self._context.run(callback, self)
+                context.run(callback, _DONE)
+
+    def give_up(self) -> None:
+        """The task was made to go on by somebody else, or has ended: `wake` does nothing any more."""
+        if self._state == _PENDING:
+            self._state = _CANCELLED
+            self._callback = None
 
     def _go_on_soon(self) -> None:
         callback = self._callback
@@ -210,6 +246,18 @@ class Waiter:
 if not cython.compiled:
     # asyncio looks for it at the class.
     Waiter._asyncio_future_blocking = False  # type: ignore[misc]
+
+
+@cython.cfunc
+def _new_waiter(loop: Any) -> Waiter:
+    """A Waiter; in compiled code without a call of its constructor."""
+    waiter: Waiter
+    if not cython.compiled:
+        return Waiter(loop)
+    waiter = Waiter.__new__(Waiter)
+    waiter._asyncio_future_blocking = True
+    waiter._loop = loop
+    return waiter
 
 
 def _yielded(token: Any) -> Generator[Any, Any, None]:
@@ -256,22 +304,37 @@ class Waiting:
 
     def deliver(self) -> None:
         """Let all of them go on."""
-        waiter: Waiter
         if self._event is not None:
             self._loop.events.pop(self._event, None)
+        if self.in_asyncio:
+            self._wake_all()
+            return
         tokens = self.tokens
         try:
             for token in list(tokens):
-                if token not in tokens:
-                    continue  # one who went on has ended the wait of this one
-                del tokens[token]
+                if token in tokens:  # else one who went on has ended the wait of this one
+                    del tokens[token]
+                    self._loop.wake(token)
+        finally:
+            if tokens:  # Ctrl-C came in the middle
+                self.happened()
+
+    def _wake_all(self) -> None:
+        waiter: Waiter
+        woken: cython.Py_ssize_t = 0
+        tokens: list[Any] = list(self.tokens)
+        self.tokens.clear()
+        try:
+            for token in tokens:
+                woken += 1
                 if type(token) is Waiter:
                     waiter = token
                     waiter.wake()
                 else:
                     self._loop.wake(token)
         finally:
-            if tokens:  # Ctrl-C came in the middle
+            if woken < len(tokens):  # Ctrl-C came in the middle
+                self.tokens.update({token: None for token in tokens[woken:] if not token.done()})
                 self.happened()
 
     def drop(self) -> None:
@@ -281,7 +344,21 @@ class Waiting:
 
     def enter(self) -> Any:
         """The running task begins to wait: its token."""
-        token: Any = Waiter(_get_running_loop()) if self.in_asyncio else self._loop.new_token()
+        token: Any = _new_waiter(_get_running_loop()) if self.in_asyncio else self._loop.new_token()
+        self.tokens[token] = None
+        return token
+
+    def try_enter(self) -> Any:
+        """The same, if the task runs in this very loop, and that is one of asyncio; otherwise None. From any loop."""
+        if not self.in_asyncio:
+            return None
+        loop = _get_running_loop()
+        if loop is None or self._loop.loop() is not loop:
+            return None
+        lowlevel = _MODULES.get("trio.lowlevel")
+        if lowlevel is not None and lowlevel.in_trio_task():  # as a guest of this loop
+            return None
+        token = _new_waiter(loop)
         self.tokens[token] = None
         return token
 
@@ -291,7 +368,11 @@ class Waiting:
 
     def leave(self, token: Any) -> bool:
         """A task goes on, or was cancelled; whether it was the last, and the event did not come: that is forgotten."""
+        waiter: Waiter
         self.tokens.pop(token, None)
+        if type(token) is Waiter:
+            waiter = token
+            waiter.give_up()
         if self.tokens or self._event is None or self._loop.events.get(self._event) is not self:
             return False
         del self._loop.events[self._event]

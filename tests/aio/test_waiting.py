@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import sys
+import threading
 import weakref
 from collections.abc import Coroutine, Generator
 from typing import Any
@@ -13,8 +15,11 @@ from typing import Any
 import pytest
 from aio.support import LOOPS
 
-from penstock._loops import running_loop, until
+from penstock._loops import joined, running_loop, until
 from penstock._waiting_cy import Waiter, Waiting
+from penstock.producer.batch import _delivery_cy
+from penstock.producer.batch._delivery_cy import BatchResult, Delivery
+from penstock.types import RecordMetadata
 
 TASKS: dict[str, Any] = {"of C": asyncio.Task, "of Python": asyncio.tasks._PyTask}  # type: ignore[attr-defined]
 
@@ -237,3 +242,87 @@ def test_a_task_that_has_ended_is_not_kept(loop) -> None:
     ended = loop.run_until_complete(main())
     gc.collect()
     assert ended() is None
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_wait_that_was_given_up_by_one_who_goes_on_is_not_told(loop) -> None:
+    told: list[Any] = []
+
+    async def main() -> None:
+        event = Event()
+        waits = [event.__await__() for _ in range(2)]
+        first, second = (next(wait) for wait in waits)
+        first.add_done_callback(lambda _: waits[1].close(), context=contextvars.copy_context())
+        second.add_done_callback(told.append, context=contextvars.copy_context())
+        event.come()
+        await asyncio.sleep(0.01)
+
+    _run(loop, main())
+    assert told == []
+
+
+# ------------------------------------------------------------------------------------------- deliveries
+
+
+async def _offset(delivery: Delivery) -> int:
+    return (await delivery).offset
+
+
+@pytest.mark.usefixtures("tasks")
+def test_one_of_many_that_wait_for_a_batch_in_a_loop_looks_for_the_others(loop, monkeypatch) -> None:
+    result = BatchResult("t", 0)
+    looked: list[Any] = []
+    monkeypatch.setattr(_delivery_cy, "_join", lambda event: looked.append(event) or joined(event))
+
+    async def main(first: int, others: Any = None) -> list[int]:
+        waiting = [asyncio.ensure_future(_offset(Delivery(result, first + number))) for number in range(3)]
+        await asyncio.sleep(0)
+        if others is not None:
+            others()
+        assert result.waiting is not None
+        return await asyncio.gather(*waiting)
+
+    offsets: list[int] = []
+    elsewhere = threading.Thread(target=lambda: offsets.extend(asyncio.run(main(3, settle))))
+
+    def settle() -> None:
+        assert looked == [result, result]  # one for each loop
+        loop.call_soon_threadsafe(lambda: threading.Thread(target=result.settle, args=(10,)).start())
+
+    assert loop.run_until_complete(main(0, elsewhere.start)) == [10, 11, 12]
+    elsewhere.join(60)
+    assert offsets == [13, 14, 15]
+    assert result.waiting is None
+
+
+def test_a_batch_forgets_those_who_wait_when_the_last_of_them_gives_up(loop) -> None:
+    async def main() -> None:
+        result = BatchResult("t", 0)
+        waiting = [asyncio.ensure_future(_offset(Delivery(result, number))) for number in range(2)]
+        await asyncio.sleep(0)
+        for given_up, left in zip(waiting, (True, False), strict=True):
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            assert (result.waiting is not None) is left
+        assert running_loop().events == {}
+        result.settle(7)
+        assert await _offset(Delivery(result, 0)) == 7
+
+    _run(loop, main())
+
+
+def test_what_is_awaited_is_an_ordinary_record_metadata(loop) -> None:
+    topic = "".join(["top", "ic"])
+    before = sys.getrefcount(topic)
+
+    async def main() -> None:
+        result = BatchResult(topic, 3)
+        result.settle(2**40)
+        found = await Delivery(result, 2, 5, -1, 1000)
+        assert type(found) is RecordMetadata
+        assert found == RecordMetadata(topic, 3, 2**40 + 2, 5, -1, 1000)
+        assert gc.is_tracked(found)
+
+    _run(loop, main())
+    gc.collect()
+    assert sys.getrefcount(topic) == before

@@ -20,6 +20,7 @@ from typing import Any
 from penstock._done_callbacks import DoneCallback
 from penstock._events import Event, current, tell_error, work_for
 from penstock._locks import forbid_reentry
+from penstock._ticket import Countdown
 from penstock.errors import IllegalStateError
 
 log = logging.getLogger("penstock.producer")
@@ -175,6 +176,29 @@ class Follower:
             if isinstance(error, KeyboardInterrupt) and not on_io_thread():
                 raise  # the record was done already: this is the thread that added the callback
             tell_error(log, Event.CALLBACK_FAILED, "a done callback of a delivery raised", error=error)
+
+
+class Whole:
+    """Stands for all records of a batch's result, so that a flush can follow it through splits."""
+
+    __slots__ = ("result",)
+    _index = -1  # in place of the index of a record
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def _answered_by(self) -> Any:
+        return self.result
+
+    def after(self, callback: Callable[[], None]) -> None:
+        """Call back once the result and all pieces that answer for it are done."""
+        pieces = self.result.pieces
+        if not pieces:
+            callback()
+            return
+        countdown = Countdown(len(pieces), callback)
+        for _, piece in pieces:
+            piece.when_settled(countdown.one_less)
 
 
 def _loop_runs_here() -> bool:

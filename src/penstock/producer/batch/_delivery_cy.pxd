@@ -13,6 +13,7 @@ cdef class BatchResult:
     cdef public object pieces
     cdef public list callbacks
     cdef public object interested
+    cdef readonly object waiting
     cdef public object unseen
     cdef public object expendable
 

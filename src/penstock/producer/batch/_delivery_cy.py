@@ -30,10 +30,9 @@ from penstock._arguments import check_timeout
 from penstock._done_callbacks import DoneCallback
 from penstock._events import Event, tell_error
 from penstock._locks import Latch
-from penstock._ticket import Countdown
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
 from penstock.producer.batch.unseen import UnseenRecords
-from penstock.producer.owner import Follower, Owner, Teller, check_may_wait, on_io_thread, process
+from penstock.producer.owner import Follower, Owner, Teller, Whole, check_may_wait, on_io_thread, process
 from penstock.types import RecordMetadata, TopicPartition
 
 try:
@@ -41,6 +40,11 @@ try:
     import cython
 except ModuleNotFoundError:
     from penstock import _cython as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from penstock._metadata_cy import new_metadata
+else:
+    from cython.cimports.penstock._metadata_cy import new_metadata  # type: ignore[no-redef]
 
 log = logging.getLogger("penstock.producer")
 
@@ -51,9 +55,7 @@ NOBODY: list[Any] = []
 # By another name, so that Cython looks at what users give instead of converting it.
 Seconds = float
 E = TypeVar("E")
-_WHOLE = -1  # in place of the index of a record: all of them
 _FIRST_INDEX = itemgetter(0)  # of an entry of `pieces`
-_NEW_TUPLE: Any = tuple.__new__  # the constructor of RecordMetadata is a function of Python around this
 _join: Any = None  # see _joined
 
 
@@ -91,6 +93,9 @@ class BatchResult:
         # Who follows, and who waits: any thread. Most results are done before anybody does. A program that keeps its
         # Deliveries keeps these, and a list would be looked at by the garbage collector where an empty dict is not.
         self.interested: dict[str, Any] = {}
+        # Those who wait in the event loop that joined last: the next in that loop need not look for them. None once it
+        # is done or split, before they are told.
+        self.waiting: Any = None
         # (first index, count) of rows that may be left out if the broker refuses them; set as `callbacks` are.
         self.expendable: list[tuple[int, int]] | None = None
         self.unseen: Any = None  # an UnseenRecords, once the batch has failed
@@ -187,8 +192,7 @@ class BatchResult:
         offset = -1 if self.base_offset < 0 else self.base_offset + index
         if self.log_append_time_ms >= 0:
             timestamp = self.log_append_time_ms
-        fields = (self.topic, self.partition, offset, timestamp, key_size, value_size)
-        return _NEW_TUPLE(RecordMetadata, fields)
+        return new_metadata(self.topic, self.partition, offset, timestamp, key_size, value_size)
 
     def settle(
         self,
@@ -280,7 +284,7 @@ class BatchResult:
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call back once this result and all pieces that answer for it are done. For flush; never from under a lock."""
-        follow(_Whole(self), lambda whole: whole.after(callback))
+        follow(Whole(self), lambda whole: whole.after(callback))
 
     def still_pending(self) -> bool:
         """Whether neither the outcome nor a split has released those who wait here."""
@@ -301,14 +305,20 @@ class BatchResult:
     def join(self, waiting: Any) -> None:
         """Tell those who wait in an event loop, as one follower, that it is done or was split; see `_waiting_cy`."""
         self._check_process()
-        waiting.follower = Follower(_Whole(self), Teller(waiting))
+        waiting.follower = Follower(Whole(self), Teller(waiting))
         self.add_follower(waiting.follower)
+        self.waiting = waiting
+        if not self.still_pending():
+            self.waiting = None
 
     def quit(self, waiting: Any) -> None:
         """Take the follower back: nobody waits any more."""
-        _take(self._followers().get(_WHOLE, []), waiting.follower)
+        if self.waiting is waiting:
+            self.waiting = None
+        _take(self._followers().get(Whole._index, []), waiting.follower)
 
     def _release(self) -> None:
+        self.waiting = None
         # One by one: `wait` and `add_follower` take their own entry back when they see `done` before we see the entry.
         while self.waiters and (waiter := _take_first(self.waiters)) is not None:
             waiter.set()
@@ -321,7 +331,7 @@ class BatchResult:
 
     def _pass_on(self, entry: Follower) -> None:
         """Tell a follower that this result is done; after a split, let it follow the piece that answers for it."""
-        if self.pieces and not isinstance(entry.delivery, _Whole):
+        if self.pieces and not isinstance(entry.delivery, Whole):
             entry.delivery._answered_by().add_follower(entry)
         else:
             entry.call()
@@ -361,28 +371,6 @@ def _joined() -> Any:
 
         _join = joined
     return _join
-
-
-class _Whole:
-    """Stands for all records of a result, so that a flush can follow it through splits."""
-
-    __slots__ = ("result",)
-    _index = _WHOLE
-
-    def __init__(self, result: BatchResult) -> None:
-        self.result = result
-
-    def _answered_by(self) -> BatchResult:
-        return self.result
-
-    def after(self, callback: Callable[[], None]) -> None:
-        pieces = self.result.pieces
-        if not pieces:
-            callback()
-            return
-        countdown = Countdown(len(pieces), callback)
-        for _, piece in pieces:
-            piece.when_settled(countdown.one_less)
 
 
 @cython.final
@@ -501,15 +489,19 @@ class Delivery:
         batch: BatchResult = self._batch
         while not batch.done:
             if not batch.pieces:
-                waiting = _joined()(batch)
-                token = waiting.enter()
+                waiting = batch.waiting
+                token = None if waiting is None else waiting.try_enter()
+                if token is None:
+                    waiting = _joined()(batch)
+                    token = waiting.enter()
                 try:
                     if waiting.in_asyncio:
                         yield token  # as `sleep` does it
                     else:
                         yield from waiting.sleep(token)
-                finally:
-                    waiting.leave(token)
+                except BaseException:
+                    waiting.leave(token)  # who was told to go on has left
+                    raise
             if not batch.done:
                 batch = self._answered_by()
         return _told(self)
@@ -557,6 +549,12 @@ def _outcome_of(delivery: Delivery, look: cython.bint) -> tuple:  # type: ignore
 @cython.cfunc
 def _told(delivery: Delivery) -> RecordMetadata:
     """Where a settled record is; its error is raised."""
+    batch: BatchResult = delivery._batch
+    if batch.error is None and not batch.record_errors and not batch.pieces:
+        # The ordinary case.
+        return batch.metadata_of(
+            delivery._index, delivery._timestamp, delivery._key_size, delivery._value_size
+        )
     metadata, error = _outcome_of(delivery, True)
     if error is not None:
         raise error
