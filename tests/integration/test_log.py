@@ -91,7 +91,7 @@ def outcomes(dev_cluster: DevCluster) -> dict[str, Outcome]:
     return {
         codec: Outcome(
             *sent[codec][:2],
-            batches.checksums(topic, partition),
+            batches.checksums(partition),
             consumed[partition],
             logged[partition],
             sent[codec][2],
