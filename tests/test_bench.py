@@ -19,6 +19,7 @@ from bench.figures import judge, ratios, rows
 from bench.model import Results, Run, Sample
 from bench.runner import run_groups
 from bench.studies.spark import COLD, RACE, WARM
+from bench.studies.watching import CASE as WATCHING
 from penstock.devbroker import DevCluster
 
 FAR = 1e9  # a deadline
@@ -119,8 +120,10 @@ def test_a_bar_speaks_of_runs_that_are_made(bar: Bar) -> None:
             studied = {("memory-1k", "penstock"), ("memory-10b", "penstock"), ("spark", "penstock-spark")}
             assert (case, contender) in studied
         else:
-            assert contender in {**CASES, "spark": WARM, "spark-first": COLD}[case].contenders
-            assert contender in CONTENDERS or contender in {sink.name for sink in RACE}
+            known = {**CASES, "spark": WARM, "spark-first": COLD, "watching": WATCHING}
+            assert contender in known[case].contenders
+            others = {*(sink.name for sink in RACE), *WATCHING.contenders}
+            assert contender in CONTENDERS or contender in others
     assert bar.aim >= bar.bar if bar.more_is_better else bar.aim <= bar.bar
     # Figures of cases that do not take turns are not figures of one run.
     assert len({CASES[case].group for case, _ in (bar.ours, *bar.against) if case in CASES}) <= 1

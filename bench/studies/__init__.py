@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements that are no race between contenders: memory, Spark, instructions, tracing, and a hundred
-million records."""
+"""Measurements that are no race between contenders: memory, Spark, instructions, tracing, watching, and a
+hundred million records."""
 
 from __future__ import annotations
 
@@ -82,5 +82,6 @@ def all_studies() -> list[Study]:
     from bench.studies.memory import Memory
     from bench.studies.spark import Spark
     from bench.studies.tracing import Tracing
+    from bench.studies.watching import Watching
 
-    return [Memory(), Spark(), Instructions(), Tracing(), Endurance()]
+    return [Memory(), Spark(), Instructions(), Tracing(), Watching(), Endurance()]
