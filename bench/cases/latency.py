@@ -11,7 +11,7 @@ CASES = [
         f"latency-{rate}",
         f"100-byte values, {rate:,} a second, linger 0",
         "latency",
-        ("penstock", "confluent", "java", "aiokafka", "kafka-python"),
+        ("penstock", "confluent", "java", "aiokafka", "kafka-python", "limit"),
         {**EXACT, "linger.ms": "0"},
         rate=rate,
         often=("penstock", "confluent", "aiokafka"),

@@ -2,7 +2,8 @@
 """The limit: batches that were encoded before the clock started, written to a raw socket, or to Python's own TLS.
 
 Six partitions (or as many as the topic has) in a request, five requests on their way, acks=all. What a producer does
-besides is what it costs; nobody can be faster on the same broker.
+besides is what it costs; nobody can be faster on the same broker. At a fixed rate it is one thread that writes a record
+and waits for the answer, before the next: no producer, whose thread for I/O is another one, can be quicker.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from bench.model import BenchError
+from bench.pacing import Latencies
 from bench.worker import Answer, PythonContender, Task, clock_stopped, work
 
 if TYPE_CHECKING:
@@ -49,6 +51,29 @@ def write_requests(task: Task) -> Answer:
         answer = clock_stopped(started, warm_up=0)
     for number, data in enumerate(answers):
         _check(whole[0] if number < repeats or not rest else rest[0], data)
+    return answer
+
+
+def latency(task: Task) -> Answer:
+    """Write a record at a fixed rate, and wait for each answer."""
+    latencies = Latencies(task)
+    request, frame = _encode(task._replace(records=1, partitions=1))[0]
+    host, _, port = task.settings["bootstrap.servers"].rpartition(":")
+    answers: list[bytes] = []
+    with _connect(host, int(port), task.settings) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def send(value: bytes, number: int, started: float) -> None:
+            del value  # it is in the frame, which is the same for all
+            connection.sendall(frame)
+            answers.append(_read_answer(connection))
+            latencies.ended(number, started)
+
+        first = latencies.send_all(send)
+        answer = clock_stopped(first, task.warm_up, latencies.seconds)
+    for data in answers:
+        _check(request, data)
+    latencies.check()
     return answer
 
 
@@ -158,4 +183,4 @@ def _check(request: ProduceRequest, data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    work({"": write_requests})
+    work({"": write_requests, "latency": latency})
