@@ -10,9 +10,19 @@ import pytest
 from sink.support import BATCH_QUERY_ID, Crash, Driver, World, abort_from_elsewhere, open_task
 
 from penstock import Producer
+from penstock._identity import TransactionalIdentity
 from penstock.errors import DecisionRefusedError, SinkError
 from penstock.sink import BatchPlan, Message, Slots, Written, inspect_sinks
-from penstock.sink.effects import AppendInTransaction, EndAll, EndTransaction, FenceAll, ListOngoing, Pause
+from penstock.sink.effects import (
+    AppendInTransaction,
+    Effects,
+    EndAll,
+    EndTransaction,
+    FenceAll,
+    JoinLog,
+    ListOngoing,
+    Pause,
+)
 
 
 def two_tasks(driver: Driver) -> tuple[BatchPlan, list[Message | None]]:
@@ -188,6 +198,27 @@ def test_a_decided_batch_is_never_aborted(world: World, stop: dict[str, type]) -
     assert not any(isinstance(effect, EndAll) for effect in driver.seen)
     world.driver().prepare()
     assert world.visible() == ["0", "1"]
+
+
+def test_a_decided_batch_is_not_aborted_for_a_request_that_came_late(world: World) -> None:
+    """In the older protocol such a request begins another transaction with the identity that has decided."""
+    driver = world.driver()
+    plan, messages = two_tasks(driver)
+    with pytest.raises(Crash):
+        driver.commit(messages, 0, after=EndTransaction)
+    identity = plan.stamp.coordinator
+    if not identity.joins_by_writing:
+        driver.run(join_again(identity, plan.stamp.sink_key))
+        assert identity.transactional_id in world.ongoing()
+    driver.seen.clear()
+    assert driver.abort(messages, 0) is False
+    assert not any(isinstance(effect, EndAll) for effect in driver.seen)
+    world.driver().prepare()
+    assert world.visible() == ["0", "1"]
+
+
+def join_again(identity: TransactionalIdentity, sink_key: str) -> Effects[None]:
+    yield JoinLog(identity, sink_key)
 
 
 def test_after_a_takeover_everything_is_left_to_the_new_driver(world: World) -> None:

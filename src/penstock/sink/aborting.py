@@ -3,10 +3,11 @@
 
 Spark calls abort() also after a commit() that raised, with all handles: whether the batch is decided is not known then.
 So the coordinator is asked. Only while it has the very identity that could have decided, unused, or agrees to abort
-what was begun with it, the batch is undecided for good. Otherwise everything is left to the next start.
-
-Then its identity is made void: nobody can decide with it any more, and a task that comes to its end later sees that it
-is not wanted (`task`).
+what was begun with it, the identity is made void: nobody can decide with it any more, and a task that comes to its end
+later sees that it is not wanted (`task`). Then the log is read: what the coordinator aborted need not be the decision. In
+the older protocol a request of commit() that was delayed in the network may begin another transaction with the same
+identity, after the decision was committed. Only if the log has no decision, the batch is undecided for good. Otherwise
+everything is left to the next start.
 
 Tasks that failed or were cancelled hand over no handle, and readers wait for what they hold open. It is looked for, and
 then whether the coordinator's id is still as we have left it: if so, no later execution had begun, and none of its
@@ -90,12 +91,13 @@ def abort_steps(
     handles = _handles_of(stamp, given)
     try:
         void = yield from _make_void(stamp.coordinator)
+        undecided = void is not None and not (yield from _is_decided(stamp))
     except KafkaError as error:
         yield Note(
             f"batch {batch_id} may be decided, so its transactions are left to the next start: {error}"
         )
         return False
-    if void is None:
+    if void is None or not undecided:
         yield Note(f"batch {batch_id} may be decided, so its transactions are left to the next start")
         return False
     if handles:
@@ -143,6 +145,12 @@ def _make_void(identity: TransactionalIdentity) -> Effects[TransactionalIdentity
         name, COORDINATOR_TIMEOUT_MS, ProducerIdentity(identity.producer_id, expected)
     )
     return void
+
+
+def _is_decided(stamp: ExecutionStamp) -> Effects[bool]:
+    """Whether the log has the decision; asked when the identity is void, so that all that was committed is there."""
+    view: SinkView = yield ReadLog(stamp.sink_key)
+    return view.decision is not None and view.decision.execution == stamp.execution
 
 
 def _present_execution(sink_key: str, driver: DriverIdentity) -> Effects[ExecutionStamp | None]:
