@@ -4,10 +4,10 @@
 Spark calls abort() also after a commit() that raised, with all handles: whether the batch is decided is not known then.
 So the coordinator is asked. Only while it has the very identity that could have decided, unused, or agrees to abort
 what was begun with it, the identity is made void: nobody can decide with it any more, and a task that comes to its end
-later sees that it is not wanted (`task`). Then the log is read: what the coordinator aborted need not be the decision. In
-the older protocol a request of commit() that was delayed in the network may begin another transaction with the same
-identity, after the decision was committed. Only if the log has no decision, the batch is undecided for good. Otherwise
-everything is left to the next start.
+later sees that it is not wanted (`task`). Then the log is read, because what the coordinator aborted need not be the
+decision: in the older protocol, a request of commit() that was delayed in the network may begin another transaction
+with the same identity after the decision. Only if the log has no decision, the batch is undecided for good.
+Otherwise everything is left to the next start.
 
 Tasks that failed or were cancelled hand over no handle, and readers wait for what they hold open. It is looked for, and
 then whether the coordinator's id is still as we have left it: if so, no later execution had begun, and none of its
