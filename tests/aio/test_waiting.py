@@ -321,6 +321,7 @@ def test_what_is_awaited_is_an_ordinary_record_metadata(loop) -> None:
         found = await Delivery(result, 2, 5, -1, 1000)
         assert type(found) is RecordMetadata
         assert found == RecordMetadata(topic, 3, 2**40 + 2, 5, -1, 1000)
+        assert hash(found) == hash(tuple(found))
         assert gc.is_tracked(found)
 
     _run(loop, main())
