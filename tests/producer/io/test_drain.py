@@ -334,7 +334,7 @@ def test_a_broker_without_partitions_gets_nothing():
     core = Core([1])
     core.snapshot = cluster([1], more={"other": [2]})
     core.append(FULL)
-    assert core.drainer.drain(core.snapshot, [core.snapshot.nodes[2]], core.now) == {}
+    assert core.drain(2) == []
     assert core.queue().depth() == 1
 
 
