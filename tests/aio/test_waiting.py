@@ -311,6 +311,35 @@ def test_a_batch_forgets_those_who_wait_when_the_last_of_them_gives_up(loop) -> 
     _run(loop, main())
 
 
+def test_a_task_of_trio_does_not_wait_with_the_tasks_of_the_loop_whose_guest_it_is(loop) -> None:
+    import trio
+
+    result = BatchResult("t", 0)
+    begun = asyncio.Event()
+
+    async def guest() -> int:
+        begun.set()
+        return await _offset(Delivery(result, 1))
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(_offset(Delivery(result, 0)))
+        await asyncio.sleep(0)
+        assert result.waiting is not None
+        ended = loop.create_future()
+        trio.lowlevel.start_guest_run(
+            guest,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=ended.set_result,
+            host_uses_signal_set_wakeup_fd=True,
+        )
+        await begun.wait()
+        result.settle(5)
+        assert await waiting == 5
+        assert (await ended).unwrap() == 6
+
+    _run(loop, main())
+
+
 def test_what_is_awaited_is_an_ordinary_record_metadata(loop) -> None:
     topic = "".join(["top", "ic"])
     before = sys.getrefcount(topic)
