@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
+import itertools
 import sys
 import threading
 import weakref
 from collections.abc import Coroutine, Generator
+from types import FrameType
 from typing import Any
 
 import pytest
-from aio.support import LOOPS
+from aio.support import LOOPS, SOON
 
+from penstock import _waiting_cy
 from penstock._loops import joined, running_loop, until
-from penstock._waiting_cy import Waiter, Waiting
+from penstock._waiting_cy import Mailbox, Waiter, Waiting
 from penstock.producer.batch import _delivery_cy
 from penstock.producer.batch._delivery_cy import BatchResult, Delivery
 from penstock.types import RecordMetadata
@@ -204,6 +208,49 @@ def test_ctrl_c_in_a_task_that_goes_on_leaves_nobody_behind(loop) -> None:
     assert told == [0, 1, 2]
     with pytest.raises(KeyboardInterrupt):
         first.result()
+
+
+class CtrlC:
+    """A trace function that raises KeyboardInterrupt before the n-th line in which a mailbox is emptied."""
+
+    def __init__(self, line: int) -> None:
+        self._left = line
+        self.has_come = False
+        self._codes = [method.__code__ for method in (Mailbox.look, Waiting.deliver, Waiting._wake_all)]
+
+    def __call__(self, frame: FrameType, what: str, _: object) -> CtrlC | None:
+        if what == "call":
+            return self if frame.f_code in self._codes else None
+        if what == "line":
+            self._left -= 1
+            if self._left == 0:
+                self.has_come = True
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.skipif(_waiting_cy.is_compiled(), reason="Ctrl-C cannot come between two lines of compiled code")
+def test_ctrl_c_between_any_two_lines_of_a_delivery_leaves_nobody_behind(loop) -> None:
+    # The first lines of `look` call nothing, so that no signal is handled in them.
+    for line in itertools.count(6):
+        told: list[Any] = []
+        events = [Event(), Event()]
+        waiting = [loop.create_task(_wait(events[number % 2], told, number)) for number in range(6)]
+        loop.run_until_complete(asyncio.sleep(0))
+        for event in events:
+            event.come()
+        ctrl_c, before = CtrlC(line), sys.gettrace()
+        sys.settrace(ctrl_c)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                loop.run_until_complete(asyncio.sleep(0))
+        finally:
+            sys.settrace(before)
+        loop.run_until_complete(asyncio.wait(waiting, timeout=SOON))
+        assert sorted(told) == list(range(6)), f"line {line}"
+        if not ctrl_c.has_come:
+            break
+    assert line > 6 + 6 * 3  # it came in every round of the loops
 
 
 def test_what_a_waiter_says_of_itself(loop) -> None:
