@@ -102,7 +102,7 @@ def inside() -> bool:
     # Each allocation may start the garbage collector, and what it runs takes locks and lets locks go. `copy` allocates
     # before it reads the set; `tuple` and comprehensions allocate while they read it.
     for lock in _taken.locks.copy():
-        # Not `is_mine`, as in `OwnedLock.__enter__`.
+        # Not by `is_mine`, for the reason given in `OwnedLock.__enter__`.
         if lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
             return True
     for known in _nesting.copy() if _nesting else ():

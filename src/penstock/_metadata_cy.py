@@ -23,6 +23,7 @@ if cython.compiled:
         PyTuple_SET_ITEM,
         PyType_GenericAlloc,
         PyTypeObject,
+        penstock_forget_hash,
     )
 
 _CLASS = cython.declare(object, RecordMetadata)  # a C variable when compiled
@@ -39,8 +40,9 @@ def new_metadata(
 ) -> Any:
     """Where a record is."""
     if not cython.compiled:
-        return RecordMetadata(topic, partition, offset, timestamp, key_size, value_size)
+        return tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp, key_size, value_size))
     made: Any = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), _CLASS), 6)
+    penstock_forget_hash(made)
     _put(made, 0, topic)
     _put(made, 1, partition)
     _put(made, 2, offset)
@@ -52,6 +54,7 @@ def new_metadata(
 
 @cython.cfunc
 @cython.inline
+@cython.exceptval(check=False)
 def _put(made: Any, at: cython.Py_ssize_t, item: Any) -> cython.void:
     Py_INCREF(item)
     PyTuple_SET_ITEM(made, at, item)

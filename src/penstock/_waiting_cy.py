@@ -113,11 +113,19 @@ class Mailbox:
         """Deliver what has come. In the loop."""
         self._rung = False
         messages = self._messages
+        message: Any = None
         try:
             while messages:
-                messages.popleft().deliver()
+                # Ctrl-C comes after calls: `popleft` alone would leave the message in nobody's hands.
+                message = messages[0]
+                messages.popleft()
+                message.deliver()
+                message = None
         finally:
-            if messages:  # Ctrl-C came in the middle
+            # If Ctrl-C came in the middle: a callback is called once at most, but those who wait can be told again.
+            if isinstance(message, Waiting):
+                messages.append(message)
+            if messages:
                 self.ring()
 
     def drop_all(self) -> None:
@@ -303,39 +311,27 @@ class Waiting:
             self.happened()
 
     def deliver(self) -> None:
-        """Let all of them go on."""
+        """Let all of them go on. May be called again, if Ctrl-C came in the middle."""
         if self._event is not None:
             self._loop.events.pop(self._event, None)
         if self.in_asyncio:
             self._wake_all()
             return
         tokens = self.tokens
-        try:
-            for token in list(tokens):
-                if token in tokens:  # else one who went on has ended the wait of this one
-                    del tokens[token]
-                    self._loop.wake(token)
-        finally:
-            if tokens:  # Ctrl-C came in the middle
-                self.happened()
+        for token in list(tokens):
+            if token in tokens:  # else one who went on has ended the wait of this one
+                del tokens[token]
+                self._loop.wake(token)
 
     def _wake_all(self) -> None:
         waiter: Waiter
-        woken: cython.Py_ssize_t = 0
-        tokens: list[Any] = list(self.tokens)
-        self.tokens.clear()
-        try:
-            for token in tokens:
-                woken += 1
-                if type(token) is Waiter:
-                    waiter = token
-                    waiter.wake()
-                else:
-                    self._loop.wake(token)
-        finally:
-            if woken < len(tokens):  # Ctrl-C came in the middle
-                self.tokens.update({token: None for token in tokens[woken:] if not token.done()})
-                self.happened()
+        for token in list(self.tokens):
+            if type(token) is Waiter:
+                waiter = token
+                waiter.wake()
+            else:
+                self._loop.wake(token)
+        self.tokens.clear()  # not before: after Ctrl-C those who have not gone on are told again
 
     def drop(self) -> None:
         """Nobody can go on any more."""

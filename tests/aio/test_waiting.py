@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
+import itertools
 import sys
 import threading
 import weakref
 from collections.abc import Coroutine, Generator
+from types import FrameType
 from typing import Any
 
 import pytest
-from aio.support import LOOPS
+from aio.support import LOOPS, SOON
 
+from penstock import _waiting_cy
 from penstock._loops import joined, running_loop, until
-from penstock._waiting_cy import Waiter, Waiting
+from penstock._waiting_cy import Mailbox, Waiter, Waiting
 from penstock.producer.batch import _delivery_cy
 from penstock.producer.batch._delivery_cy import BatchResult, Delivery
 from penstock.types import RecordMetadata
@@ -206,6 +210,49 @@ def test_ctrl_c_in_a_task_that_goes_on_leaves_nobody_behind(loop) -> None:
         first.result()
 
 
+class CtrlC:
+    """A trace function that raises KeyboardInterrupt before the n-th line in which a mailbox is emptied."""
+
+    def __init__(self, line: int) -> None:
+        self._left = line
+        self.has_come = False
+        self._codes = [method.__code__ for method in (Mailbox.look, Waiting.deliver, Waiting._wake_all)]
+
+    def __call__(self, frame: FrameType, what: str, _: object) -> CtrlC | None:
+        if what == "call":
+            return self if frame.f_code in self._codes else None
+        if what == "line":
+            self._left -= 1
+            if self._left == 0:
+                self.has_come = True
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.skipif(_waiting_cy.is_compiled(), reason="Ctrl-C cannot come between two lines of compiled code")
+def test_ctrl_c_between_any_two_lines_of_a_delivery_leaves_nobody_behind(loop) -> None:
+    # The first lines of `look` call nothing, so that no signal is handled in them.
+    for line in itertools.count(6):
+        told: list[Any] = []
+        events = [Event(), Event()]
+        waiting = [loop.create_task(_wait(events[number % 2], told, number)) for number in range(6)]
+        loop.run_until_complete(asyncio.sleep(0))
+        for event in events:
+            event.come()
+        ctrl_c, before = CtrlC(line), sys.gettrace()
+        sys.settrace(ctrl_c)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                loop.run_until_complete(asyncio.sleep(0))
+        finally:
+            sys.settrace(before)
+        loop.run_until_complete(asyncio.wait(waiting, timeout=SOON))
+        assert sorted(told) == list(range(6)), f"line {line}"
+        if not ctrl_c.has_come:
+            break
+    assert line > 6 + 6 * 3  # it came in every round of the loops
+
+
 def test_what_a_waiter_says_of_itself(loop) -> None:
     waiter = Waiter(loop)
     assert waiter.get_loop() is loop
@@ -277,9 +324,9 @@ def test_one_of_many_that_wait_for_a_batch_in_a_loop_looks_for_the_others(loop, 
     async def main(first: int, others: Any = None) -> list[int]:
         waiting = [asyncio.ensure_future(_offset(Delivery(result, first + number))) for number in range(3)]
         await asyncio.sleep(0)
+        assert result.waiting is not None
         if others is not None:
             others()
-        assert result.waiting is not None
         return await asyncio.gather(*waiting)
 
     offsets: list[int] = []
@@ -311,6 +358,35 @@ def test_a_batch_forgets_those_who_wait_when_the_last_of_them_gives_up(loop) -> 
     _run(loop, main())
 
 
+def test_a_task_of_trio_does_not_wait_with_the_tasks_of_the_loop_whose_guest_it_is(loop) -> None:
+    import trio
+
+    result = BatchResult("t", 0)
+    begun = asyncio.Event()
+
+    async def guest() -> int:
+        begun.set()
+        return await _offset(Delivery(result, 1))
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(_offset(Delivery(result, 0)))
+        await asyncio.sleep(0)
+        assert result.waiting is not None
+        ended = loop.create_future()
+        trio.lowlevel.start_guest_run(
+            guest,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=ended.set_result,
+            host_uses_signal_set_wakeup_fd=True,
+        )
+        await begun.wait()
+        result.settle(5)
+        assert await waiting == 5
+        assert (await ended).unwrap() == 6
+
+    _run(loop, main())
+
+
 def test_what_is_awaited_is_an_ordinary_record_metadata(loop) -> None:
     topic = "".join(["top", "ic"])
     before = sys.getrefcount(topic)
@@ -321,6 +397,7 @@ def test_what_is_awaited_is_an_ordinary_record_metadata(loop) -> None:
         found = await Delivery(result, 2, 5, -1, 1000)
         assert type(found) is RecordMetadata
         assert found == RecordMetadata(topic, 3, 2**40 + 2, 5, -1, 1000)
+        assert hash(found) == hash(tuple(found))
         assert gc.is_tracked(found)
 
     _run(loop, main())

@@ -202,8 +202,9 @@ class Core:
 
     def drain(self, *node_ids: int) -> list[Batch]:
         """Drain these brokers, or else those that are ready; the batches are held by requests then."""
-        nodes = [self.snapshot.nodes[number] for number in node_ids] or self.ready().nodes
-        drained = self.drainer.drain(self.snapshot, nodes, self.now)
+        ready = self.ready().nodes
+        nodes = [self.snapshot.nodes[number] for number in node_ids] or ready
+        drained = self.drainer.drain(nodes, self.now)
         batches = [batch for node_batches in drained.values() for batch in node_batches]
         for batch in batches:
             batch.request_pending = True

@@ -32,6 +32,16 @@ def deliver(rig: ClusterRig, value: bytes | None, topic: str = "t", partition: i
     return delivery.result(0)
 
 
+def most_in_flight(rig: ClusterRig) -> int:
+    """How many of eight batches of a partition are in flight at a time."""
+    rig.kafka.faults.add(Fault(api=PRODUCE, delay=0.5, times=8))
+    sent = [rig.send("t", b"%d" % number * 60, partition=0) for number in range(8)]
+    rig.run_for(0.2)
+    found = rig.parts.client.in_flight_count()
+    rig.run_until(lambda: all(delivery.done() for delivery in sent), turns=2000)
+    return int(found)
+
+
 def formats(rig: ClusterRig, topic: str = "t", partition: int = 0) -> set[int]:
     return set(rig.kafka.partition(topic, partition).log.formats.values())
 
@@ -194,11 +204,26 @@ def test_after_an_upgrade_more_is_in_flight_again() -> None:
     rig.kafka.set_release(0, "2.8")
     rig.kafka.drop_connections()
     deliver(rig, b"second")
-    rig.kafka.faults.add(Fault(api=PRODUCE, delay=0.5, times=5))
-    for number in range(8):
-        rig.send("t", b"%d" % number * 60, partition=0)
-    rig.run_for(0.2)
-    assert rig.parts.client.in_flight_count() == 5
+    assert most_in_flight(rig) == 5
+
+
+def test_after_the_old_broker_has_left_more_is_in_flight_again() -> None:
+    """While it is there, also the others get one batch at a time: any of them may lose its partitions to it."""
+    rig = rig_for("2.8", 2, {"t": 2}, retry_backoff_ms=10, retry_backoff_max_ms=10, batch_size=100)
+    for partition in range(2):
+        rig.kafka.move_leader("t", partition, partition)
+    rig.kafka.set_release(1, "0.11.0")
+    deliver(rig, b"first")
+    assert most_in_flight(rig) == 5
+    deliver(rig, b"second", partition=1)
+    assert most_in_flight(rig) == 1
+    rig.kafka.move_leader("t", 1, 0)
+    rig.kafka.stop_broker(1)
+    rig.parts.metadata.request_update(rig.clock.now())
+    rig.run_for(1)
+    assert list(rig.parts.metadata.snapshot.nodes) == [0]
+    deliver(rig, b"third")
+    assert most_in_flight(rig) == 5
 
 
 @pytest.mark.parametrize("release", BEFORE_IDEMPOTENCE)

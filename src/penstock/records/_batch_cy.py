@@ -314,7 +314,7 @@ class BatchWriter:
             )
         self.sealed = True
         if not cython.compiled:
-            self.memory.release()  # nobody writes records any more, and who has the memory next may resize it
+            self.memory.release()  # the memory may soon be another batch's: nobody must write there any more
         self._write_header(batch, attributes, producer_id, producer_epoch, base_sequence)
         return batch
 

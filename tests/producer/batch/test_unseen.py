@@ -347,6 +347,27 @@ def test_records_that_are_given_up_at_the_close_are_counted(caplog):
     assert "1 of them had been sent" in line
 
 
+@pytest.mark.parametrize(
+    ("topics", "named"),
+    [
+        (1, "topic 't1'"),
+        (3, "topics 't1', 't2', 't3'"),
+        (4, "topics 't1', 't2', 't3' and 1 other"),
+        (9, "topics 't1', 't2', 't3' and 6 others"),
+    ],
+)
+def test_the_topics_of_what_is_given_up_are_named_and_counted(caplog, topics, named):
+    names = [f"t{number}" for number in range(1, topics + 1)]
+    with LoopbackBroker(**dict.fromkeys(names, 1)) as broker:
+        broker.hold = True
+        producer = Producer(bootstrap_servers=broker.address, enable_idempotence=False, linger_ms=60_000)
+        deliveries = [producer.send(name, b"v", partition=0) for name in names]
+        producer.close(0)
+    assert [type(delivery.exception(0)) for delivery in deliveries] == [ProducerClosedError] * topics
+    (line,) = [line for line in caplog.messages if "gave up" in line]
+    assert f" for {named}: " in line
+
+
 def test_a_close_that_delivers_all_says_nothing(caplog):
     with LoopbackBroker(t=1) as broker:
         producer = Producer(bootstrap_servers=broker.address, enable_idempotence=False)

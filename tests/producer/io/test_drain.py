@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
+import weakref
 from typing import Any
 
 import pytest
@@ -70,6 +71,19 @@ def test_a_batch_lingers():
     assert core.ready_ids() == []
     core.now = START + 0.1
     assert core.ready_ids() == [1]
+
+
+def test_a_pass_that_finds_nothing_ready_keeps_no_batch():
+    """Failed records that nobody looked at are told of when nothing refers to the result of their batch any more."""
+    core = Core(linger_ms=100, delivery_timeout_ms=1000)
+    delivery = core.append(b"v")
+    assert core.ready().nodes == []
+    [batch] = core.accumulator.take_expired(core.now + 1)
+    core.fail(batch, KafkaError("expired"))
+    unseen = weakref.ref(delivery._answered_by().unseen)
+    del batch, delivery
+    assert unseen() is None
+    assert core.accumulator.unseen.has_news
 
 
 def test_without_linger_everything_is_ready():
@@ -334,7 +348,7 @@ def test_a_broker_without_partitions_gets_nothing():
     core = Core([1])
     core.snapshot = cluster([1], more={"other": [2]})
     core.append(FULL)
-    assert core.drainer.drain(core.snapshot, [core.snapshot.nodes[2]], core.now) == {}
+    assert core.drain(2) == []
     assert core.queue().depth() == 1
 
 
@@ -548,16 +562,16 @@ def test_active_queues_come_by_topic_and_partition(partitions_each):
 # ---------------------------------------------------------------------------------------------- load
 
 
-def sticky_load(core: Core) -> Any:
-    return core.topic().load
+def sticky_load(core: Core, topic: str = TOPIC) -> Any:
+    return core.topic(topic).load
 
 
-def fill(core: Core, *lengths: int) -> None:
-    """Bring the queues to these lengths."""
-    core.topic().sticky_partition = 0
+def fill(core: Core, *lengths: int, topic: str = TOPIC) -> None:
+    """Bring the queues of a topic to these lengths."""
+    core.topic(topic).sticky_partition = 0
     for partition, length in enumerate(lengths):
-        while core.queue(partition).depth() < length:
-            core.append(FULL, partition)
+        while core.queue(partition, topic).depth() < length:
+            core.append(FULL, partition, topic=topic)
 
 
 def test_queue_lengths_are_told_once_every_partition_had_a_batch():
@@ -571,6 +585,18 @@ def test_queue_lengths_are_told_once_every_partition_had_a_batch():
     load = sticky_load(core)
     assert load.everywhere.partitions == (0, 1, 2)
     assert load.everywhere.cumulative == (1, 4, 6)  # weights 1, 3 and 2
+
+
+def test_queue_lengths_are_told_of_every_topic():
+    """Requirement 30."""
+    core = Core()
+    core.snapshot = cluster([1, 1], more={"a": [1, 1], "z": [1, 1]})
+    lengths = {"a": (3, 1), TOPIC: (1, 2), "z": (4, 1)}
+    for topic, some in lengths.items():
+        fill(core, *some, topic=topic)
+    core.ready()
+    found = {topic: sticky_load(core, topic).everywhere.cumulative for topic in lengths}
+    assert found == {"a": (1, 4), TOPIC: (2, 3), "z": (1, 5)}
 
 
 def test_even_queues_need_no_weights():

@@ -158,7 +158,7 @@ class UnseenFailures:
                 "%d record%s for %s failed, and nobody looked: there was no callback, and the Delivery was dropped "
                 "without being asked. The first error: %s. To hear of it, give send() an on_delivery, or keep what the "
                 "call returns and ask it for its result() or exception(). (Told once a minute for each kind of error.)",
-                count, "" if count == 1 else "s", name_topics(topics), _described(error),
+                count, "" if count == 1 else "s", name_topics(topics, are_all=False), _described(error),
                 of=self.events, records=count, topic=topics[0] if len(topics) == 1 else None, error=error,
             )  # fmt: skip
         self.has_news = self.has_news or delay != FOREVER
@@ -175,13 +175,23 @@ def tell_at_exit() -> None:
         records.tell()
 
 
-def name_topics(topics: Sequence[str]) -> str:
-    """The first few of them in a sentence."""
+def name_topics(topics: Sequence[str], *, are_all: bool = True) -> str:
+    """The first few of them in a sentence, and how many others there are.
+
+    Args:
+        topics: the topics.
+        are_all: False if there may be more than these, so that the others cannot be counted.
+    """
     if topics == [EACH_ROWS_OWN]:
         return "topics that the rows name"
     named = ", ".join(repr(topic) for topic in topics[:_TOPICS_NAMED])
-    more = " and others" if len(topics) > _TOPICS_NAMED else ""
-    return f"{'topic' if len(topics) == 1 else 'topics'} {named}{more}"
+    text = f"{'topic' if len(topics) == 1 else 'topics'} {named}"
+    others = len(topics) - _TOPICS_NAMED
+    if others <= 0:
+        return text
+    if not are_all:
+        return f"{text} and others"
+    return f"{text} and {others} other{'' if others == 1 else 's'}"
 
 
 def _described(error: Exception | None) -> str:

@@ -78,17 +78,15 @@ class ReadyCheck:
             as well, and then an event tells when it lets them go.
         next_expiry: the moment at which the oldest queued batch expires.
         leaderless_topics: topics with batches for partitions whose leader is not known.
-        snapshot: the cluster that it was made with.
         topics: those of all active queues, also of queues that just became empty: that changes their lengths.
         brokers: all LeadingBrokers that lead an active queue; until the batches are drained, they have the heads.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot | None) -> None:
+    def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.next_delay = _FOREVER
         self.next_expiry = _FOREVER
         self.leaderless_topics: set[str] = _NO_TOPICS
-        self.snapshot: Any = snapshot
         self.topics: list[str] = []
         self.brokers: list[LeadingBroker] = []
 
@@ -100,7 +98,11 @@ class ReadyCheck:
         led.broker.heads.append(led)
 
     def _let_go(self) -> None:
-        """Keep no batch any longer: somebody may wait for the moment at which the last one forgets it."""
+        """Keep no batch any longer.
+
+        The warning about failed records that nobody looked at comes when the last reference to their batch's result is
+        dropped (see `UnseenRecords`): a batch that is kept delays it.
+        """
         broker: LeadingBroker
         led: LedQueue
         for broker in self.brokers:
@@ -264,8 +266,7 @@ class Drainer:
                 self._update_load(topic, snapshot)
         if not check.nodes:
             # Nothing to drain. It is not left to the next pass to clear it away: what that finds may be urgent.
-            check._let_go()
-            self._check = None
+            self._let_go()
         return check
 
     def _scan_queues(
@@ -281,9 +282,8 @@ class Drainer:
         """
         if self._leaders.snapshot is not snapshot:
             self._leaders = LeaderCache(snapshot, self._seen)
-        if self._check is not None:
-            self._check._let_go()
-        check = ReadyCheck(snapshot)
+        self._let_go()  # nothing, unless a ready broker could take no request
+        check = ReadyCheck()
         self._check = check
         oldest: cython.double = _FOREVER
         topic: Any = None
@@ -386,22 +386,19 @@ class Drainer:
 
     def drain(
         self,
-        snapshot: ClusterSnapshot,
-        nodes: list,
+        nodes: list,  # type: ignore[type-arg]
         now: cython.double,
-        old: Container[int] = (),  # type: ignore[type-arg]
+        old: Container[int] = (),
     ) -> dict:  # type: ignore[type-arg]
-        """Take batches for each of these brokers; sealed, and theirs to send. Brokers without any are left out.
+        """Take batches that `ready` found just now for each of these brokers; sealed, and theirs to send.
+
+        Brokers without any are left out.
 
         Args:
-            snapshot: the cluster.
             nodes: brokers that can take a request.
             now: the time.
             old: ids of those that need an older message format: their batches are sealed without the codec.
         """
-        check: ReadyCheck | None = self._check
-        if check is None or check.snapshot is not snapshot:
-            check = self._scan_queues(snapshot, False, 0.0, 0.0)  # for the heads alone
         drained: dict = {}
         broker: LeadingBroker | None
         self._left_behind.clear()
@@ -413,9 +410,14 @@ class Drainer:
             batches = self._take_batches(node_id, broker.heads, now, bool(old) and node_id in old)
             if batches:
                 drained[node_id] = batches
-        check._let_go()
-        self._check = None  # its batches leave now: it serves once
+        self._let_go()
         return drained
+
+    def _let_go(self) -> None:
+        """Forget what the last pass found: it serves once."""
+        if self._check is not None:
+            self._check._let_go()
+            self._check = None
 
     def has_more(self, node_id: Any) -> cython.bint:
         """Whether the last drain left batches of a broker behind, which the next one may take."""

@@ -361,7 +361,7 @@ class Sender:
         drained: dict = {}
         if nodes:
             self._metrics.enter(SEALING)
-            drained = drainer.drain(check.snapshot, nodes, now, old)
+            drained = drainer.drain(nodes, now, old)
             self._metrics.enter(WRITING if drained else OTHER)  # until the network waits
         for taken in drained.values():
             self._enter_flight(taken)
