@@ -340,6 +340,15 @@ def test_tls_of_the_token_endpoint_is_that_of_the_login_module():
     assert "does not begin with https://" in refusal("OAUTHBEARER", None, clear)
 
 
+def test_librdkafkas_word_for_the_usual_places_asks_for_nothing():
+    probe = {"https.ca.location": "probe"}
+    assert of("OAUTHBEARER", None, OF_OIDC | probe).oauth.tls is None
+    # Also where the option itself would be refused, like ssl.ca.location=probe.
+    assert of("PLAIN", PLAIN, probe).mechanism == "PLAIN"
+    in_jaas = of("OAUTHBEARER", f'{OAUTH} ssl.truststore.location="/t.pem";', OF_OIDC | probe)
+    assert in_jaas.oauth.tls.trust_location == "/t.pem"
+
+
 @pytest.mark.parametrize(
     ("url", "warns"),
     [

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.config.frames import without_inner_frames
 from penstock.config.keys import KEYS
+from penstock.config.security_keys import no_probe
 from penstock.errors import ConfigError
 from penstock.security.proxy import ProxySettings
 from penstock.security.sasl.options import sasl_settings
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _WITH_TLS: Final = ("SSL", "SASL_SSL")
 _WITH_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+_ENDPOINT_CA: Final = "https.ca.location"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ class SecuritySettings:
         protocol: str = values["security.protocol"]
         # Also what is set to its default: the user relies on it.
         given = {name: values[name] for name in explicit if values.get(name) is not None}
+        if no_probe(given.get(_ENDPOINT_CA)) is None:
+            given.pop(_ENDPOINT_CA, None)
         _refuse_without_effect(protocol, given)
         tls = sasl = proxy = None
         if protocol in _WITH_TLS:
