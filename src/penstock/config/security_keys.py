@@ -250,8 +250,8 @@ _OAUTH: Final = (
     _secret("sasl.oauthbearer.config", "librdkafka's text that a token provider (oauth_cb) is called with."),
     _text(
         "https.ca.location",
-        "File with the certificates that the provider of tokens is trusted by (PEM, JKS or PKCS#12); without it, or with "
-        "librdkafka's word `probe`, the system's.",
+        "File with the certificates that the provider of tokens is trusted by (PEM, JKS or PKCS#12); without it, or "
+        "with librdkafka's word `probe`, the system's.",
     ),
     _secret("https.ca.pem", "The same as PEM text."),
     _ignored("sasl.oauthbearer.jwt.validator.class", _JVM),
