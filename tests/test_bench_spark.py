@@ -287,6 +287,11 @@ def test_the_matrix_says_which_spark_is_well(matrix: Any) -> None:
     assert words == ["  ok", "FAILED", "TESTS"]
 
 
+def test_the_matrix_runs_what_the_pages_say_of_several_sparks(matrix: Any) -> None:
+    # docs/security.md: what Spark shows of a secret.
+    assert str(ROOT / "tests" / "spark" / "test_event_log.py") in matrix.sink_tests()
+
+
 def test_an_environment_is_made_anew_when_anything_of_it_differs(
     matrix: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

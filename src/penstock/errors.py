@@ -82,8 +82,9 @@ class ConfigError(KafkaError):
     """A configuration option is unknown, malformed, or contradicts another one.
 
     Attributes:
-        option: the name of the option to correct: the dotted one, also where it was given in snake case; of an unknown
-            option the name as it was given; None where it is not one option.
+        option: the name of the option to correct: the dotted one, also where it was given in snake case; where it was
+            given in another client's words, these, with dots; of an unknown option the name as it was given; None where
+            it is not one option.
         options: all options that it is about, the first to correct first: more than one where they contradict each
             other, or where one asks for another.
         reason: of a contradiction, what is wrong with the other options: "acks is 1, not all".

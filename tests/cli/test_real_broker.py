@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ from fix_broker import Consume, MakeTopic
 
 from penstock.cli.main import main
 from penstock.devbroker import DevCluster
+from penstock.devbroker.machine import free_ports
+from penstock.devbroker.registry import Registry
+from penstock.devbroker.security import CHOICES, accesses
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -68,3 +73,31 @@ def test_nobody_listens(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("penstock: ")
     assert "penstock broker start" in last
+
+
+def test_a_secured_broker_is_started_and_used_as_it_says_and_stopped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    (port,) = free_ports(1)
+    file = tmp_path / "lines"
+    file.write_bytes(b"x\n")
+    try:
+        assert (
+            main(["broker", "start", "--security", "all", "--ephemeral", "--name", name, "--port", str(port)])
+            == 0
+        )
+        shown = capsys.readouterr().out
+        assert f"127.0.0.1:{port}" in shown
+        files = dict(re.findall(r"^    (\S+) +(\S+\.properties)$", shown, re.MULTILINE))
+        assert list(files) == [way.name for way in accesses(CHOICES["all"])]
+        (advised,) = re.findall(r"penstock produce --config (\S+) TOPIC", shown)
+        by_password = [path for way, path in files.items() if way.endswith("scram-sha-512")]
+        for options in (advised, files["mtls"], by_password[0]):
+            assert main(["produce", "some-topic", str(file), "--config", options]) == 0
+            assert "1 record" in capsys.readouterr().err
+    finally:
+        assert main(["broker", "stop", "--name", name]) == 0
+    assert "its data is deleted" in capsys.readouterr().out
+    assert Registry().try_read(name) is None
+    assert not Path(advised).exists()

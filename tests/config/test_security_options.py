@@ -13,7 +13,7 @@ from penstock.config.config import ProducerConfig
 from penstock.config.keys import KEYS
 from penstock.config.kinds import Kind, Password
 from penstock.config.security_keys import REFUSED, SECURITY_KEYS, SPELLINGS
-from penstock.control.client import ControlSettings
+from penstock.control.client import ControlClient, ControlSettings
 from penstock.errors import ConfigError
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
@@ -113,6 +113,79 @@ def test_the_same_option_in_two_spellings():
     assert "hunter" not in text
 
 
+@pytest.mark.parametrize(
+    ("given", "text", "options"),
+    [
+        (
+            SERVERS | {"ssl.ca.location": "/ca"},
+            (
+                "ssl.ca.location is given, but security.protocol=PLAINTEXT does without TLS: set security.protocol to "
+                "SSL, or leave ssl.ca.location out"
+            ),
+            ("ssl.ca.location", "security.protocol"),
+        ),
+        (
+            SERVERS | {"sasl.plain.username": "me"},
+            (
+                "sasl.plain.username is given, but security.protocol=PLAINTEXT does without SASL: set "
+                "security.protocol to SASL_SSL (or SASL_PLAINTEXT), or leave sasl.plain.username out"
+            ),
+            ("sasl.plain.username", "security.protocol"),
+        ),
+        (
+            TLS | {"ssl_cafile": "/ca", "ssl.ca.pem": "text"},
+            "ssl.ca.pem and ssl_cafile are both given; leave one of them out",
+            ("ssl.ca.pem", "ssl.cafile"),
+        ),
+        (
+            TLS | {"ssl_keyfile": "/k"},
+            "ssl_keyfile is given without ssl.certificate.location: a key needs its certificate chain",
+            ("ssl.keyfile", "ssl.certificate.location"),
+        ),
+        (
+            SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanisms": "PLAIN,GSSAPI"},
+            "sasl.mechanisms='PLAIN,GSSAPI': name one mechanism, not a list",
+            ("sasl.mechanisms",),
+        ),
+        (SERVERS | {"socks5_proxy": "ftp://u:hunter2@h"}, "socks5_proxy", ("socks5.proxy",)),
+        (TLS | {"ssl_ca_location": ""}, "ssl_ca_location: ", ("ssl.ca.location",)),
+    ],
+)
+def test_an_error_names_the_option_as_it_was_written(given, text, options):
+    with pytest.raises(ConfigError) as caught:
+        read(given)
+    assert str(caught.value).startswith(text)
+    assert caught.value.options == options
+
+
+@pytest.mark.parametrize(
+    ("given", "begin", "option"),
+    [
+        (TLS | {"ssl.ca.location": "/no/ca.pem"}, "ssl.ca.location: '/no/ca.pem'", "ssl.ca.location"),
+        (TLS | {"ssl_crlfile": "/no/crl.pem"}, "ssl_crlfile: '/no/crl.pem'", "ssl.crlfile"),
+        (TLS | {"ssl_ciphers": "NONE-SUCH"}, "ssl_ciphers", "ssl.ciphers"),
+        (
+            SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": 7},
+            "oauth_cb: int is not callable",
+            "oauth.cb",
+        ),
+    ],
+)
+def test_also_when_the_client_is_made(given, begin, option):
+    with pytest.raises(ConfigError) as caught:
+        ControlClient(given)
+    assert str(caught.value).startswith(begin)
+    assert caught.value.option == option
+
+
+def test_the_name_of_a_file_is_not_reworded(tmp_path):
+    place = tmp_path / "ssl.truststore.location"
+    place.write_text("nothing")
+    with pytest.raises(ConfigError) as caught:
+        ControlClient(TLS | {"ssl.ca.location": str(place)})
+    assert str(caught.value).startswith(f"ssl.ca.location: '{place}': ")
+
+
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_cannot_be_honoured_is_refused_with_a_way_out(name):
     text = refusal(TLS | {name: "hunter2"})
@@ -156,7 +229,7 @@ def test_no_check_of_the_host_name_is_told(caplog):
             ["ssl.endpoint.identification.algorithm is given", "without TLS"],
         ),
         (TLS | {"sasl.mechanism": "PLAIN"}, ["sasl.mechanism is given", "security.protocol=SSL", "SASL_SSL"]),
-        (SERVERS | {"ssl_cafile": "x"}, ["ssl.truststore.location is given", "without TLS"]),
+        (SERVERS | {"ssl_cafile": "x"}, ["ssl_cafile is given", "without TLS", "leave ssl_cafile out"]),
         (
             SERVERS | {"security.protocol": "SASL_PLAINTEXT", "ssl.key.password": "hunter2"},
             ["ssl.key.password is given", "to SASL_SSL"],
@@ -239,9 +312,7 @@ def test_a_ready_context_stands_alone():
 
     context = ssl.create_default_context()
     assert read(TLS, ssl_context=context).security.tls.ready_context is context
-    assert "ssl.truststore.location would have no effect" in refusal(
-        TLS, ssl_context=context, ssl_cafile="/x"
-    )
+    assert "so that ssl_cafile would have no effect" in refusal(TLS, ssl_context=context, ssl_cafile="/x")
     assert "one for servers" in refusal(TLS, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     context.check_hostname = False
     for name, default in (("ssl_endpoint_identification_algorithm", "https"), ("ssl_protocol", "TLSv1.3")):

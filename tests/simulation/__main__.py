@@ -4,7 +4,7 @@
 python -m simulation --seeds 10000          from a start chosen at random, and printed
 python -m simulation --seeds 100 --start 7  from a known start
 python -m simulation --seed 7               one seed, with everything that happened
-python -m simulation --guarded ...          brokers that want to know who is there, see guard.py
+python -m simulation --guarded ...          brokers that authenticate clients, see guard.py
 python -m simulation --frozen ...           brokers that are frozen when a producer comes for the first time
 python -m simulation --old ...              brokers of Kafka 0.9 to 2.8, which are upgraded and downgraded
 python -m simulation --awaited ...          tasks in event loops in place of threads, see loops.py
@@ -77,7 +77,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds (1000)")
     parser.add_argument("--start", type=int, help="the first one; chosen at random by default")
     parser.add_argument("--seed", type=int, help="replay this one, and print what happened")
-    parser.add_argument("--guarded", action="store_true", help="with brokers that want to know who is there")
+    parser.add_argument("--guarded", action="store_true", help="with brokers that authenticate clients")
     parser.add_argument("--frozen", action="store_true", help="with brokers that are frozen at first contact")
     parser.add_argument("--old", action="store_true", help="with brokers of old releases, which change")
     parser.add_argument(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers that want to know who is there: SASL between the network and the fake cluster, with all that can go wrong.
+"""Brokers that authenticate clients: SASL between the network and the fake cluster, with all that can go wrong.
 
 A `Guard` stands before every broker. It answers SaslHandshake and SaslAuthenticate, in the order of the requests, and
 lets nothing else through without. What goes wrong, as its random source decides: an identity is refused, an answer

@@ -567,7 +567,7 @@ def simulate(
     Args:
         seed: decides all that chance decides.
         traced: note what happens.
-        guarded: with brokers that want to know who is there.
+        guarded: with brokers that authenticate clients.
         frozen: with brokers that look at nothing for up to 30 seconds when a producer comes for the first time.
         old: with brokers of Kafka 0.9 to 2.8 that are upgraded and downgraded.
         awaited: with tasks in event loops in place of threads, and without transactions.

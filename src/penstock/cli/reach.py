@@ -112,8 +112,8 @@ def patience_of(config: Mapping[str, str]) -> float:
     """
     from penstock.config.input import read_some
 
-    values, explicit = read_some(config, {_MAX_BLOCK})
-    return _patience(values[_MAX_BLOCK], explicit)
+    read = read_some(config, {_MAX_BLOCK})
+    return _patience(read.values[_MAX_BLOCK], read.explicit)
 
 
 def _patience(max_block_ms: int, explicit: AbstractSet[str]) -> float:

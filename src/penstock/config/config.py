@@ -122,11 +122,11 @@ class ProducerConfig:
             ConfigError: anything wrong with it; what was made until then is closed.
             TypeError: `config` is neither a mapping nor a path.
         """
-        values, explicit = read_values(config, options or {})
+        values, explicit, written = read_values(config, options or {})
         apply_rules(values, explicit)
         if values["client.id"] is None:
             values["client.id"] = _generated_client_id(values["transactional.id"])
-        security = security_of(values, explicit)
+        security = security_of(values, explicit, written)
         plugins = load_plugins(values)
         plain = without_plugins(values)
         options = {name: plain.pop(name) for name in SECURITY_NAMES if name in plain}

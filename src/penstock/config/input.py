@@ -48,10 +48,24 @@ class _Given(NamedTuple):
         return f"<_Given {self.name}{self.where}>"  # the value may be a secret
 
 
+class ReadOptions(NamedTuple):
+    """Options that were read and checked.
+
+    Attributes:
+        values: by dotted names. Options of security (`security_keys`) are there only where the user set them.
+        explicit: the dotted names of those that the user set.
+        written: of these the ones that were given in another client's words, with the names that the user wrote.
+    """
+
+    values: dict[str, Any]
+    explicit: frozenset[str]
+    written: Mapping[str, str]
+
+
 @without_inner_frames
 def read_values(
     config: ConfigSource, options: Mapping[str, Any], may_lack: AbstractSet[str] = frozenset()
-) -> tuple[dict[str, Any], frozenset[str]]:
+) -> ReadOptions:
     """Collect, check and complete the options.
 
     Args:
@@ -60,19 +74,18 @@ def read_values(
         may_lack: options without a default that need not be given; they have no value then.
 
     Returns:
-        The value of every option by its dotted name, and the names of those that the user set. Options of security
-        (`security_keys`) are there only where the user set them.
+        The value of every option.
 
     Raises:
         ConfigError: an option is unknown, malformed, missing, given twice, or of a feature still to come.
         TypeError: `config` is not something to read options from.
     """
     given = [*_from_source(config), *_from_mapping(options, keyword=True)]
-    return _complete(_resolve(given), (name for name in KEYS if name not in may_lack))
+    return _complete(*_resolve(given), (name for name in KEYS if name not in may_lack))
 
 
 @without_inner_frames
-def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> tuple[dict[str, Any], frozenset[str]]:
+def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> ReadOptions:
     """Read a few options; None is the same as not given, and all others are passed over, known or not.
 
     Args:
@@ -80,7 +93,7 @@ def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> tuple[dict[
         names: the dotted names of those that matter.
 
     Returns:
-        The value of each of `names`, and the names of those that the user set; of security only what was set.
+        The value of each of `names`.
 
     Raises:
         ConfigError: one of them is malformed, missing, given twice, or of a feature still to come.
@@ -90,10 +103,10 @@ def read_some(config: Mapping[str, Any], names: AbstractSet[str]) -> tuple[dict[
         canonical = try_name_among(name, names)
         if canonical is not None and value is not None:
             given.append(_Given(name, canonical, value, ""))
-    return _complete(_resolve(given), names)
+    return _complete(*_resolve(given), names)
 
 
-def _complete(values: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], frozenset[str]]:
+def _complete(values: dict[str, Any], written: Mapping[str, str], names: Iterable[str]) -> ReadOptions:
     """Add the defaults of the options that were not set, but for those of security, of which most clients have none."""
     explicit = frozenset(values)
     for name in names:
@@ -103,7 +116,7 @@ def _complete(values: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, A
         if key.default is REQUIRED:
             raise ConfigError(f"{key.name} is required; allowed: {key.check.allowed}", key.name)
         values[name] = key.default
-    return values, explicit
+    return ReadOptions(values, explicit, written)
 
 
 def _from_source(config: ConfigSource) -> Iterator[_Given]:
@@ -157,8 +170,8 @@ def _from_file(path: str) -> Iterator[_Given]:
         yield _Given(prop.name, canonical, prop.value, where)
 
 
-def _resolve(given: list[_Given]) -> dict[str, Any]:
-    """Parse each option, and put aliases in the place of what they mean today."""
+def _resolve(given: list[_Given]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Parse each option, and put aliases in the place of what they mean today; with the other clients' words for it."""
     values: dict[str, Any] = {}
     first: dict[str, _Given] = {}
     fallback: dict[str, Any] = {}
@@ -178,7 +191,8 @@ def _resolve(given: list[_Given]) -> dict[str, Any]:
         if name not in values:
             values[name], first[name] = value, option
     _tell_ignored(first)
-    return fallback | values
+    written = {name: option.name for name, option in first.items() if option.canonical in SPELLINGS}
+    return fallback | values, written
 
 
 def _tell_ignored(given: Mapping[str, _Given]) -> None:
@@ -225,7 +239,7 @@ def _parse_spelling(option: _Given) -> tuple[str, Any]:
         value = option.value if spelling.convert is None else spelling.convert(option.value)
         return key.name, None if value is None else _parse_value(key, value)
     except ConfigError as error:
-        raise ConfigError(f"{option.name}: {error}", error.option) from None
+        raise ConfigError(f"{option.name}: {error}", option.canonical) from None
 
 
 def _refuse(option: _Given) -> None:

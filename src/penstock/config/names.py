@@ -10,8 +10,10 @@ matter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -234,6 +236,30 @@ def try_meaning(name: str) -> str | None:
     if canonical is None or canonical in REFUSED:
         return canonical
     return _meant_by(canonical)
+
+
+@contextmanager
+def in_written_words(written: Mapping[str, str]) -> Iterator[None]:
+    """Let every ConfigError name options as the user wrote them.
+
+    Args:
+        written: by the dotted names of the options, the names in another client's words. A text may not name one of
+            them and mean something else, such as an option inside sasl.jaas.config.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if written:
+            error.args = (_reworded(str(error), written),)
+            dotted = {here: _dotted(name) for here, name in written.items()}
+            error.option = dotted.get(error.option or "", error.option)
+            error.options = tuple(dotted.get(name, name) for name in error.options)
+        raise
+
+
+def _reworded(text: str, written: Mapping[str, str]) -> str:
+    names = re.compile(rf"(?<![\w./])({'|'.join(map(re.escape, written))})(?!\.?\w)")
+    return names.sub(lambda found: written[found.group(1)], text)
 
 
 def _meant_by(canonical: str) -> str:

@@ -209,12 +209,15 @@ def _apply_partitioner(values: dict[str, Any], explicit: AbstractSet[str]) -> No
 
 
 @without_inner_frames
-def security_of(values: Mapping[str, Any], explicit: AbstractSet[str]) -> SecuritySettings | None:
+def security_of(
+    values: Mapping[str, Any], explicit: AbstractSet[str], written: Mapping[str, str]
+) -> SecuritySettings | None:
     """How a client with these options talks to brokers; None means plain TCP without a proxy.
 
     Args:
         values: checked values by their dotted names, of security only those that the user set.
         explicit: the dotted names of the options that the user set.
+        written: the names that the user wrote for those that were given in another client's words.
 
     Raises:
         ConfigError: options that contradict each other, or are not enough.
@@ -224,5 +227,5 @@ def security_of(values: Mapping[str, Any], explicit: AbstractSet[str]) -> Securi
     # A plain client does without it. It knows more than the configuration, so that it stands above it.
     from penstock.security.settings import SecuritySettings
 
-    settings = SecuritySettings.from_options(values, explicit)
+    settings = SecuritySettings.from_options(values, explicit, written)
     return None if settings.is_plain else settings

@@ -250,8 +250,8 @@ _OAUTH: Final = (
     _secret("sasl.oauthbearer.config", "librdkafka's text that a token provider (oauth_cb) is called with."),
     _text(
         "https.ca.location",
-        "File with the certificates that the provider of tokens is trusted by (PEM, JKS or PKCS#12); without it the "
-        "system's.",
+        "File with the certificates that the provider of tokens is trusted by (PEM, JKS or PKCS#12); without it, or "
+        "with librdkafka's word `probe`, the system's.",
     ),
     _secret("https.ca.pem", "The same as PEM text."),
     _ignored("sasl.oauthbearer.jwt.validator.class", _JVM),
@@ -301,7 +301,7 @@ def _algorithm(value: Any) -> str:
     return "https" if _CHECK_HOSTNAME.parse(value) else ""
 
 
-def _no_probe(value: Any) -> Any:
+def no_probe(value: Any) -> Any:
     """Understand librdkafka's word for "search the usual places", which is what happens without the option."""
     return None if value == "probe" else value
 
@@ -316,7 +316,7 @@ _PYTHON: Final = "kafka-python"
 SPELLINGS: Final = MappingProxyType(
     {
         "sasl.mechanisms": Spelling(_RDKAFKA, "sasl.mechanism"),
-        "ssl.ca.location": Spelling(_RDKAFKA, "ssl.truststore.location", _no_probe),
+        "ssl.ca.location": Spelling(_RDKAFKA, "ssl.truststore.location", no_probe),
         "ssl.ca.pem": Spelling(_RDKAFKA, "ssl.truststore.certificates"),
         "ssl.certificate.pem": Spelling(_RDKAFKA, "ssl.keystore.certificate.chain"),
         "ssl.key.pem": Spelling(_RDKAFKA, "ssl.keystore.key"),

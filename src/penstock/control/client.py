@@ -115,7 +115,7 @@ class ControlSettings(NamedTuple):
         """
         if not isinstance(config, Mapping):
             raise ConfigError(f"the configuration must be a mapping of options, not {type(config).__name__}")
-        values, explicit = read_some(config, _OPTIONS)
+        values, explicit, written = read_some(config, _OPTIONS)
         apply_backoffs(values, explicit)
         network = NetworkSettings.from_options(
             values,
@@ -125,7 +125,7 @@ class ControlSettings(NamedTuple):
         )
         backoff = ExponentialBackoff(values["retry.backoff.ms"], values["retry.backoff.max.ms"])
         bootstrap = tuple(Endpoint(*parse_address(server)) for server in values["bootstrap.servers"])
-        return cls(bootstrap, network, backoff, security_of(values, explicit))
+        return cls(bootstrap, network, backoff, security_of(values, explicit, written))
 
 
 class ControlClient:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.config.frames import without_inner_frames
 from penstock.config.keys import KEYS
+from penstock.config.names import in_written_words
+from penstock.config.security_keys import no_probe
 from penstock.errors import ConfigError
 from penstock.security.proxy import ProxySettings
 from penstock.security.sasl.options import sasl_settings
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _WITH_TLS: Final = ("SSL", "SASL_SSL")
 _WITH_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+_ENDPOINT_CA: Final = "https.ca.location"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +43,14 @@ class SecuritySettings:
         tls: set with SSL and SASL_SSL.
         sasl: set with SASL_PLAINTEXT and SASL_SSL.
         proxy: where connections go through, if through anything.
+        written: the names that the user wrote for options that were given in another client's words.
     """
 
     protocol: str = "PLAINTEXT"
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
     proxy: ProxySettings | None = None
+    written: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_plain(self) -> bool:
@@ -61,15 +66,19 @@ class SecuritySettings:
         """
         from penstock.security.backend import secure_backend  # it knows these settings
 
-        return secure_backend(network, self)
+        with in_written_words(_but_tls(self.written)):
+            return secure_backend(network, self)
 
     @classmethod
-    def from_options(cls, values: Mapping[str, Any], explicit: AbstractSet[str]) -> SecuritySettings:
+    def from_options(
+        cls, values: Mapping[str, Any], explicit: AbstractSet[str], written: Mapping[str, str]
+    ) -> SecuritySettings:
         """Make the settings, if the options fit together.
 
         Args:
             values: checked values by dotted names. Of the options of security those that were not set may be missing.
             explicit: the dotted names of the options that the user set.
+            written: the names that the user wrote for options that were given in another client's words.
 
         Raises:
             ConfigError: options contradict each other, would have no effect, or are not enough.
@@ -77,15 +86,24 @@ class SecuritySettings:
         protocol: str = values["security.protocol"]
         # Also what is set to its default: the user relies on it.
         given = {name: values[name] for name in explicit if values.get(name) is not None}
-        _refuse_without_effect(protocol, given)
+        if no_probe(given.get(_ENDPOINT_CA)) is None:
+            given.pop(_ENDPOINT_CA, None)
         tls = sasl = proxy = None
-        if protocol in _WITH_TLS:
-            tls = tls_settings(given)
-        if protocol in _WITH_SASL:
-            sasl = sasl_settings(given, values.get("socket.connection.setup.timeout.ms"))
-        if "proxy.url" in given:
-            proxy = ProxySettings.parse(given["proxy.url"].value)
-        return cls(protocol=protocol, tls=tls, sasl=sasl, proxy=proxy)
+        with in_written_words(written):
+            _refuse_without_effect(protocol, given)
+            if protocol in _WITH_TLS:
+                tls = tls_settings(given, written=written)
+        with in_written_words(_but_tls(written)):
+            if protocol in _WITH_SASL:
+                sasl = sasl_settings(given, values.get("socket.connection.setup.timeout.ms"))
+            if "proxy.url" in given:
+                proxy = ProxySettings.parse(given["proxy.url"].value)
+        return cls(protocol=protocol, tls=tls, sasl=sasl, proxy=proxy, written=written)
+
+
+def _but_tls(written: Mapping[str, str]) -> Mapping[str, str]:
+    """Without ssl.*: where SASL names such an option, it means one inside sasl.jaas.config."""
+    return {here: name for here, name in written.items() if not here.startswith("ssl.")}
 
 
 def _refuse_without_effect(protocol: str, given: Mapping[str, Any]) -> None:

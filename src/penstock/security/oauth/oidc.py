@@ -27,7 +27,7 @@ from penstock._locks import Latch
 from penstock.errors import ConfigError
 from penstock.security.http import exchange
 from penstock.security.oauth.assertion import AssertionMaker
-from penstock.security.oauth.settings import OAuthSettings
+from penstock.security.oauth.settings import OAuthSettings, of_the_endpoint
 from penstock.security.oauth.token import BadTokenError, NoTokenError, Token, token_from
 from penstock.security.quoting import quoted
 from penstock.security.tls.context import TlsContext
@@ -106,7 +106,7 @@ class OidcSource:
         try:
             return TlsContext(self._settings.tls or TlsSettings())
         except ConfigError as error:
-            raise ConfigError(f"for the token endpoint: {error}", "sasl.jaas.config") from None
+            raise of_the_endpoint(error) from None
 
     def _request(self) -> urllib.request.Request:
         settings = self._settings

@@ -12,6 +12,7 @@ from penstock.errors import ConfigError
 from penstock.security.tls.settings import TlsSettings
 
 _ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
+_JAAS: Final = "sasl.jaas.config"
 
 Grant = Literal["client_credentials", "jwt_bearer"]
 
@@ -129,3 +130,12 @@ class OAuthSettings:
                     option,
                     (option, _ENDPOINT),
                 )
+
+
+def of_the_endpoint(error: ConfigError) -> ConfigError:
+    """The error for a wrong option of TLS, where it is one for the token endpoint: https.*, or inside the JAAS text."""
+    options = tuple(
+        dict.fromkeys(name if name.startswith("https.") else _JAAS for name in error.options or (_JAAS,))
+    )
+    one = options[0] if len(options) == 1 else None
+    return ConfigError(f"for the token endpoint: {error}", one, options)

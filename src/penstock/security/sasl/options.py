@@ -19,8 +19,9 @@ from penstock._escaping import told
 from penstock._events import Event, tell
 from penstock.config.keys import KEYS
 from penstock.config.kinds import Kind, Password
+from penstock.config.names import in_written_words
 from penstock.errors import ConfigError
-from penstock.security.oauth.settings import Grant, OAuthSettings
+from penstock.security.oauth.settings import Grant, OAuthSettings, of_the_endpoint
 from penstock.security.sasl.fitting import (
     BUILT_IN,
     MODULES,
@@ -80,6 +81,11 @@ _OAUTH_FIELDS: Final[Mapping[str, str]] = {
     "sasl.login.refresh.min.period.seconds": "refresh_min_period_seconds",
     "sasl.login.refresh.buffer.seconds": "refresh_buffer_seconds",
 }
+# librdkafka's options of the token endpoint, and what they are among the options of TLS.
+_ENDPOINT_TRUST: Final = (
+    ("https.ca.location", "ssl.truststore.location"),
+    ("https.ca.pem", "ssl.truststore.certificates"),
+)
 _OAUTH_HANDLERS: Final = (
     "OAuthBearerLoginCallbackHandler",
     "OAuthBearerUnsecuredLoginCallbackHandler",
@@ -327,22 +333,19 @@ def _source(endpoint: str | None, *, has_provider: bool) -> str:
 
 def _endpoint_tls(given: Mapping[str, Any], login: _Login) -> TlsSettings | None:
     """How to talk to the token endpoint: as ssl.* inside the JAAS text say it, or librdkafka's https.*."""
-    found = {
-        here: given[name]
-        for name, here in (
-            ("https.ca.location", "ssl.truststore.location"),
-            ("https.ca.pem", "ssl.truststore.certificates"),
-        )
-        if name in given
-    }
+    written = {here: name for name, here in _ENDPOINT_TRUST if name in given}
+    found = {here: given[name] for here, name in written.items()}
     for name in login.options:
         here = name.removeprefix("oauth.")
         if not here.startswith("ssl."):
             continue
         if here in found:
             raise ConfigError(
-                f"{name} in {_JAAS} says again what another option says: leave one of them out", _JAAS
+                f"{name} in {_JAAS} says again what {written.get(here, here)} says: leave one of them out",
+                _JAAS,
             )
+        if here != name:
+            written[here] = name
         if here not in KEYS or KEYS[here].kind is Kind.OBJECT:
             raise ConfigError(f"{_JAAS}: {here} is not an option of TLS", _JAAS)
         if KEYS[here].ignored is None:
@@ -354,11 +357,10 @@ def _endpoint_tls(given: Mapping[str, Any], login: _Login) -> TlsSettings | None
     if not found:
         return None
     try:
-        return tls_settings(found, "the token endpoint's certificate")
+        with in_written_words(written):
+            return tls_settings(found, "the token endpoint's certificate", written)
     except ConfigError as error:
-        raise ConfigError(
-            f"for the token endpoint: {error}", _JAAS if login.module else "https.ca.location"
-        ) from None
+        raise of_the_endpoint(error) from None
 
 
 def _check_handler(given: Mapping[str, Any], option: str, known: tuple[str, ...], instead: str) -> None:

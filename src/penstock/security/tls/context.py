@@ -22,6 +22,7 @@ from penstock._events import Event, tell
 from penstock._locks import Latch
 from penstock.config.files import UnreadableError, read_file
 from penstock.config.kinds import Password
+from penstock.config.names import in_written_words
 from penstock.errors import ConfigError
 from penstock.security.tls import jks, pem, pkcs12
 from penstock.security.tls.ciphers import use_ciphers
@@ -179,10 +180,11 @@ def _build(settings: TlsSettings) -> ssl.SSLContext:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     _use_versions(context, settings)
-    use_ciphers(context, settings.cipher_suites)
-    _use_trust(context, settings)
-    _use_revocations(context, settings)
-    _use_identity(context, settings)
+    with in_written_words(settings.written):
+        use_ciphers(context, settings.cipher_suites)
+        _use_trust(context, settings)
+        _use_revocations(context, settings)
+        _use_identity(context, settings)
     return context
 
 

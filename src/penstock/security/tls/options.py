@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from penstock._events import Event, tell
@@ -29,14 +30,18 @@ _FILES: Final = ("ssl.certificate.location", "ssl.key.location")
 _KEY_TYPE: Final = "ssl.keystore.type"
 
 _BROKERS: Final = "the brokers' certificates"
+_AS_HERE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def tls_settings(given: Mapping[str, Any], whose: str = _BROKERS) -> TlsSettings:
+def tls_settings(
+    given: Mapping[str, Any], whose: str = _BROKERS, written: Mapping[str, str] = _AS_HERE
+) -> TlsSettings:
     """Make the settings of TLS.
 
     Args:
         given: checked values of those that the user set, by dotted names.
         whose: certificates are checked with them, for a warning.
+        written: the names that the user wrote for options that were given in other words, for later errors.
 
     Raises:
         ConfigError: options contradict each other, would have no effect, or are not enough.
@@ -73,6 +78,7 @@ def tls_settings(given: Mapping[str, Any], whose: str = _BROKERS) -> TlsSettings
         enabled_protocols=_versions(given, protocol),
         cipher_suites=given.get("ssl.cipher.suites", ()),
         check_hostname=check_hostname,
+        written=written,
     )
 
 

@@ -7,7 +7,8 @@ context that is built from them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.config.kinds import Password
@@ -44,6 +45,7 @@ class TlsSettings:
         cipher_suites: `ssl.cipher.suites`: IANA or OpenSSL names; empty leaves OpenSSL's choice.
         check_hostname: whether the certificate must be for the host that the connection goes to.
         ready_context: `ssl_context`: a context that the user has made; everything else is ignored then.
+        written: the names that the user wrote for options that were given in other words. Errors have these.
     """
 
     trust_location: str | None = None
@@ -64,3 +66,4 @@ class TlsSettings:
     cipher_suites: tuple[str, ...] = ()
     check_hostname: bool = True
     ready_context: ssl.SSLContext | None = None
+    written: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)

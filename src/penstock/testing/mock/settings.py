@@ -57,9 +57,9 @@ class MockOptions:
             raise ConfigError(
                 f"MockProducer takes its config as a mapping, not as {config!r}: it reads no file"
             )
-        values, explicit = read_values(config, options, may_lack={"bootstrap.servers"})
+        values, explicit, written = read_values(config, options, may_lack={"bootstrap.servers"})
         apply_rules(values, explicit)
-        security_of(values, explicit)
+        security_of(values, explicit, written)
         if values["client.id"] is None:
             values["client.id"] = "mock-producer"
         self.given = {name.replace(".", "_"): value for name, value in {**(config or {}), **options}.items()}
