@@ -160,16 +160,15 @@ class _Process:
         # producer, which comes here.
         self.lock: Any = new_lock()
         self.boxes: dict[str, GlassBox] = {}
-        self.refused: set[tuple[str, str | None]] = (
-            set()
-        )  # address and token of those that could not be: said once
+        # Why pages could not be, by address and token; what was said before is said at DEBUG.
+        self.refused: dict[tuple[str, str | None], str] = {}
 
     def forked(self) -> None:
         for box in self.boxes.values():
             box.abandon()
         self.lock = new_lock()
         self.boxes = {}
-        self.refused = set()
+        self.refused = {}
 
     def close(self) -> None:
         boxes, self.boxes = self.boxes, {}
@@ -231,21 +230,33 @@ def _box(
     lasting: bool,
 ) -> GlassBox | None:
     box = process.boxes.get(address)
-    if box is None and (address, token) not in process.refused:
-        try:
-            box = process.boxes[address] = GlassBox(address, token, events, lasting=lasting)
-        except BadAddress as error:
-            process.refused.add((address, token))
-            text = "the live page of this process (glass.box) cannot be shown: %s"
-            to_say.append(partial(log.warning, text, error))
-        else:
-            to_say.append(box.announce)
-    elif box is not None:
+    if box is not None:
         box.lasting = box.lasting or lasting
         if box.token != token:
-            text = "the page at %s has the token of the producer that was made first"
-            to_say.append(partial(log.warning, text, box.url))
+            to_say.append(partial(_tell_of_the_token, box.url))
+        return box
+    why = process.refused.get((address, token))
+    if why is not None:
+        to_say.append(partial(_tell_of_the_failure, logging.DEBUG, why))
+        return None
+    try:
+        box = process.boxes[address] = GlassBox(address, token, events, lasting=lasting)
+    except BadAddress as error:
+        process.refused[address, token] = str(error)
+        to_say.append(partial(_tell_of_the_failure, logging.WARNING, str(error)))
+        return None
+    to_say.append(box.announce)
     return box
+
+
+def _tell_of_the_failure(level: int, why: str) -> None:
+    text = "the live page of this process (glass.box) cannot be shown: %s"
+    tell(log, level, Event.PAGE_FAILED, text, why, option="glass.box", error=BadAddress.__name__)
+
+
+def _tell_of_the_token(url: str) -> None:
+    text = "the page at %s has the token of the producer that was made first"
+    tell(log, logging.WARNING, Event.OPTION_WITHOUT_EFFECT, text, url, option="glass.box.token", url=url)
 
 
 def urls() -> list[str]:
