@@ -22,6 +22,7 @@ from watching.glass_box.support import get
 from penstock import AsyncProducer, Producer
 from penstock.testing import FakeCluster
 from penstock.watching import glass_box
+from penstock.watching.glass_box import box
 
 ADDRESS = "127.0.0.1:0"
 
@@ -154,6 +155,22 @@ def test_workers_of_spark_have_no_page_unless_an_option_asks(
         assert len(glass_box.urls()) == 1
 
 
+def test_the_page_of_the_environment_wins_over_that_of_a_file(
+    kafka: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "producer.properties"
+    file.write_text(
+        f"bootstrap.servers={kafka.bootstrap_servers}\nglass.box=nonsense\nglass.box.token=short\n"
+    )
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX", ADDRESS)
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", "0123456789abcdef")
+    with Producer(file):
+        (url,) = glass_box.urls()
+        assert get(url).status == 401
+        assert get(url, Authorization="Bearer 0123456789abcdef").status == 200
+    box._process.close()  # it would stay until the process ends
+
+
 @pytest.mark.parametrize("bad", ["nonsense", "0.0.0.0:0", "taken"])
 def test_a_page_that_cannot_be_is_one_warning(
     kafka: FakeCluster, caplog: pytest.LogCaptureFixture, bad: str
@@ -188,8 +205,9 @@ def test_a_page_that_is_made_is_counted_and_another_token_is_told(
     ):
         assert event_total(first, "page-started") == 1
         assert event_total(second, "option-without-effect") == 1
+        fields = ("kafka_event", "kafka_client_id", "kafka_url", "kafka_option")
         told = [
-            (record.kafka_event, record.kafka_client_id, record.kafka_url, getattr(record, "kafka_option", None))  # type: ignore[attr-defined]
+            tuple(getattr(record, field, None) for field in fields)
             for record in caplog.records
             if record.name == "penstock.watching"
         ]

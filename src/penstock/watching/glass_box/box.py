@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._events import Event, tell
 from penstock._locks import new_lock
-from penstock._reporting import GLASS_BOX_VARIABLE
 from penstock._version import __version__
+from penstock.config.environment import GLASS_BOX, TOKEN, from_environment
 from penstock.watching.glass_box import address as addresses
 from penstock.watching.glass_box.address import BadAddress
 from penstock.watching.glass_box.events import Events
@@ -34,8 +33,6 @@ from penstock.watching.glass_box.view import ProducerView
 if TYPE_CHECKING:
     from penstock._ticket import Ticket
     from penstock.producer.assembly import ProducerParts
-
-TOKEN_VARIABLE = f"{GLASS_BOX_VARIABLE}_TOKEN"
 
 log = logging.getLogger("penstock.watching")
 
@@ -187,16 +184,16 @@ def show(option: str | None, parts: ProducerParts, thread: threading.Thread, end
     """Show a producer on the page that its option, or the environment, asks for; a page that cannot be is a warning.
 
     Args:
-        option: the address; without it the environment counts, unless this is a worker of Spark.
+        option: the address; without it the environment counts.
         parts: the producer.
         thread: its I/O thread.
         ended: granted when that has ended.
     """
-    if option is None and _is_spark_worker():
+    address = option if option is not None else from_environment(GLASS_BOX)
+    if address is None:
         return
-    address = option if option is not None else os.environ.get(GLASS_BOX_VARIABLE, "")
     password = parts.config.glass_box_token
-    token = password.value if password is not None else os.environ.get(TOKEN_VARIABLE) or None
+    token = password.value if password is not None else from_environment(TOKEN)
     process = _process
     to_say: list[Callable[[], None]] = []
     events = Events()  # for a new page; a handler takes a lock of the log when it is made
@@ -262,9 +259,3 @@ def _tell_of_the_token(url: str) -> None:
 def urls() -> list[str]:
     """The pages of this process."""
     return [box.url for box in list(_process.boxes.values())]
-
-
-def _is_spark_worker() -> bool:
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    # The second is what starts where spark.python.use.daemon is off.
-    return spec is not None and spec.name in ("pyspark.daemon", "pyspark.worker")
