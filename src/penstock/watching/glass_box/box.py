@@ -114,18 +114,19 @@ class GlassBox:
 
     def _answer(self, path: str, given: Mapping[str, str]) -> Any:
         if path == "follow":
-            self._follow(given)
-        elif path != "state":
+            return {"followed": self._follow(given), **self._state()}
+        if path != "state":
             raise KeyError(path)
         return self._state()
 
-    def _follow(self, given: Mapping[str, str]) -> None:
+    def _follow(self, given: Mapping[str, str]) -> int | None:
+        """The number of what is followed; the state beside it may be a little older."""
         view = self._views[_number(given.get("producer", ""))]
         topic = given.get("topic")
-        if topic is None:
-            view.follower.stop()
-        else:
-            view.follower.start(topic, given.get("key"))
+        if topic is not None:
+            return view.follower.start(topic, given.get("key"))
+        view.follower.stop()
+        return None
 
     def _state(self) -> dict[str, Any]:
         return {
