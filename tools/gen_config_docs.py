@@ -68,9 +68,9 @@ The first of these that has a value for an option wins:
 | | where | for |
 | --- | --- | --- |
 | 1 | argument | what a program passes: the keywords and the mapping of `Producer`, the options of a Spark writer |
-| 2 | command line | `-b`, then `-X name=value`, of `penstock produce`, `perf` and `recover` |
-| 3 | file | the properties file that `Producer` or `--config` names, the definition of a pipeline |
-| 4 | environment | for `glass.box` and `glass.box.token` only: the first two variables below |
+| 2 | command line | `-b`, then `-X name=value`, of `penstock produce`, `perf` and `recover`; then `--watch` |
+| 3 | environment | for `glass.box` and `glass.box.token` only: the first two variables below; an empty one is none |
+| 4 | file | the properties file that `Producer` or `--config` names, the definition of a pipeline |
 | 5 | default | that of the command, then that of this page |
 
 The environment sets no other option by itself. A value can refer to a variable, wherever the value is:
@@ -85,15 +85,21 @@ _ORDER = (
     ("---", "---"),
     (
         "`Producer(config, **options)`",
-        "there is none: an option that is given twice with different values is an error, which names both places",
+        (
+            "an option that is given twice with different values, as an argument or in the file, is an error, which "
+            "names both places; the environment wins over the file"
+        ),
     ),
     (
         "`penstock produce`, `perf`, `recover`",
-        "`-b`, then the last `-X` of a name, then the file of `--config`, `--watch`, the environment, the defaults",
+        "`-b`, then the last `-X` of a name, then `--watch`, the environment, the file of `--config`, the defaults",
     ),
     (
         "`penstock run`, `run_pipeline`",
-        "the definition, in which `--var NAME=VALUE` sets [variables](pipeline.md#variables); then the defaults below",
+        (
+            "`--watch`, then the definition, in which `--var NAME=VALUE` sets [variables](pipeline.md#variables); then "
+            "the defaults below; the environment does not count"
+        ),
     ),
     (
         "Spark",

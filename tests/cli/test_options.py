@@ -33,6 +33,33 @@ def test_later_wins(parse: Parse, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("command", ["produce", "perf"])
+def test_the_page_of_the_command_line_then_of_the_environment_then_of_the_file(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.delenv("PENSTOCK_GLASS_BOX", raising=False)
+    file = tmp_path / "producer.properties"
+    file.write_text("glass_box=127.0.0.1:1\nlinger.ms=7\n")
+    words = ["produce", "t"] if command == "produce" else ["perf", "--topic", "t", "--num-records", "1"]
+    words += ["--config", str(file)] + ([] if command == "produce" else ["--record-size", "1"])
+
+    def page(*more: str) -> str | None:
+        config = producer_config(parse(*words, *more))
+        assert config["linger.ms"] == "7"
+        assert len([name for name in config if "glass" in name]) < 2, "one would contradict the other"
+        return config.get("glass.box")
+
+    assert page() == "127.0.0.1:1"
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX", "")
+    assert page() == "127.0.0.1:1"
+    assert page("--watch") == "127.0.0.1:0"
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX", "127.0.0.1:2")
+    assert page() is None, "the producer asks the environment"
+    assert page("--watch") == "127.0.0.1:0"
+    assert page("-X", "glass_box=127.0.0.1:3") == "127.0.0.1:3"
+    assert page("--watch", "-X", "glass_box=127.0.0.1:3") == "127.0.0.1:3"
+
+
 def test_one_spelling_overrides_another(parse: Parse, tmp_path: Path) -> None:
     file = tmp_path / "producer.properties"
     file.write_text("ssl.truststore.location=/file.pem\nsasl.password=hunter2\nsecurity.protocol=SSL\n")

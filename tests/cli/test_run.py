@@ -10,7 +10,7 @@ import pytest
 
 from penstock._json_fields import Fields
 from penstock.cli import main as cli
-from penstock.cli.run import summary_lines
+from penstock.cli.run import summary_lines, watched
 from penstock.spark.pipeline.check import load_pipeline
 from penstock.spark.pipeline.stats import BatchCounts, RunStats
 
@@ -62,6 +62,16 @@ def test_a_report_that_could_not_be_written_is_refused_at_once(
     )
     assert cli.main(["run", str(path), "--report", str(tmp_path / "gone" / "r.html")]) == 2
     assert "--report: there is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["kafka.glass.box", "kafka.glass_box", "Kafka.Glass.Box"])
+def test_watch_wins_over_the_definition(name: str) -> None:
+    given = {"kafka.linger.ms": "7", "kafka.glass.box.token": "t", name: "127.0.0.1:1"}
+    assert watched(given) == {
+        "kafka.linger.ms": "7",
+        "kafka.glass.box.token": "t",
+        "kafka.glass.box": "127.0.0.1:0",
+    }
 
 
 def test_the_program_for_spark_submit_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:

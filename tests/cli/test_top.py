@@ -6,11 +6,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import ssl
 import stat
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -23,7 +26,7 @@ from penstock.cli.options import CommandError
 from penstock.testing import FakeCluster, FakeSecurity
 from penstock.testing.security.settings import CA_FILE
 from penstock.watching import glass_box
-from penstock.watching.glass_box import address
+from penstock.watching.glass_box import address, following
 
 TOKEN = "0123456789abcdef-token"
 
@@ -237,8 +240,224 @@ def test_a_producer_with_other_fields_is_told(kafka: FakeCluster, monkeypatch: p
             monkeypatch.setattr(top, "ask", lambda _, changed=changed: changed)
             with pytest.raises(CommandError, match="is no glass box, or that of another version of Penstock"):
                 top.look(place, 80)
+    for part, strange in (("times", [7]), ("options", None), ("following", 7), ("following", {})):
+        state = json.loads(answer)
+        state["producers"][0][part] = strange
+        changed = json.dumps(state).encode()
+        monkeypatch.setattr(top, "ask", lambda _, changed=changed: changed)
+        with pytest.raises(CommandError, match="is no glass box, or that of another version of Penstock"):
+            top.look(place, 80)
     monkeypatch.setattr(top, "ask", lambda _: answer)
     assert top.look(place, 80)
+
+
+def test_all_that_the_page_has_is_on_the_screen(kafka: FakeCluster) -> None:
+    kafka.create_topic("orders", 1)
+    with Producer(
+        bootstrap_servers=kafka.bootstrap_servers, client_id="shop", glass_box="127.0.0.1:0", linger_ms=7
+    ) as producer:
+        producer.send("orders", b"x").result(60)
+        (url,) = glass_box.urls()
+        state = json.loads(top.ask(top.Place(url, None)))
+    (one,) = state["producers"]
+    one["transaction"] = "IN_TRANSACTION"
+    one["memory"] |= {
+        "waiting": 1,
+        "waits": [{"thread": "checkout", "bytes": 16384, "gathered": 0, "seconds": 1.25}],
+    }
+    one["io"] |= {"now": "callbacks", "for_s": 2.34, "where": "charge (shop.py:2)"}
+    one["times"] = {
+        "record-queue-time": {"p50": 1.234, "p95": 20.0, "p99": 3000.0},
+        "record-delivery-time": {"p50": 4.0, "p95": 5.0, "p99": 6.0},
+    }
+    one["following"] = {
+        "number": 1, "topic": "orders", "key": None, "waiting": False, "done": False,
+        "steps": [
+            {"at_ms": 0.0, "what": "sent", "text": "send() was called."},
+            {"at_ms": 1234.5, "what": "waits", "text": "No answer for 1.2 s."},
+        ],
+    }  # fmt: skip
+    one["brokers"][0] |= {
+        "tone": "warn",
+        "text": "A quota lets it wait.",
+        "past": "last error 12 s ago: it broke",
+    }
+    lines = top.screen(state, 100)
+    text = "\n".join(lines)
+    assert "transaction in transaction" in lines
+    assert " without outcome yet" in text
+    assert "  checkout waits 1.2 s for 16 KiB, of which it has 0 B" in lines
+    assert "  now: callbacks, for 2.3 s, in charge (shop.py:2)" in lines
+    assert [" ".join(line.split()) for line in lines if " half " in line] == [
+        "waits in the queue half 1.2 ms 95 % 20 ms 99 % 3.0 s",
+        "in all half 4.0 ms 95 % 5.0 ms 99 % 6.0 ms",
+    ]
+    at = next(at for at, line in enumerate(lines) if line.startswith("broker "))
+    assert lines[at + 1 : at + 6] == [
+        "  A quota lets it wait.",
+        "  last error 12 s ago: it broke",
+        "follow   the way of a record of orders, until now",
+        "      0.0 ms  send() was called.",
+        "       1.2 s  No answer for 1.2 s.",
+    ]
+    assert f"options  bootstrap.servers={kafka.bootstrap_servers}  linger.ms=7  batch.size=16384" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"waiting": True, "key": "k"}, "follow   waits for a record of t with that key"),
+        ({"waiting": True}, "follow   waits for a record of t"),
+        ({"done": True}, "follow   no such record came"),
+    ],
+)
+def test_what_is_followed_and_has_not_come(more: dict[str, Any], line: str) -> None:
+    following = {"number": 1, "topic": "t", "key": None, "waiting": False, "done": False, "steps": []}
+    assert list(top.followed(following | more)) == [line]
+
+
+def test_a_state_from_before_the_question_is_no_answer_to_it() -> None:
+    def state(*followed: dict[str, Any] | None) -> dict[str, Any]:
+        return {"producers": [{"id": at, "following": one} for at, one in enumerate(followed)]}
+
+    def way(number: int, *steps: str) -> dict[str, Any]:
+        return {"number": number, "waiting": not steps, "steps": list(steps)}
+
+    asked = {0: top._Asked(2), 1: top._Asked(1), 9: top._Asked(1)}
+    assert top._found(state(way(1, "of another record"), None), asked) is None
+    assert list(asked) == [0, 1], "one has ended before it was seen"
+    assert top._found(state(way(2), way(1)), asked) is None
+    assert list(asked) == [0, 1]
+    assert top._found(state(way(2), None), asked) is None
+    assert list(asked) == [0], "somebody has stopped the other"
+    assert top._found(state(way(2, "sent")), asked) == (0, way(2, "sent"))
+    assert top._found(state(way(3, "sent")), asked) is None
+    assert asked == {}
+    asked = {0: top._Asked(2)}
+    for _ in range(100):  # another viewer was quicker: nobody waits for ever
+        assert top._found(state(way(3, "sent")), asked) is None
+    assert asked == {}
+
+
+@contextlib.contextmanager
+def sending(producer: Producer, topic: str) -> Iterator[None]:
+    """Somebody sends, one record after the other, the key of every second one is k1."""
+    stop = threading.Event()
+
+    def send() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            producer.send(topic, b"x", b"k%d" % (number % 2)).result(60)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def following_of(url: str) -> dict[str, Any]:
+    """By the names of the producers, when what is seen is not from before."""
+    at_ms = [0, 0]
+    while at_ms[1] < at_ms[0] + 300:  # a state is up to 0.2 s old
+        state = json.loads(top.ask(top.Place(url, None)))
+        at_ms = [at_ms[0] or state["at_ms"], state["at_ms"]]
+    return {one["client_id"]: one["following"] for one in state["producers"]}
+
+
+def test_a_record_is_followed(kafka: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """By whatever producer it is sent; the others are asked no more."""
+    kafka.create_topic("orders", 1)
+    options = {"bootstrap_servers": kafka.bootstrap_servers, "glass_box": "127.0.0.1:0"}
+    with Producer(**options, client_id="a"), Producer(**options, client_id="b") as producer:
+        (url,) = glass_box.urls()
+        offsets = []
+        with sending(producer, "orders"):
+            for _ in range(2):
+                command = ["top", url, "--follow", "orders", "--key", "k1", "--interval", "0.1"]
+                assert main(command) == 0
+                told = capsys.readouterr()
+                assert told.err == "penstock: waits for a record of orders; Ctrl-C gives up\n"
+                title, *steps = told.out.splitlines()
+                assert title == "follow   the way of a record of orders"
+                assert all(re.match(r" +[\d.]+ m?s  \S", step) for step in steps)
+                assert "0.0 ms  send() was called." in steps[0]
+                assert "It is record 1 of a batch for orders-0" in steps[1]
+                assert "The batch left with 1 record, " in steps[2]
+                (offset,) = re.findall(r"orders-0 has it at offset ([\d,]+)\.", steps[-1])
+                offsets.append(int(offset.replace(",", "")))
+        assert all(offset % 2 == 0 for offset in offsets), "those have the key"
+        assert offsets[0] < offsets[1], "what was followed before is not told again"
+        followed = following_of(url)
+        assert followed["a"] is None
+        assert followed["b"]["done"]
+
+
+def test_a_record_that_does_not_come(
+    kafka: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "PATIENCE", 0.0)
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0"):
+        (url,) = glass_box.urls()
+        assert main(["top", url, "--follow", "orders", "--interval", "0.1"]) == 1
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert "no such record of orders came within two minutes" in told.err
+
+
+def test_who_gives_up_leaves_nothing_behind(kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Producer(
+        bootstrap_servers=kafka.bootstrap_servers, client_id="a", glass_box="127.0.0.1:0"
+    ) as producer:
+        (url,) = glass_box.urls()
+        with monkeypatch.context() as patch:
+
+            def interrupt(_: float) -> None:
+                assert producer._core.parts.send_path.follower is not None
+                raise KeyboardInterrupt
+
+            patch.setattr(top, "time", SimpleNamespace(sleep=interrupt))
+            assert main(["top", url, "--follow", "orders"]) == 130
+        assert producer._core.parts.send_path.follower is None
+
+
+def test_a_producer_that_is_closed_is_not_followed_any_more(
+    kafka: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was seen of its record is printed."""
+    kafka.create_topic("orders", 1)
+    options = {"bootstrap_servers": kafka.bootstrap_servers, "glass_box": "127.0.0.1:0"}
+    with Producer(**options, client_id="a"), Producer(**options, client_id="b", linger_ms=600_000,
+        delivery_timeout_ms=900_000) as producer:  # fmt: skip
+        (url,) = glass_box.urls()
+        turns: list[Callable[[], object]] = [
+            lambda: producer.send("orders", b"x"),
+            lambda: following_of(url),
+            lambda: producer.close(0),
+        ]
+        monkeypatch.setattr(top, "time", SimpleNamespace(sleep=lambda _: turns.pop(0)()))
+        assert main(["top", url, "--follow", "orders"]) == 1
+    told = capsys.readouterr()
+    assert told.out.splitlines()[0] == "follow   the way of a record of orders, until now"
+    assert "It is record 1 of a batch for orders-0." in told.out
+    assert "the record is not followed any more: its producer was closed" in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["127.0.0.1:1", "--key", "k"], "--key needs --follow TOPIC"),
+        (["--follow", "orders"], "--follow needs ADDRESS"),
+        (["127.0.0.1:1", "--follow", ""], "--follow and --key need a value"),
+        (["127.0.0.1:1", "--follow", "orders", "--key", ""], "--follow and --key need a value"),
+    ],
+)
+def test_options_of_following(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", *words]) == 1
+    assert said in capsys.readouterr().err
 
 
 def test_an_answer_is_not_read_without_an_end(capsys: pytest.CaptureFixture[str]) -> None:

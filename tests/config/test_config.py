@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
+import sys
+from importlib.machinery import ModuleSpec
 
 import pytest
 
@@ -246,6 +248,31 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(properties):
 def test_errors_name_the_line_of_the_file(properties, text, complaint):
     with pytest.raises(ConfigError, match=complaint):
         ProducerConfig.from_user(properties(text))
+
+
+@pytest.mark.parametrize("main", ["shop", "pyspark.daemon", "pyspark.worker"])
+def test_the_environment_wins_over_a_file_and_loses_to_an_argument(properties, monkeypatch, main):
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(main, None))
+    path = properties("bootstrap.servers=a:1\nglass_box=127.0.0.1:1\nglass.box.token=of-the-file\n")
+
+    def read_file(**options):
+        config = ProducerConfig.from_user(path, options)
+        return config.glass_box, config.glass_box_token and config.glass_box_token.value
+
+    assert read_file() == ("127.0.0.1:1", "of-the-file")
+    for name in ("PENSTOCK_GLASS_BOX", "PENSTOCK_GLASS_BOX_TOKEN"):
+        monkeypatch.setenv(name, "")
+    assert read_file() == ("127.0.0.1:1", "of-the-file"), "an empty variable is none"
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", "of-the-environment")
+    assert read_file() == ("127.0.0.1:1", None), "None: the environment is asked"
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX", "127.0.0.1:2")
+    # A worker of Spark does not ask the environment for a page, so that the file counts.
+    assert read_file() == (None if main == "shop" else "127.0.0.1:1", None)
+    assert read_file(glass_box="127.0.0.1:1", glass_box_token="of-the-file") == ("127.0.0.1:1", "of-the-file")
+    with pytest.raises(ConfigError, match="given twice with different values"):
+        read_file(glass_box="127.0.0.1:3")
+    argument = ProducerConfig.from_user({"bootstrap.servers": "a:1", "glass.box": "127.0.0.1:3"})
+    assert argument.glass_box == "127.0.0.1:3"
 
 
 def test_a_file_that_cannot_be_read(tmp_path, properties):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.errors import AuthenticationError, KafkaError, NetworkError
-from penstock.network.failures import FailureReporter, refused_error
+from penstock.network.failures import FailureReporter, PastError, refused_error
 from penstock.types import Node
 
 NODE = Node(1, "h", 9092)
@@ -60,6 +60,18 @@ def test_what_was_told_last_is_kept(told):
     told(*((no_token, f"reason {number}") for number in range(8)))
     error: KafkaError | None = told.reporter.last_error(NODE.id)
     assert "reason 7" in str(error)
+
+
+def test_the_last_error_is_kept_for_those_who_watch_also_when_there_is_a_connection_again():
+    reporter = FailureReporter(lambda node, error, now: None)
+    reporter.attempt_failed(NODE, NetworkError("first"), 1.0, ever_ready=True)
+    reporter.connection_lost(NODE, NetworkError("x" * 9000), 2.0)
+    reporter.connected(NODE.id)
+    assert reporter.last_error(NODE.id) is None
+    assert reporter.past_error(NODE.id) == PastError(2.0, "x" * 500 + "...")
+    assert reporter.past_error(7) is None
+    reporter.keep_nodes(set())
+    assert reporter.past_error(NODE.id) is None
 
 
 def test_failures_of_nodes_that_are_forgotten_are_forgotten(caplog):

@@ -108,7 +108,7 @@ def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         metavar="FILE",
         type=Path,
-        help="a properties file with producer options; -X and -b override it",
+        help="a properties file with producer options; the command line overrides it",
     )
 
 
@@ -139,20 +139,24 @@ def parse_option(text: str) -> tuple[str, str]:
 
 
 def producer_config(args: argparse.Namespace, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Everything the user said, by dotted name. Later wins: defaults, --config, -X, -b.
+    """Everything the user said, by dotted name. Later wins: defaults, --config, the environment, --watch, -X, -b.
+
+    What the environment says is not in it: the producer asks for that where it has no option.
 
     Raises:
         ConfigError: the properties file cannot be read, or -X has a secret that others could see.
     """
+    from penstock.config.environment import GLASS_BOX, of_file
+
     config = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **(defaults or {})}
     if args.config is not None:
-        _override(config, read_config_file(args.config))
+        _override(config, of_file(read_config_file(args.config)))
+    if getattr(args, "watch", False):
+        _override(config, {GLASS_BOX: WATCH_ADDRESS})
     _refuse_secrets(dict(args.producer_options))
     _override(config, dict(args.producer_options))
     if args.bootstrap_server is not None:
         config["bootstrap.servers"] = args.bootstrap_server
-    if getattr(args, "watch", False):
-        config.setdefault("glass.box", WATCH_ADDRESS)
     return config
 
 

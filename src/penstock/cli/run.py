@@ -11,7 +11,7 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 EXIT_BAD_DEFINITION = 2
 EXIT_EXPECTATION = 3
 _WIDEST_LABEL = 40
+_GLASS_BOX = "kafka.glass.box"
 
 _DESCRIPTION = """\
 Run a pipeline: rows from any Spark source, through SQL and Python steps, to Kafka, exactly once.
@@ -107,6 +108,12 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_EXPECTATION
 
 
+def watched(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a sink with a page of --watch, which wins over the definition, however that spells it."""
+    others = {name: value for name, value in options.items() if name.lower().replace("_", ".") != _GLASS_BOX}
+    return {**others, _GLASS_BOX: WATCH_ADDRESS}
+
+
 def _run(args: argparse.Namespace) -> int:
     from penstock.spark.pipeline.check import load_pipeline
     from penstock.spark.pipeline.session import is_driver_here, pipeline_session, silence_query_errors
@@ -121,8 +128,7 @@ def _run(args: argparse.Namespace) -> int:
             )
     pipeline = load_pipeline(args.pipeline, dict(args.variables))
     if args.watch:
-        options = {"kafka.glass.box": WATCH_ADDRESS, **pipeline.sink.options}
-        pipeline = replace(pipeline, sink=replace(pipeline.sink, options=options))
+        pipeline = replace(pipeline, sink=replace(pipeline.sink, options=watched(pipeline.sink.options)))
         print(
             "penstock run: while records are sent, `penstock top` lists the pages of Spark's workers",
             file=sys.stderr,

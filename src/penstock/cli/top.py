@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from penstock._escaping import escaped
 from penstock.cli.options import CommandError
@@ -26,6 +27,7 @@ examples:
   penstock top                        the pages of your processes on this machine
   penstock top 127.0.0.1:8400         what that process does, until Ctrl-C
   penstock top 4711 --once            the same of process 4711, one look
+  penstock top 4711 --follow orders   the way of the next record of that topic, with times
   PENSTOCK_GLASS_BOX=127.0.0.1:0 python shop.py     gives a program a page without changing it
 
 A page that needs a token and is not yours: PENSTOCK_GLASS_BOX_TOKEN has it.
@@ -49,6 +51,16 @@ _TOKEN_VARIABLE = "PENSTOCK_GLASS_BOX_TOKEN"  # noqa: S105 - where it is, not wh
 _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _MARKS = {"good": "+", "quiet": "-", "warn": "!", "bad": "!!"}
 _MOST_EVENTS = 8
+_LONG = 0.5  # seconds from which on what the I/O thread does now is told
+_PLACES = {
+    "record-queue-time": "in the queue",
+    "request-latency": "for the broker's answer",
+    "record-retry-time": "in retries",
+    "callback-time": "in callbacks",
+    "record-delivery-time": "in all",
+}
+_FOLLOW_INTERVAL = 0.3  # seconds between two looks, at most: what is followed may end soon
+_OLDER_LOOKS = 10
 
 
 class Place(NamedTuple):
@@ -72,6 +84,12 @@ def add_parser(subparsers: SubParsers) -> None:
     )
     parser.add_argument("--once", action="store_true", help="show one look and end")
     parser.add_argument(
+        "--follow",
+        metavar="TOPIC",
+        help="follow the next record of a topic from send() to its outcome, print its way with times, and end",
+    )
+    parser.add_argument("--key", metavar="K", help="with --follow: the next record that has this key")
+    parser.add_argument(
         "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between two looks (default: 1)"
     )
     parser.set_defaults(func=run)
@@ -91,12 +109,16 @@ def run(args: argparse.Namespace) -> int:
     """List pages, or show one until Ctrl-C."""
     from penstock.watching.glass_box.address import read_notes
 
+    _check(args)
     notes = list(read_notes(_warn))
     if args.address is None:
         for line in listed(notes, time.time()):
             print(line)
         return 0
     place = find(args.address, notes)
+    if args.follow is not None:
+        follow(place, args.follow, args.key, min(_FOLLOW_INTERVAL, args.interval))
+        return 0
     if args.once:
         look(place, 100)  # rates need two looks
         time.sleep(min(1.0, args.interval))
@@ -105,11 +127,26 @@ def run(args: argparse.Namespace) -> int:
     if not sys.stdout.isatty():
         raise CommandError("standard output is no terminal: --once shows one look")
     while True:
-        size = shutil.get_terminal_size()
-        shown = [line[: size.columns - 1] for line in look(place, size.columns)][: size.lines - 1]
-        sys.stdout.write(_HOME_AND_CLEAR + "\n".join(shown) + "\n")
-        sys.stdout.flush()
+        _draw(look(place, shutil.get_terminal_size().columns))
         time.sleep(args.interval)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.key is not None and args.follow is None:
+        raise CommandError("--key needs --follow TOPIC, whose records may have the key")
+    if args.follow is not None and args.address is None:
+        raise CommandError("--follow needs ADDRESS; `penstock top` without it lists those that there are")
+    if "" in (args.follow, args.key):
+        raise CommandError(
+            "--follow and --key need a value; without --key any record of the topic is followed"
+        )
+
+
+def _draw(lines: Sequence[str]) -> None:
+    size = shutil.get_terminal_size()
+    shown = [line[: size.columns - 1] for line in lines][: size.lines - 1]
+    sys.stdout.write(_HOME_AND_CLEAR + "\n".join(shown) + "\n")
+    sys.stdout.flush()
 
 
 def _warn(text: str) -> None:
@@ -158,8 +195,14 @@ def look(place: Place, width: int) -> list[str]:
         CommandError: nobody answers, or not with the state of producers.
     """
     body = ask(place)
-    try:
+    with _understood(place):
         return screen(json.loads(body), width)
+
+
+@contextlib.contextmanager
+def _understood(place: Place) -> Iterator[None]:
+    try:
+        yield
     except _NOT_A_STATE as error:
         raise _no_page(place, f"{type(error).__name__}: {error}") from error
 
@@ -171,7 +214,7 @@ def _no_page(place: Place, why: str) -> CommandError:
     )
 
 
-def ask(place: Place) -> bytes:
+def ask(place: Place, path: str = "/api/state") -> bytes:
     """The answer of the page.
 
     Raises:
@@ -181,7 +224,7 @@ def ask(place: Place) -> bytes:
     headers = _headers(place)
     try:
         try:
-            connection.request("GET", "/api/state", headers=headers)
+            connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             body = answer.read(_MOST_BYTES + 1)
         finally:
@@ -234,6 +277,114 @@ def listed(notes: Sequence[Note], now: float) -> Iterator[str]:
     yield "penstock top ADDRESS shows one; a browser does, too."
 
 
+# ------------------------------------------------------------------------------------------ following a record
+
+
+def follow(place: Place, topic: str, key: str | None, interval: float) -> None:
+    """Follow the next record of a topic, by whatever producer of the process it is sent, and print its way.
+
+    Raises:
+        CommandError: no such record came, it was not seen to its end, or nobody answers.
+    """
+    asked = _ask_for(place, topic, key)
+    print(f"penstock: waits for a record of {escaped(topic)}; Ctrl-C gives up", file=sys.stderr)
+    shown: list[str] = []
+    done = False
+    try:
+        while not done:
+            time.sleep(interval)
+            body = ask(place)
+            with _understood(place):
+                found = _found(json.loads(body), asked)
+                if found is not None:
+                    shown = [escaped(line) for line in followed(found[1])]
+                    done = bool(found[1]["done"])
+            if found is not None:
+                _stop(place, asked, but=found[0])
+            elif not asked:
+                raise CommandError(_why_not(topic, seen=bool(shown)))
+            if shown and sys.stdout.isatty():
+                _draw(shown)
+    finally:
+        # Also after Ctrl-C, and where the process has ended: as much as is known.
+        if shown and not sys.stdout.isatty():
+            print("\n".join(shown))
+        if not done:
+            with contextlib.suppress(CommandError):
+                _stop(place, asked)
+
+
+def _stop(place: Place, asked: dict[int, _Asked], but: int | None = None) -> None:
+    """Let the producers follow nothing any more."""
+    for producer in [one for one in asked if one != but]:
+        del asked[producer]
+        ask(place, f"/api/follow?{urlencode({'producer': producer})}")
+
+
+def _why_not(topic: str, *, seen: bool) -> str:
+    if seen:
+        return "the record is not followed any more: its producer was closed, or another viewer follows another one"
+    return f"no such record of {topic} came within two minutes, or somebody has stopped to follow it"
+
+
+class _Asked:
+    """What one producer was asked to follow."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.older = (
+            _OLDER_LOOKS  # so many states may be from before the question; none when an answer was seen
+        )
+
+
+def _ask_for(place: Place, topic: str, key: str | None) -> dict[int, _Asked]:
+    """Have all producers of the process follow such a record; what they were asked, by their ids."""
+    given = {"topic": topic} if key is None else {"topic": topic, "key": key}
+    body = ask(place)
+    with _understood(place):
+        producers = [int(one["id"]) for one in json.loads(body)["producers"]]
+    if not producers:
+        raise CommandError(f"the process at {place.url} has no producer now")
+    asked = {}
+    for producer in producers:
+        body = ask(place, f"/api/follow?{urlencode({'producer': producer, **given})}")
+        with _understood(place):
+            asked[producer] = _Asked(int(json.loads(body)["followed"]))
+    return asked
+
+
+def _found(state: Mapping[str, Any], asked: dict[int, _Asked]) -> tuple[int, Mapping[str, Any]] | None:
+    """Who has sent the record, where one came, and its way; who waits for none any more is taken out of `asked`."""
+    following = {one["id"]: one["following"] for one in state["producers"]}
+    for producer, question in list(asked.items()):
+        now = following.get(producer)
+        if now is not None and now["number"] == question.number:
+            question.older = 0
+            if now["steps"]:
+                return producer, now
+            if now["waiting"]:
+                continue
+        if not question.older or producer not in following:
+            del asked[producer]
+        else:
+            question.older -= 1
+    return None
+
+
+def followed(following: Mapping[str, Any]) -> Iterator[str]:
+    """What is followed, and its way until now, as lines for a terminal."""
+    of = f"a record of {following['topic']}"
+    if following["waiting"]:
+        key = "" if following["key"] is None else " with that key"
+        yield f"follow   waits for {of}{key}"
+    elif following["steps"]:
+        yield f"follow   the way of {of}{'' if following['done'] else ', until now'}"
+    else:
+        yield "follow   no such record came"
+    for step in following["steps"]:
+        yield f"  {_ms(step['at_ms']):>10}  {step['text']}"
+
+
 # ------------------------------------------------------------------------------------------------- the screen
 
 
@@ -253,36 +404,85 @@ def screen(state: Mapping[str, Any], width: int) -> list[str]:
 
 
 def _producer(one: Mapping[str, Any], width: int) -> Iterator[str]:
-    rates, counts, memory, io = one["rates"], one["counts"], one["memory"], one["io"]
-    yield (
-        f"{one['client_id']}  {rates['records']:,.0f} records/s  {_bytes(rates['bytes'])}/s  "
-        f"{rates['requests']:,.0f} requests/s  {one['totals']['records']:,} sent  "
-        f"{one['totals']['retries']:,} sent again  {one['totals']['errors']:,} failed"
-    )
+    yield from _numbers(one)
     for said in one["advice"]:
         yield from _wrapped(f"{_MARKS[said['tone']]:<2} {said['text']}", width)
-    used = memory["total"] - memory["free"]
-    fill = _bar(used / max(1, memory["total"]))
-    yield f"memory   {fill} {_bytes(used)} of {_bytes(memory['total'])}, {memory['waiting']} wait"
-    shares = "  ".join(
-        f"{name} {100 * share:.0f} %" for name, share in io["shares"].items() if share >= 0.005
-    )
-    yield f"I/O      {shares or 'no numbers yet'}"
+    yield from _memory(one["memory"])
+    yield from _io(one["io"])
     leaving = "  ".join(
         f"{entry['reason']} {100 * entry['share']:.0f} % ({100 * entry['fill']:.0f} % full)"
         for entry in one["leaving"]
     )
     yield f"batches  {leaving or 'none left yet'}"
+    yield from _times(one["times"])
     for broker in one["brokers"]:
-        latency = "" if broker["latency_ms"] is None else f"  {broker['latency_ms']:.1f} ms"
-        why = f"  {broker['text']}" if broker["tone"] in ("bad", "warn") else ""
+        yield from _broker(broker, width)
+    if one["following"] is not None:
+        yield from followed(one["following"])
+    options = "  ".join(f"{name}={value}" for name, value in one["options"].items())
+    yield from _wrapped(f"options  bootstrap.servers={one['servers']}  {options}", width)
+    yield from _lanes(one)
+
+
+def _numbers(one: Mapping[str, Any]) -> Iterator[str]:
+    rates, totals = one["rates"], one["totals"]
+    yield (
+        f"{one['client_id']}  {rates['records']:,.0f} records/s  {_bytes(rates['bytes'])}/s  "
+        f"{rates['requests']:,.0f} requests/s  {totals['records']:,} sent  {totals['retries']:,} sent again  "
+        f"{totals['errors']:,} failed  {one['counts']['waiting_records']:,} without outcome yet"
+    )
+    if one["transaction"]:
+        yield f"transaction {str(one['transaction']).lower().replace('_', ' ')}"
+
+
+def _memory(memory: Mapping[str, Any]) -> Iterator[str]:
+    used = memory["total"] - memory["free"]
+    fill = _bar(used / max(1, memory["total"]))
+    yield f"memory   {fill} {_bytes(used)} of {_bytes(memory['total'])}, {memory['waiting']} wait"
+    for wait in memory["waits"]:
         yield (
-            f"broker   {broker['id']:>4} {broker['address']:<22} {broker['state']:<20} "
-            f"{broker['in_flight']} in flight{latency}{why}"
+            f"  {wait['thread']} waits {_ms(1000 * wait['seconds'])} for {_bytes(wait['bytes'])}, of which it has "
+            f"{_bytes(wait['gathered'])}"
         )
+
+
+def _io(io: Mapping[str, Any]) -> Iterator[str]:
+    shares = "  ".join(
+        f"{name} {100 * share:.0f} %" for name, share in io["shares"].items() if share >= 0.005
+    )
+    yield f"I/O      {shares or 'no numbers yet'}"
+    if io["for_s"] >= _LONG and io["now"] != "waiting":
+        where = f", in {io['where']}" if io["where"] else ""
+        yield f"  now: {io['now']}, for {io['for_s']:.1f} s{where}"
+
+
+def _times(times: Mapping[str, Any]) -> Iterator[str]:
+    """How long records wait, and where."""
+    title = "waits"
+    for name, place in _PLACES.items():
+        found = times.get(name)
+        if found is not None:
+            half, most, nearly_all = (_ms(found[which]) for which in ("p50", "p95", "p99"))
+            yield f"{title:<8} {place:<24} half {half:>8}   95 % {most:>8}   99 % {nearly_all:>8}"
+            title = ""
+
+
+def _broker(broker: Mapping[str, Any], width: int) -> Iterator[str]:
+    latency = "" if broker["latency_ms"] is None else f"  {broker['latency_ms']:.1f} ms"
+    yield (
+        f"broker   {broker['id']:>4} {broker['address']:<22} {broker['state']:<20} "
+        f"{broker['in_flight']} in flight{latency}"
+    )
+    for text in (broker["text"] if broker["tone"] in ("bad", "warn") else "", broker["past"]):
+        yield from (f"  {line}" for line in _wrapped(text, width - 2))
+
+
+def _lanes(one: Mapping[str, Any]) -> Iterator[str]:
+    counts = one["counts"]
+    left = f"; the {len(one['lanes']):,} that matter most:" if counts["left_out"] else ""
     yield (
         f"lanes    {counts['partitions']:,} partitions, {counts['busy']:,} busy: {counts['open']:,} open, "
-        f"{counts['queued']:,} queued, {counts['in_flight']:,} in flight, {counts['retries']:,} to be sent again"
+        f"{counts['queued']:,} queued, {counts['in_flight']:,} in flight, {counts['retries']:,} to be sent again{left}"
     )
     for lane in one["lanes"]:
         if lane["text"] != "idle":
@@ -307,3 +507,9 @@ def _bytes(size: float) -> str:
             return f"{size:.0f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def _ms(milliseconds: float) -> str:
+    if milliseconds >= 1000:
+        return f"{milliseconds / 1000:.1f} s"
+    return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"

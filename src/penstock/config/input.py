@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from penstock._events import Event, tell
+from penstock.config.environment import VARIABLES, from_environment
 from penstock.config.frames import without_inner_frames
 from penstock.config.keys import KEYS
 from penstock.config.kinds import REQUIRED, ConfigKey, Kind, Password, parse_address
@@ -42,7 +43,7 @@ class _Given(NamedTuple):
     name: str  # as it was written
     canonical: str
     value: Any
-    where: str  # for errors: the line of a file, else nothing
+    where: str  # the line of a file, also for errors; else nothing
 
     def __repr__(self) -> str:
         return f"<_Given {self.name}{self.where}>"  # the value may be a secret
@@ -175,6 +176,7 @@ def _resolve(given: list[_Given]) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     first: dict[str, _Given] = {}
     fallback: dict[str, Any] = {}
+    arguments: set[str] = set()
     for option in given:
         try:
             name, value = _parse(option)
@@ -190,6 +192,11 @@ def _resolve(given: list[_Given]) -> tuple[dict[str, Any], dict[str, str]]:
             raise _contradiction(name, first[name], option)
         if name not in values:
             values[name], first[name] = value, option
+        if not option.where:
+            arguments.add(name)
+    for name in VARIABLES:
+        if name in values and name not in arguments and from_environment(name) is not None:
+            del values[name]
     _tell_ignored(first)
     written = {name: option.name for name, option in first.items() if option.canonical in SPELLINGS}
     return fallback | values, written

@@ -328,13 +328,14 @@ _LOW_LATER = (
     ConfigKey(
         "glass.box", _STRING, None, "low",
         "Address of a live page that shows what the producer does and why, for example 127.0.0.1:0, where 0 is any "
-        "free port. Without it the environment variable PENSTOCK_GLASS_BOX counts. An address that cannot be used is a "
-        "warning in the log; the producer works without the page.",
+        "free port. The environment variable PENSTOCK_GLASS_BOX wins over a file, and counts where the option is not "
+        "given. An address that cannot be used is a warning in the log; the producer works without the page.",
     ),
     ConfigKey(
         "glass.box.token", Kind.PASSWORD, None, "low",
         "What a viewer of the live page must know. An address that other machines can reach needs one, of at least 16 "
-        "characters. Without it the environment variable PENSTOCK_GLASS_BOX_TOKEN counts.",
+        "characters. The environment variable PENSTOCK_GLASS_BOX_TOKEN wins over a file, and counts where the option "
+        "is not given.",
     ),
     ConfigKey(
         "config.providers", _LIST, (), "low",

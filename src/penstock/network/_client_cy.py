@@ -19,7 +19,7 @@ from penstock._events import Event, tell_error
 from penstock._time import Clock
 from penstock.errors import BootstrapError, IllegalStateError, KafkaError, UnsupportedVersionError
 from penstock.network.backend import MetadataUpdater, NetworkBackend
-from penstock.network.failures import FailureReporter, describe
+from penstock.network.failures import FailureReporter, PastError, describe
 from penstock.network.handshake import HandshakeFactory
 from penstock.network.metadata_fetch import MetadataFetcher, least_loaded
 from penstock.network.resolver import DeferredBootstrap, as_bootstrap_nodes
@@ -139,6 +139,10 @@ class NetworkClient:
     def connection_error(self, node_id: int) -> KafkaError | None:
         """Why there is no connection to the node; None when there is one, or when none was tried."""
         return self._reporter.last_error(node_id)
+
+    def past_error(self, node_id: int) -> PastError | None:
+        """The last error of the node, also of one that is connected since. From any thread."""
+        return self._reporter.past_error(node_id)
 
     def refusal(self) -> KafkaError | None:
         """The latest refusal of who we are, where no known node can be used; None while another one may let us in."""

@@ -11,7 +11,7 @@ import logging
 import math
 import socket
 from collections.abc import Callable, Container
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._events import Event, tell
 from penstock.errors import (
@@ -42,7 +42,16 @@ logger = logging.getLogger("penstock.network")
 _TIMES_TO_BELIEVE = 3
 _FIRST_EXCHANGE_ADVICE = "Is it a Kafka broker, and does the listener speak this security.protocol?"
 
+_LONGEST_TEXT = 500  # characters of an error that is kept for those who watch
+
 TellUpdater = Callable[[Node, KafkaError, float], None]
+
+
+class PastError(NamedTuple):
+    """The last error of a node, also of one that is connected since. Not the exception, which holds frames."""
+
+    at: float
+    text: str
 
 
 def describe(node: Node) -> str:
@@ -230,11 +239,16 @@ class FailureReporter:
         self.refused_at = -math.inf
         self._tell_updater = tell_updater
         self._last: dict[int, KafkaError] = {}
+        self._past: dict[int, PastError] = {}
         self._warned: set[tuple[int, str]] = set()
 
     def last_error(self, node_id: int) -> KafkaError | None:
         """Why there is no connection to the node; None when there is one, or when none was tried."""
         return self._last.get(node_id)
+
+    def past_error(self, node_id: int) -> PastError | None:
+        """The last error of a node, which stays when there is a connection again. From any thread."""
+        return self._past.get(node_id)
 
     def connected(self, node_id: int, *, lasting: bool = True) -> None:
         """All is well with that node; unless connections to it do not last: then what was told is not told again."""
@@ -247,6 +261,7 @@ class FailureReporter:
     def keep_nodes(self, kept: Container[int]) -> None:
         """Forget all other nodes; the first failure of one that comes back is news."""
         self._last = {node_id: error for node_id, error in self._last.items() if node_id in kept}
+        self._past = {node_id: error for node_id, error in self._past.items() if node_id in kept}
         self._warned = {entry for entry in self._warned if entry[0] in kept}
 
     def attempt_failed(self, node: Node, error: KafkaError, now: float, *, ever_ready: bool) -> None:
@@ -297,6 +312,10 @@ class FailureReporter:
 
     def _remember(self, node: Node, error: KafkaError, now: float) -> None:
         self._last[node.id] = error
+        text = str(error)
+        self._past[node.id] = PastError(
+            now, text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+        )
         if isinstance(error, AuthenticationError):
             self.refusal, self.refused_at = error, now
         self._tell_updater(node, error, now)

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock._events import Event, tell, tell_error
+from penstock._events import Event, tell, tell_error, working_for
 from penstock._locks import forbid_reentry, new_lock
 from penstock._reporting import show_in_glass_box
 from penstock._ticket import Ticket
@@ -119,7 +119,8 @@ class Core:
         register(self)
         ended = self.ended  # and not the Core: a reporter keeps what it is given
         parts.reporting.start(lambda: ended.done)
-        show_in_glass_box(parts.config.glass_box, parts, self.thread, ended)
+        with working_for(self.owner.events):
+            show_in_glass_box(parts.config.glass_box, parts, self.thread, ended)
 
     # ------------------------------------------------------------------------------------------ checks
 

@@ -14,6 +14,7 @@ import sys
 import textwrap
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from watching.glass_box.support import get
@@ -21,6 +22,7 @@ from watching.glass_box.support import get
 from penstock import AsyncProducer, Producer
 from penstock.testing import FakeCluster
 from penstock.watching import glass_box
+from penstock.watching.glass_box import box
 
 ADDRESS = "127.0.0.1:0"
 
@@ -31,6 +33,10 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("PENSTOCK_GLASS_BOX", raising=False)
     return tmp_path / "penstock"
+
+
+def event_total(producer: Producer, event: str) -> Any:
+    return producer.metrics()["producer-event-metrics"][event]["event-total"]
 
 
 def test_a_producer_is_seen_until_it_is_closed(kafka: FakeCluster, notes: Path) -> None:
@@ -149,6 +155,22 @@ def test_workers_of_spark_have_no_page_unless_an_option_asks(
         assert len(glass_box.urls()) == 1
 
 
+def test_the_page_of_the_environment_wins_over_that_of_a_file(
+    kafka: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "producer.properties"
+    file.write_text(
+        f"bootstrap.servers={kafka.bootstrap_servers}\nglass.box=nonsense\nglass.box.token=short\n"
+    )
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX", ADDRESS)
+    monkeypatch.setenv("PENSTOCK_GLASS_BOX_TOKEN", "0123456789abcdef")
+    with Producer(file):
+        (url,) = glass_box.urls()
+        assert get(url).status == 401
+        assert get(url, Authorization="Bearer 0123456789abcdef").status == 200
+    box._process.close()  # it would stay until the process ends
+
+
 @pytest.mark.parametrize("bad", ["nonsense", "0.0.0.0:0", "taken"])
 def test_a_page_that_cannot_be_is_one_warning(
     kafka: FakeCluster, caplog: pytest.LogCaptureFixture, bad: str
@@ -161,9 +183,39 @@ def test_a_page_that_cannot_be_is_one_warning(
                 with Producer(bootstrap_servers=kafka.bootstrap_servers, glass_box=address) as producer:
                     producer.send("t", b"x").result(60)
                     assert glass_box.urls() == []
-    warnings = [record for record in caplog.records if record.name == "penstock.watching"]
-    assert len(warnings) == 1
-    assert "cannot be shown" in warnings[0].getMessage()
+                    # Of the second producer, too, which writes no line.
+                    assert event_total(producer, "page-failed") == 1
+    (warning,) = [record for record in caplog.records if record.name == "penstock.watching"]
+    assert "cannot be shown" in warning.getMessage()
+    told = {name: value for name, value in vars(warning).items() if name.startswith("kafka_")}
+    assert told.pop("kafka_client_id").startswith("producer-")
+    assert told == {"kafka_event": "page-failed", "kafka_option": "glass.box", "kafka_error": "BadAddress"}
+
+
+def test_a_page_that_is_made_is_counted_and_another_token_is_told(
+    kafka: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = kafka.bootstrap_servers
+    with (
+        caplog.at_level(logging.INFO, "penstock"),
+        Producer(bootstrap_servers=servers, client_id="a", glass_box=ADDRESS) as first,
+        Producer(
+            bootstrap_servers=servers, client_id="b", glass_box=ADDRESS, glass_box_token="0123456789abcdef"
+        ) as second,
+    ):
+        assert event_total(first, "page-started") == 1
+        assert event_total(second, "option-without-effect") == 1
+        fields = ("kafka_event", "kafka_client_id", "kafka_url", "kafka_option")
+        told = [
+            tuple(getattr(record, field, None) for field in fields)
+            for record in caplog.records
+            if record.name == "penstock.watching"
+        ]
+        (url,) = glass_box.urls()
+        assert told == [
+            ("page-started", "a", url, None),
+            ("option-without-effect", "b", url, "glass.box.token"),
+        ]
 
 
 def test_a_token_is_asked_for_and_not_logged(kafka: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import Any
@@ -361,10 +362,66 @@ def test_a_broker_that_has_left_the_cluster_is_shown_for_a_while() -> None:
     rig.parts.metadata.request_update(rig.clock.now())
     rig.run_for(1.0)
     assert set(rig.snapshot.nodes) == {0}
-    gone = watched.look()["brokers"][1]
-    assert (gone["id"], gone["state"], gone["tone"]) == (1, "gone", "bad")
-    assert "does not name it any more" in gone["text"]
+    rig.cluster.move("t", 1, 0)
+    rig.parts.metadata.request_update(rig.clock.now())
+    rig.run_for(1.0)
+    state = watched.look(after=20.0)
+    gone = state["brokers"][1]
+    assert (gone["id"], gone["state"], gone["tone"]) == (1, "gone", "warn")
+    assert re.fullmatch(
+        r"the connection to broker 1 at b1:9092 broke: .*\. The metadata, 2\d s old, do not name it; "
+        r"no batch waits for it\.",
+        gone["text"],
+    )
+    (said, *_) = state["advice"]
+    assert (said["tone"], said["text"].partition(" the")[0]) == ("warn", "Broker 1: gone.")
+    assert any("rig: broker 1 at b1:9092: gone. the connection" in text for text in watched.told())
     assert [broker["id"] for broker in watched.look(after=1000.0)["brokers"]] == [0]
+
+
+@pytest.mark.parametrize("leader", [0, -1])
+def test_a_broker_that_has_left_the_cluster_is_in_the_way_of_its_batches(leader: int) -> None:
+    """Also where nobody leads the partition, and it is the only one that could."""
+    watched = Watched(2)
+    rig = watched.rig
+    rig.know("t", 2)
+    rig.send("t", b"x", partition=0)
+    rig.await_request(0)
+    rig.cluster.nodes.remove(rig.nodes[0])
+    rig.cluster.move("t", 0, leader)
+    rig.break_connection(0)
+    rig.parts.metadata.request_update(rig.clock.now())
+    rig.run_for(1.0)
+    assert set(rig.snapshot.nodes) == {1}
+    state = watched.look()
+    gone = state["brokers"][0]
+    assert (gone["id"], gone["state"], gone["tone"]) == (0, "gone", "bad")
+    assert gone["text"].endswith(" old, do not name it; batches wait for it.")
+    assert state["advice"][0]["text"].count("wait") == 1
+
+
+def test_a_broker_that_is_back_has_its_last_error() -> None:
+    watched = Watched(2)
+    rig = watched.rig
+    rig.know("t", 2)
+    rig.acknowledge_all()
+
+    def send() -> None:
+        sent = [rig.send("t", b"x", partition=partition) for partition in (0, 1)]
+        rig.run_until(lambda: all(delivery.done() for delivery in sent))
+
+    send()
+    assert [broker["past"] for broker in watched.look()["brokers"]] == ["", ""]
+    rig.break_connection(1)
+    broken = watched.look(after=0.2)["brokers"][1]
+    assert (broken["past"], broken["text"].count(broken["error"])) == ("", 1)
+    send()
+    first, second = watched.look(after=12.0)["brokers"]
+    assert (first["past"], second["state"], second["error"]) == ("", "ready", "")
+    ago, _, why = second["past"].partition(" s ago: ")
+    assert int(ago.removeprefix("last error ")) in (12, 13)
+    assert why == broken["error"]
+    assert re.match("last error 3 h ago: ", watched.look(after=3 * 3600)["brokers"][1]["past"])
 
 
 def test_a_broker_that_nobody_needs_is_no_trouble() -> None:

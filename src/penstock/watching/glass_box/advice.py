@@ -39,12 +39,12 @@ def advice_for(state: State) -> list[Advice]:
 
 def _troubles(state: State) -> Iterator[Advice]:
     yield from _callback(state)
-    yield from _brokers(state)
+    yield from _brokers(state, BAD)
     memory = state["memory"]
     if memory["waiting"]:
         longest = max(wait["seconds"] for wait in memory["waits"])
         who = "1 sender waits" if memory["waiting"] == 1 else f"{memory['waiting']} senders wait"
-        held_up = any(_callback(state)) or any(_brokers(state))
+        held_up = any(_callback(state)) or any(_brokers(state, BAD))
         why = (
             "That ends with what is said above."
             if held_up
@@ -79,6 +79,7 @@ def _troubles(state: State) -> Iterator[Advice]:
             f"Records for {lane['topic']}-{lane['partition']} wait for {lane['oldest_ms'] / 1000:.0f} s: no leader of "
             "the partition is known.",
         )
+    yield from _brokers(state, WARN)
 
 
 def _callback(state: State) -> Iterator[Advice]:
@@ -92,14 +93,15 @@ def _callback(state: State) -> Iterator[Advice]:
         )
 
 
-def _brokers(state: State) -> Iterator[Advice]:
+def _brokers(state: State, tone: str) -> Iterator[Advice]:
     for broker in state["brokers"]:
-        if broker["tone"] != BAD:
+        is_gone = broker["state"] == "gone"  # its text says whether batches wait
+        if broker["tone"] != tone or not (tone == BAD or is_gone):
             continue
         waiting = sum(
             lane["queued"] + lane["in_flight"] + lane["retries"]
             for lane in state["lanes"]
-            if lane["leader"] == broker["id"]
+            if lane["leader"] == broker["id"] and not is_gone
         )
         wait = (
             f" {waiting:,} batches wait for it."
@@ -108,7 +110,7 @@ def _brokers(state: State) -> Iterator[Advice]:
             if waiting
             else ""
         )
-        yield Advice(BAD, f"Broker {broker['id']}: {broker['state']}.{wait} {broker['text']}")
+        yield Advice(tone, f"Broker {broker['id']}: {broker['state']}.{wait} {broker['text']}")
 
 
 def _io_time(state: State) -> Iterator[Advice]:

@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._events import Event, tell
 from penstock._locks import new_lock
-from penstock._reporting import GLASS_BOX_VARIABLE
 from penstock._version import __version__
+from penstock.config.environment import GLASS_BOX, TOKEN, from_environment
 from penstock.watching.glass_box import address as addresses
 from penstock.watching.glass_box.address import BadAddress
 from penstock.watching.glass_box.events import Events
@@ -34,8 +33,6 @@ from penstock.watching.glass_box.view import ProducerView
 if TYPE_CHECKING:
     from penstock._ticket import Ticket
     from penstock.producer.assembly import ProducerParts
-
-TOKEN_VARIABLE = f"{GLASS_BOX_VARIABLE}_TOKEN"
 
 log = logging.getLogger("penstock.watching")
 
@@ -117,18 +114,19 @@ class GlassBox:
 
     def _answer(self, path: str, given: Mapping[str, str]) -> Any:
         if path == "follow":
-            self._follow(given)
-        elif path != "state":
+            return {"followed": self._follow(given), **self._state()}
+        if path != "state":
             raise KeyError(path)
         return self._state()
 
-    def _follow(self, given: Mapping[str, str]) -> None:
+    def _follow(self, given: Mapping[str, str]) -> int | None:
+        """The number of what is followed; the state beside it may be a little older."""
         view = self._views[_number(given.get("producer", ""))]
         topic = given.get("topic")
-        if topic is None:
-            view.follower.stop()
-        else:
-            view.follower.start(topic, given.get("key"))
+        if topic is not None:
+            return view.follower.start(topic, given.get("key"))
+        view.follower.stop()
+        return None
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -160,16 +158,15 @@ class _Process:
         # producer, which comes here.
         self.lock: Any = new_lock()
         self.boxes: dict[str, GlassBox] = {}
-        self.refused: set[tuple[str, str | None]] = (
-            set()
-        )  # address and token of those that could not be: said once
+        # Why pages could not be, by address and token; what was said before is said at DEBUG.
+        self.refused: dict[tuple[str, str | None], str] = {}
 
     def forked(self) -> None:
         for box in self.boxes.values():
             box.abandon()
         self.lock = new_lock()
         self.boxes = {}
-        self.refused = set()
+        self.refused = {}
 
     def close(self) -> None:
         boxes, self.boxes = self.boxes, {}
@@ -188,16 +185,16 @@ def show(option: str | None, parts: ProducerParts, thread: threading.Thread, end
     """Show a producer on the page that its option, or the environment, asks for; a page that cannot be is a warning.
 
     Args:
-        option: the address; without it the environment counts, unless this is a worker of Spark.
+        option: the address; without it the environment counts.
         parts: the producer.
         thread: its I/O thread.
         ended: granted when that has ended.
     """
-    if option is None and _is_spark_worker():
+    address = option if option is not None else from_environment(GLASS_BOX)
+    if address is None:
         return
-    address = option if option is not None else os.environ.get(GLASS_BOX_VARIABLE, "")
     password = parts.config.glass_box_token
-    token = password.value if password is not None else os.environ.get(TOKEN_VARIABLE) or None
+    token = password.value if password is not None else from_environment(TOKEN)
     process = _process
     to_say: list[Callable[[], None]] = []
     events = Events()  # for a new page; a handler takes a lock of the log when it is made
@@ -231,29 +228,35 @@ def _box(
     lasting: bool,
 ) -> GlassBox | None:
     box = process.boxes.get(address)
-    if box is None and (address, token) not in process.refused:
-        try:
-            box = process.boxes[address] = GlassBox(address, token, events, lasting=lasting)
-        except BadAddress as error:
-            process.refused.add((address, token))
-            text = "the live page of this process (glass.box) cannot be shown: %s"
-            to_say.append(partial(log.warning, text, error))
-        else:
-            to_say.append(box.announce)
-    elif box is not None:
+    if box is not None:
         box.lasting = box.lasting or lasting
         if box.token != token:
-            text = "the page at %s has the token of the producer that was made first"
-            to_say.append(partial(log.warning, text, box.url))
+            to_say.append(partial(_tell_of_the_token, box.url))
+        return box
+    why = process.refused.get((address, token))
+    if why is not None:
+        to_say.append(partial(_tell_of_the_failure, logging.DEBUG, why))
+        return None
+    try:
+        box = process.boxes[address] = GlassBox(address, token, events, lasting=lasting)
+    except BadAddress as error:
+        process.refused[address, token] = str(error)
+        to_say.append(partial(_tell_of_the_failure, logging.WARNING, str(error)))
+        return None
+    to_say.append(box.announce)
     return box
+
+
+def _tell_of_the_failure(level: int, why: str) -> None:
+    text = "the live page of this process (glass.box) cannot be shown: %s"
+    tell(log, level, Event.PAGE_FAILED, text, why, option="glass.box", error=BadAddress.__name__)
+
+
+def _tell_of_the_token(url: str) -> None:
+    text = "the page at %s has the token of the producer that was made first"
+    tell(log, logging.WARNING, Event.OPTION_WITHOUT_EFFECT, text, url, option="glass.box.token", url=url)
 
 
 def urls() -> list[str]:
     """The pages of this process."""
     return [box.url for box in list(_process.boxes.values())]
-
-
-def _is_spark_worker() -> bool:
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    # The second is what starts where spark.python.use.daemon is off.
-    return spec is not None and spec.name in ("pyspark.daemon", "pyspark.worker")

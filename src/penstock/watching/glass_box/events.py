@@ -77,10 +77,10 @@ def changes(client_id: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
         if earlier is None or _kind(earlier) == _kind(broker):
             continue
         text = f"{client_id}: broker {broker['id']} at {broker['address']}: {broker['state']}"
-        if broker["tone"] == BAD:
-            yield BAD, f"{text}. {broker['text']}"
+        if broker["tone"] == BAD or broker["state"] == "gone":
+            yield broker["tone"], f"{text}. {broker['text']}"
         elif broker["state"] == "ready":
-            yield GOOD if earlier["tone"] == BAD else QUIET, text
+            yield GOOD if earlier["tone"] == BAD or earlier["state"] == "gone" else QUIET, text
     retrying = {(lane["topic"], lane["partition"]) for lane in before["lanes"] if lane["retries"]}
     for lane in now["lanes"]:
         if lane["retries"] and (lane["topic"], lane["partition"]) not in retrying:

@@ -41,7 +41,8 @@ _REASONS: Final = {
 class Way:
     """The way of one record; times are monotonic seconds. Written by the sender's thread, then by the I/O thread."""
 
-    def __init__(self, topic: str, begun: float) -> None:
+    def __init__(self, number: int, topic: str, begun: float) -> None:
+        self.number = number
         self.topic = topic
         self.begun = begun
         self.waits: list[tuple[float, float, str]] = []  # from, to, for what
@@ -99,7 +100,7 @@ class Way:
             (
                 max(first, self.accepted or first),
                 "request",
-                f"The batch left with {seen['records']:,} records, {percent(seen['fill'])} full, because {why}.",
+                f"The batch left with {_records(seen['records'])}, {percent(seen['fill'])} full, because {why}.",
             )
         ]
         if seen["attempts"]:
@@ -125,21 +126,25 @@ class Follower:
 
     def __init__(self, parts: ProducerParts) -> None:
         self._parts = parts
-        # Guards the next two. Senders take it, and so may a finalizer that interrupts one of them and sends.
+        # Guards the next three. Senders take it, and so may a finalizer that interrupts one of them and sends.
         self._lock: Any = new_lock()
         self._wanted: tuple[str, str | None, float] | None = (
             None  # topic, key, and until when it is waited for
         )
         self._way: Way | None = None
+        self._number = 0  # of records that were asked for; a state may be older than the question
 
-    def start(self, topic: str, key: str | None) -> None:
-        """Follow the next record of a topic; with a key, the next one that has it."""
+    def start(self, topic: str, key: str | None) -> int:
+        """Follow the next record of a topic; with a key, the next one that has it. The number of the question."""
         with self._lock:
             self._way = None
+            self._number += 1
+            number = self._number
             self._wanted = (topic, key, self._parts.clock.now() + PATIENCE)
             self._parts.send_path.follower = self._follow
             self._parts.accumulator.follow(topic)
         self._parts.fast_path.look_up_again()
+        return number
 
     def stop(self) -> None:
         """Follow none. What was followed last stays to be seen."""
@@ -154,18 +159,22 @@ class Follower:
 
     def state(self, now: float) -> dict[str, Any] | None:
         """What is waited for, and how far the record is; None when nobody has asked."""
-        wanted, way = self._wanted, self._way
+        with self._lock:
+            wanted, way, number = self._wanted, self._way, self._number
         if wanted is not None:
-            if now > wanted[2]:
+            late = now > wanted[2]
+            if late:
                 self.stop()
-                return {"topic": wanted[0], "key": wanted[1], "waiting": False, "done": True, "steps": []}
-            # Plain Python may have remembered the topic just before it was taken off the fast path.
-            self._parts.fast_path.look_up_again()
-            return {"topic": wanted[0], "key": wanted[1], "waiting": True, "done": False, "steps": []}
+            else:
+                # Plain Python may have remembered the topic just before it was taken off the fast path.
+                self._parts.fast_path.look_up_again()
+            asked = {"number": number, "topic": wanted[0], "key": wanted[1]}
+            return asked | {"waiting": not late, "done": late, "steps": []}
         if way is None:
             return None
         steps = way.steps(now, self._parts.config.linger_ms)
         return {
+            "number": way.number,
             "topic": way.topic,
             "key": None,
             "waiting": False,
@@ -190,7 +199,7 @@ class Follower:
             if late:
                 return steps
             self._wanted = None
-            way = self._way = Way(record.topic, now)
+            way = self._way = Way(self._number, record.topic, now)
         return self._noted(steps, way)
 
     def _noted(self, steps: Generator[Any, Any, Delivery], way: Way) -> Generator[Any, Any, Delivery]:
@@ -288,6 +297,10 @@ def _without_contents(error: BaseException) -> str:
     if isinstance(error, KafkaError) and not isinstance(error, SerializationError):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}; its text is for the caller alone"
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"
 
 
 def _ms(seconds: float) -> str:

@@ -76,7 +76,12 @@ class Lane:
 
 @dataclass
 class BrokerLine:
-    """One broker: how the connection stands, in a word and in a sentence."""
+    """One broker: how the connection stands, in a word and in a sentence.
+
+    Attributes:
+        error: why there is no connection.
+        past: the last error of one that has a connection again, and how long ago it was.
+    """
 
     id: int
     address: str
@@ -86,6 +91,7 @@ class BrokerLine:
     in_flight: int = 0
     silent_s: float = 0.0
     error: str = ""
+    past: str = ""
     requests: int = 0
     responses: int = 0
     latency_sum: float = 0.0
@@ -209,10 +215,11 @@ def lane_text(lane: Lane) -> str:
 
 
 def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
-    """All brokers of the cluster, as far as it is known, and those that have left it lately."""
+    """All brokers that the metadata name, and those that they have ceased to name lately."""
     counters = parts.client.metrics.nodes
     named = parts.metadata.snapshot.nodes
     left = {node.id: node for node in parts.client.tried_nodes() if node.id >= 0 and node.id not in named}
+    wanted = _waited_for(parts) if left else set()
     lines = []
     for node in sorted([*named.values(), *left.values()]):
         view, error = parts.client.look_at(node.id), parts.client.connection_error(node.id)
@@ -220,15 +227,32 @@ def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
         if node.id in left:
             if view is None or now - view.last_attempt_at > REMEMBERED:
                 continue
-            line.state, line.tone = "gone", BAD
-            why = f"{line.error}. " if line.error else ""
-            line.text = f"{why}The cluster does not name it any more; others lead its partitions."
+            # It may be back: nobody knows before the next metadata.
+            line.state, line.tone = "gone", BAD if node.id in wanted or line.in_flight else WARN
+            why = f"{line.error.rstrip('.')}. " if line.error else ""
+            age = _ago(max(0.0, parts.metadata.age(now)))
+            waits = "batches wait for it" if line.tone is BAD else "no batch waits for it"
+            line.text = f"{why}The metadata, {age} old, do not name it; {waits}."
+        past = parts.client.past_error(node.id)
+        if past is not None and not line.error:
+            line.past = f"last error {_ago(max(0.0, now - past.at))} ago: {past.text}"
         counted = counters.get(node.id)
         if counted is not None:
             line.requests, line.responses = counted.requests, counted.responses
             line.latency_sum = counted.latency_sum
         lines.append(line)
     return lines
+
+
+def _waited_for(parts: ProducerParts) -> set[int]:
+    """The brokers that must be there for batches to go on: leaders, and the replicas where there is no leader."""
+    snapshot = parts.metadata.snapshot
+    wanted: set[int] = set()
+    for queue in {batch.queue for batch in parts.accumulator.incomplete_batches()}:
+        info = snapshot.partition(queue.topic, queue.partition)
+        if info is not None:
+            wanted.update((info.leader_id,) if info.leader_id >= 0 else info.replicas)
+    return wanted
 
 
 def broker_line(node: Node, view: NodeView | None, error: Exception | None, now: float) -> BrokerLine:
@@ -344,6 +368,13 @@ def _count(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun}es" if noun.endswith("ch") else f"{number:,} {noun}s"
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _ms(milliseconds: float) -> str:

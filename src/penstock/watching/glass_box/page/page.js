@@ -255,16 +255,17 @@ function chips(cell, count, rest) {
 function showBrokers(brokers) {
   list($("brokers"), brokers, () => {
     const item = make("li");
-    item.append(make("span", "state"), make("b"), make("p"), make("p", "soft"));
+    item.append(make("span", "state"), make("b"), make("p"), make("p", "soft"), make("p", "soft"));
     return item;
   }, (item, broker) => {
     item.className = broker.tone;
-    const [state, name, text, figures] = item.children;
+    const [state, name, text, figures, past] = item.children;
     put(state, broker.state);
     put(name, `${broker.id < 0 ? "bootstrap server" : `broker ${broker.id}`} at ${broker.address}`);
     put(text, broker.tone === "good" ? "" : broker.text);
     put(figures, `${number(broker.in_flight)} in flight, ${number(broker.responses)} answers` +
       (broker.latency_ms === null ? "" : `, ${ms(broker.latency_ms)} on average`));
+    put(past, broker.past);
   });
 }
 
