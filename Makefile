@@ -154,9 +154,10 @@ test-pythons: setup need-java ## unit tests and the core of the tests with a bro
 
 .PHONY: test-watching
 # The browser is driven by the extra `browser`, which brings none. What is missing is a failure.
-test-watching: build need-java ## a real Prometheus, telemetry to a real Kafka, the live page in a browser; needs Debian's packages prometheus and chromium, and javac
+test-watching: build need-java ## a real Prometheus, the spans of OpenTelemetry across two processes, telemetry to a real Kafka, the live page in a browser; needs Debian's packages prometheus and chromium, and javac
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py tests/watching/on_kafka.py tests/watching/in_browser.py $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py tests/watching/on_kafka.py tests/watching/in_browser.py \
+	  tests/watching/test_opentelemetry.py $(PYTEST_ARGS)
 
 # Each release is a download of 14 to 60 MB, once. What is missing is a failure.
 .PHONY: test-brokers
