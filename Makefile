@@ -64,6 +64,13 @@ else
 test: test-compiled test-pure
 endif
 
+# The wheel is compiled on all cores, the others need one: side by side they take little more than the wheel.
+.PHONY: check
+check: setup ## everything that is not a test: style, types, layers, the wheel
+	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory lint types layers' '$(MAKE) --no-print-directory wheel'
+
+##@ Parts of make test
+
 .PHONY: test-compiled
 test-compiled: build need-java ## the whole suite on the compiled modules
 	@echo '==> tests, compiled'
@@ -117,6 +124,33 @@ test-pure: setup need-java ## the suite on the Python sources
 	PENSTOCK_PURE=1 PENSTOCK_EXPECT=pure $(PY) -m pytest -m '(not broker or core) and not spark' \
 	  --ignore tests/sink --ignore tests/spark --ignore tests/simulation/sink $(ONCE) $(PYTEST_ARGS)
 
+##@ Parts of make check
+
+.PHONY: lint
+lint: setup ## ruff (format and lint), cython-lint, codespell
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint $(HOT_SOURCES)
+	$(VENV)/bin/codespell $(wildcard *.md) Makefile pyproject.toml setup.py $(wildcard src tests tools docs bench examples)
+
+.PHONY: types
+types: setup ## mypy, strict
+	$(VENV)/bin/mypy
+
+.PHONY: layers
+layers: setup ## import-linter: modules import downward only
+	$(VENV)/bin/lint-imports --no-cache
+
+.PHONY: wheel
+wheel: setup ## build the wheel and try it in a clean environment, away from the sources
+	$(PY) tools/check_wheel.py
+
+##@ Too long for make test
+
+.PHONY: test-long
+test-long: build need-java ## all of these, about two hours, and one table; LONG='fuzz chaos' for some
+	$(PY) tools/long_tests.py $(LONG)
+
 # Each older Spark is a download of about 450 MB, once; that of .venv is tested by `make test` too.
 .PHONY: test-spark-matrix
 test-spark-matrix: build need-java ## the Spark sink's tests on Spark 4.0, 4.1 and the newest; SPARK='4.2.1 ...' for others
@@ -154,9 +188,10 @@ test-pythons: setup need-java ## unit tests and the core of the tests with a bro
 
 .PHONY: test-watching
 # The browser is driven by the extra `browser`, which brings none. What is missing is a failure.
-test-watching: build need-java ## a real Prometheus, telemetry to a real Kafka, the live page in a browser; needs Debian's packages prometheus and chromium, and javac
+test-watching: build need-java ## a real Prometheus, OpenTelemetry, telemetry to a real Kafka, the live page in a browser; needs prometheus, chromium and javac
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
-	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py tests/watching/on_kafka.py tests/watching/in_browser.py $(PYTEST_ARGS)
+	PENSTOCK_EXPECT=compiled $(PY) -m pytest tests/watching/on_prometheus.py tests/watching/on_kafka.py tests/watching/in_browser.py \
+	  tests/watching/test_opentelemetry.py $(PYTEST_ARGS)
 
 # Each release is a download of 14 to 60 MB, once. What is missing is a failure.
 .PHONY: test-brokers
@@ -181,36 +216,8 @@ fuzz: build $(FUZZ_STAMP) ## spoiled answers of brokers and lying Arrow tables, 
 
 # A seed decides everything that happens in a run; a failing one is replayed exactly by its number.
 .PHONY: simulate
-simulate: build ## producer, cluster and faults in virtual time: SEEDS=n (1000) from a random start, or SEED=n to replay one; SINK=1: the sink; GUARDED=1: brokers that authenticate clients; OLD=1: brokers of old releases; AWAITED=1: tasks in event loops
+simulate: build ## producer, cluster and faults in virtual time: SEEDS=1000, or SEED=n to replay one; SINK=1, GUARDED=1, OLD=1, AWAITED=1: see docs/testing.md
 	@cd tests && ../$(PY) -m simulation $(if $(SINK),--sink) $(if $(GUARDED),--guarded) $(if $(OLD),--old) $(if $(AWAITED),--awaited) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(SIMULATE_ARGS)
-
-.PHONY: test-long
-test-long: build need-java ## all tests that are too long for `make test`, about two hours, and one table; LONG='fuzz chaos' for some
-	$(PY) tools/long_tests.py $(LONG)
-
-# The wheel is compiled on all cores, the others need one: side by side they take little more than the wheel.
-.PHONY: check
-check: setup ## everything that is not a test: style, types, layers, the wheel
-	@$(PY) tools/side_by_side.py '$(MAKE) --no-print-directory lint types layers' '$(MAKE) --no-print-directory wheel'
-
-.PHONY: lint
-lint: setup ## ruff (format and lint), cython-lint, codespell
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/ruff check .
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint $(HOT_SOURCES)
-	$(VENV)/bin/codespell $(wildcard *.md) Makefile pyproject.toml setup.py $(wildcard src tests tools docs bench examples)
-
-.PHONY: types
-types: setup ## mypy, strict
-	$(VENV)/bin/mypy
-
-.PHONY: layers
-layers: setup ## import-linter: modules import downward only
-	$(VENV)/bin/lint-imports --no-cache
-
-.PHONY: wheel
-wheel: setup ## build the wheel and try it in a clean environment, away from the sources
-	$(PY) tools/check_wheel.py
 
 .PHONY: wheels
 wheels: setup $(WHEELS_STAMP) ## build the wheels of a release into dist/ and try each in a clean environment; PYTHONS='3.12 ...' for some

@@ -227,4 +227,16 @@ BARS = [
             ("scraped by Prometheus every second", "prometheus", 1.01),
         )
     ),
+    # Without what it takes to send them: `inject` sends nothing. Likewise without an aim beyond.
+    *(
+        Bar(
+            f"headers of a trace made, {what} / OpenTelemetry's inject",
+            (f"tracing-{case}", "penstock"),
+            ((f"tracing-{case}", "inject"),),
+            "cpu_us",
+            0.25,
+            0.25,
+        )
+        for what, case in (("one span for all", "shared-span"), ("a span for each record", "own-span"))
+    ),
 ]

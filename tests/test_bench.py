@@ -19,6 +19,8 @@ from bench.figures import judge, ratios, rows
 from bench.model import Results, Run, Sample
 from bench.runner import run_groups
 from bench.studies.spark import COLD, RACE, WARM
+from bench.studies.tracing import CASES as TRACED
+from bench.studies.tracing import INJECT, PENSTOCK
 from bench.studies.watching import CASE as WATCHING
 from penstock.devbroker import DevCluster
 
@@ -119,6 +121,9 @@ def test_a_bar_speaks_of_runs_that_are_made(bar: Bar) -> None:
         if bar.measure == "above_mb":
             studied = {("memory-1k", "penstock"), ("memory-10b", "penstock"), ("spark", "penstock-spark")}
             assert (case, contender) in studied
+        elif case.startswith("tracing-"):
+            assert case.removeprefix("tracing-") in TRACED
+            assert contender in (PENSTOCK, INJECT)
         else:
             known = {**CASES, "spark": WARM, "spark-first": COLD, "watching": WATCHING}
             assert contender in known[case].contenders
@@ -163,6 +168,19 @@ def test_memory_stands_for_itself() -> None:
     verdict = judge(found, bar_of("above_mb", "memory-1k"))
     assert verdict.figure is not None
     assert (verdict.figure.median, verdict.word, verdict.reaches_aim) == (32.0, "passes", False)
+
+
+@pytest.mark.parametrize(("made_us", "word"), [(-0.01, "passes"), (0.0, "passes"), (0.6, "falls short")])
+def test_what_takes_no_time_at_all_is_measured(made_us: float, word: str) -> None:
+    found = some_results()
+    for number in (1, 2, 3):
+        for contender, value in ((PENSTOCK, made_us), (INJECT, 2.0)):
+            found.samples.append(Sample("tracing-shared-span", contender, number, "cpu_us", value))
+    verdict = judge(found, bar_of("cpu_us", "tracing-shared-span"))
+    assert verdict.figure is not None
+    assert (verdict.figure.median, verdict.word) == (pytest.approx(made_us / 2), word)
+    (line,) = (line for line in report.table(found).splitlines() if "one span for all" in line)
+    assert word in line
 
 
 def test_growth_compares_two_cases_of_one_contender() -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documentation lets people import stays where it is, whatever moves inside the package.
 
-`golden/public_names.json` was written from commit dca378b. A name may be added to it; removing one breaks programs.
+`golden/public_names.json` was written from commit dca378b; `penstock.watching` came later. A name may be added to it;
+removing one breaks programs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NAMES: dict[str, list[str]] = json.loads(
 
 
 def test_all_documented_modules_are_listed() -> None:
-    assert len(NAMES) == 12
+    assert len(NAMES) == 16
     assert sum(len(names) for names in NAMES.values()) > 170
 
 

@@ -112,6 +112,43 @@ def test_there_are_many_texts() -> None:
     assert len(shown_texts()) > 25
 
 
+# ---- the page on tuning
+
+ADVICE = ROOT / "src" / "penstock" / "watching" / "glass_box" / "advice.py"
+
+
+def sentences_of_the_code() -> list[str]:
+    """What the live page can advise, without the sentence that all is well; `...` where a value is put in."""
+    found = []
+    for function in ast.parse(ADVICE.read_text(encoding="utf-8")).body:
+        if not isinstance(function, ast.FunctionDef) or function.name == "_all_is_well":
+            continue
+        calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+        texts = (call.args[1] for call in calls if ast.unparse(call.func) == "Advice")
+        for text in texts:
+            assert isinstance(text, ast.JoinedStr)
+            parts = (part.value if isinstance(part, ast.Constant) else "..." for part in text.values)
+            found.append("".join(map(str, parts)))
+    return found
+
+
+def advised() -> list[str]:
+    page = (DOCS / "tuning.md").read_text(encoding="utf-8")
+    table = page.split("| the page says | try |\n|---|---|\n")[1].split("\n\n")[0]
+    return [re.findall(r"^\| `([^`]+)` \| .+ \|$", line)[0] for line in table.splitlines()]
+
+
+@pytest.mark.parametrize("said", advised())
+def test_a_sentence_of_advice_is_one_that_the_code_has(said: str) -> None:
+    assert [text for text in sentences_of_the_code() if said in text] != []
+
+
+def test_every_sentence_of_advice_is_explained() -> None:
+    rows, sentences = advised(), sentences_of_the_code()
+    assert len(sentences) > 10
+    assert [text for text in sentences if not any(said in text for said in rows)] == []
+
+
 # ---- the page on upgrading
 
 
@@ -143,7 +180,10 @@ def test_every_public_class_and_function_is_in_the_reference() -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
     left_out = {"as_serializer", "serialize_part", "Session", "Refused", "Code", "__version__", "errors",
                 "partitioners", "serializers"}  # fmt: skip
-    for module in ("penstock", "penstock.serializers", "penstock.partitioners", "penstock.testing"):
+    modules = ["penstock", "penstock.serializers", "penstock.partitioners", "penstock.testing"]
+    modules += [name for name in public if name.startswith("penstock.watching")]
+    assert len(modules) > 4
+    for module in modules:
         missing = [name for name in public[module] if not re.search(rf":: (penstock\.\w+\.)?{name}\b", pages)]
         assert set(missing) <= left_out, module
     assert "automodule:: penstock.errors" in pages

@@ -25,10 +25,9 @@ ELSEWHERE = {
     "security.md": "test_security_docs.py",
     "spark.md": "spark/test_snippets.py",
     "migrate/spark-connector.md": "spark/test_snippets.py",
+    "testing.md": "test_testing_docs.py",
     "transactions.md": "integration/test_other_consumers.py",
 }
-# Parts of functions and tests, which show a form and are no programs: how to write a test of this package.
-NOT_PROGRAMS = {"testing.md"}
 LANGUAGES = {"python", "text", "console", "bash", "sh", "toml", "properties", "mermaid", "json"}
 
 
@@ -40,8 +39,7 @@ def programs() -> list[Path]:
     return [
         page
         for page in PAGES
-        if name_of(page) not in {*ELSEWHERE, *NOT_PROGRAMS}
-        and any(snippet.language == "python" for snippet in snippets(page))
+        if name_of(page) not in ELSEWHERE and any(snippet.language == "python" for snippet in snippets(page))
     ]
 
 

@@ -68,7 +68,7 @@ TARGETS = (
     Target(
         "test-watching",
         ("test-watching",),
-        "metrics in a real Prometheus, the dashboard's queries, the live page in a browser",
+        "a real Prometheus, the dashboard's queries, spans of two processes, the live page in a browser",
     ),
     Target("test-brokers", ("test-brokers",), "every release of Kafka from 0.9 to the newest"),
     Target(

@@ -53,7 +53,7 @@ class MetricsSource:
 
     @property
     def usable(self) -> bool:
-        """Whether the producer works, in this process: not when it has ended, nor in a fork's child."""
+        """Whether the producer works in this process. It does not when it has ended, nor in the child of a fork."""
         return self._process == os.getpid() and not self._ended()
 
     def values(self) -> list[MetricValue]:

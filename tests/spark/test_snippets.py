@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code of the pages on Spark, spark.md and spark-connector.md, on a real Spark and a real Kafka."""
+"""The code of the pages on Spark, spark.md and spark-connector.md, and the README's line, on a real Spark and Kafka."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fix_snippets import ADDRESS, DOCS, snippets
+from fix_snippets import ADDRESS, DOCS, ROOT, snippets
 
 from penstock.devbroker import DevCluster
 
@@ -58,3 +59,12 @@ def test_spark_connector_md(spark: SparkSession, dev_cluster: DevCluster, consum
     names: dict[str, Any] = {"spark": spark}
     assert run_page("migrate/spark-connector.md", names, dev_cluster, events="snippets-connector") == 1
     assert len(consume("snippets-connector", count=100, isolation_level="read_committed")) == 100
+
+
+def test_the_line_of_the_readme(spark: SparkSession, dev_cluster: DevCluster, consume: Any) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^```text\n(df\.write\.format.*)\n```$", readme, re.MULTILINE)
+    code = line.replace(ADDRESS, dev_cluster.bootstrap_servers).replace('"orders"', '"snippets-readme"')
+    rows = spark.range(10).selectExpr("cast(id as string) as value")
+    exec(compile(code, "README.md", "exec"), {"df": rows})
+    assert len(consume("snippets-readme", count=10, isolation_level="read_committed")) == 10

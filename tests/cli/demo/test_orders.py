@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock._primitives_cy import murmur2
+from penstock.cli.demo import command as _demo
 from penstock.cli.demo import orders as _demo_orders
 from penstock.cli.demo import run as _demo_run
 from penstock.cli.demo.orders import Batches, customer_partitions, number_in, order, value_of, write_input
@@ -93,6 +94,7 @@ def test_the_example_is_what_the_demo_runs() -> None:
     assert definition["source"]["options"]["maxFilesPerTrigger"] == _demo_orders.FILES_PER_BATCH
     assert re.fullmatch(r"local\[2,[2-9]\]", definition["spark"]["master"])
     assert {action["action"] for action in definition["expectations"]} == {"dead-letter"}
+    assert [definition["sink"][name] for name in ("topic", "dead_letter_topic")] == [*_demo.TOPICS]
 
 
 def test_the_files_of_the_example_are_such_as_the_demo_writes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from fix_snippets import DOCS, snippets
 from spark.faults.rules import Rule
 from spark.faults.scene import Scene, long_list
 
@@ -43,6 +44,13 @@ def test_a_driver_is_killed(scene: Scene, step: str) -> None:
     assert scene.marks.fired() == 1
     scene.assert_nothing_left_open()
     scene.assert_exactly_once()
+
+
+@long_list
+def test_the_plan_that_the_page_shows(scene: Scene) -> None:
+    (shown,) = (block for block in snippets(DOCS / "testing.md") if "scene.plan(" in block.code)
+    exec(compile(shown.code, str(shown), "exec"), {"scene": scene, "Rule": Rule})
+    assert scene.marks.fired() == 1
 
 
 @long_list
