@@ -31,7 +31,8 @@ from penstock.devbroker.settings import KAFKA_VERSION
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
 
-TOPICS = {"demo-orders": 6, "demo-orders-rejected": 2}  # with their partitions; the names are those of orders.toml
+# With their partitions; the names are those of orders.toml.
+TOPICS = {"demo-orders": 6, "demo-orders-rejected": 2}
 _KEPT = {"retention.ms": -1}
 DEFAULT_RECORDS = 2_000_000
 # Of fewer events some tasks would have none, and could not be killed over them.
