@@ -88,6 +88,8 @@ class OptionalBuildExt(build_ext):
     def run(self):
         try:
             super().run()
+            for path in self._outputs():
+                path.touch()  # also what needed no compiling: `_compiled.up_to_date` compares with the newest source
         except Exception as error:  # compilers fail in many ways, and any of them means: no extensions
             if REQUIRED:
                 raise
@@ -98,10 +100,13 @@ class OptionalBuildExt(build_ext):
             say("to see the compiler's messages: PENSTOCK_REQUIRE_EXT=1 pip install -v .")
 
     def _remove_outputs(self):
+        for path in self._outputs():
+            path.unlink(missing_ok=True)
+
+    def _outputs(self):
         folder = SOURCE if self.inplace else Path(self.build_lib)
-        for extension in self.extensions:
-            name = self.get_ext_filename(self.get_ext_fullname(extension.name))
-            (folder / name).unlink(missing_ok=True)
+        names = [self.get_ext_fullname(extension.name) for extension in self.extensions]
+        return [folder / self.get_ext_filename(name) for name in names]
 
 
 if __name__ == "__main__":
