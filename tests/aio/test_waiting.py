@@ -277,9 +277,9 @@ def test_one_of_many_that_wait_for_a_batch_in_a_loop_looks_for_the_others(loop, 
     async def main(first: int, others: Any = None) -> list[int]:
         waiting = [asyncio.ensure_future(_offset(Delivery(result, first + number))) for number in range(3)]
         await asyncio.sleep(0)
-        if others is not None:
-            others()
         assert result.waiting is not None
+        if others is not None:
+            others()  # from now on it may be settled
         return await asyncio.gather(*waiting)
 
     offsets: list[int] = []
