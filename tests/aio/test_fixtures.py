@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+import uvloop
 
 from penstock import AsyncProducer
 from penstock.testing import FakeKafka
@@ -71,6 +72,14 @@ async def test_in_the_loop_of_the_session(number, async_producer, lasting) -> No
 async def test_with_a_secured_cluster(kafka, async_producer) -> None:
     assert (await async_producer.send_and_wait("t", b"v")).offset == 0
     assert [record.value for record in kafka.records("t")] == [b"v"]
+
+
+@pytest.mark.parametrize("run_in", [asyncio.run, uvloop.run])
+def test_every_loop_of_these_tests_is_in_debug_mode(run_in) -> None:
+    async def main() -> bool:
+        return asyncio.get_running_loop().get_debug()
+
+    assert run_in(main())
 
 
 @pytest.fixture(params=["asyncio", "trio"])
