@@ -135,7 +135,7 @@ def test_calls_that_are_named_exist() -> None:
 
 def test_errors_that_are_named_exist() -> None:
     named = set(re.findall(r"`(\w+Error)`", PAGE))
-    builtin = {"CancelledError", "TimeoutError", "TypeError"}
+    builtin = {"CancelledError", "RuntimeError", "TimeoutError", "TypeError"}
     assert {name for name in named - builtin if not hasattr(penstock.errors, name)} == set()
 
 

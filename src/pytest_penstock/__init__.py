@@ -59,7 +59,7 @@ def async_producer(kafka: FakeKafka) -> Iterator[AsyncProducer]:
 
     from penstock import AsyncProducer
 
-    producer = AsyncProducer(bootstrap_servers=kafka.bootstrap_servers)
+    producer = AsyncProducer(kafka.client_options())
     try:
         yield producer
     finally:

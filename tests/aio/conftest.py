@@ -12,6 +12,17 @@ from aio.support import LOOPS, SOON, Made
 from producer.fakes_sender import LoopbackBroker
 
 
+@pytest.fixture(scope="module", autouse=True)
+def debug_mode() -> Iterator[None]:
+    """Every loop is in asyncio's debug mode, whoever makes it, and so are those of programs that a test starts.
+
+    It finds calls from the wrong thread. For a module, so that fixtures of modules are made and ended in it, too.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONASYNCIODEBUG", "1")
+        yield
+
+
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Runs a coroutine function in a loop of its own, with asyncio's debug mode."""

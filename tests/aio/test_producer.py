@@ -482,7 +482,7 @@ def test_leaving_the_block_delivers_what_was_accepted(run, made, broker) -> None
     assert broker.values() == [b"v"]
 
 
-def test_aclose_fails_what_is_left_when_its_time_is_up(run, made, broker) -> None:
+def test_aclose_fails_what_is_left_when_its_time_is_up(run, made, broker, caplog) -> None:
     producer = made()
 
     async def main() -> None:
@@ -495,6 +495,9 @@ def test_aclose_fails_what_is_left_when_its_time_is_up(run, made, broker) -> Non
         assert not producer._core.thread.is_alive()
 
     run(main)
+    (told,) = [each.getMessage() for each in caplog.records if "gave up 1 record" in each.getMessage()]
+    assert "Closing without a time-out waits" in told  # this producer has no close()
+    assert "close()" not in told
 
 
 def test_aclose_that_is_cancelled_does_not_wait(run, made, broker) -> None:

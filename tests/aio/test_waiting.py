@@ -326,7 +326,7 @@ def test_one_of_many_that_wait_for_a_batch_in_a_loop_looks_for_the_others(loop, 
         await asyncio.sleep(0)
         assert result.waiting is not None
         if others is not None:
-            others()
+            others()  # from now on it may be settled
         return await asyncio.gather(*waiting)
 
     offsets: list[int] = []

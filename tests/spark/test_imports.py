@@ -12,7 +12,9 @@ PRODUCER = "penstock.producer.io._sender_cy"
 OPTIONS = "penstock.config.config"
 DRIVER = "penstock.control.client"
 WATCHING = {"penstock.watching", "penstock.watching.glass_box.advice", "prometheus_client"}
-HEAVY = {PRODUCER, OPTIONS, DRIVER, "pandas", "asyncio", "pyarrow.compute", *WATCHING}
+SECURITY = {"penstock.security", "ssl"}  # PySpark itself does without
+LOOPS = {"asyncio", "penstock._loops"}
+HEAVY = {PRODUCER, OPTIONS, DRIVER, "pandas", "pyarrow.compute", *WATCHING, *SECURITY, *LOOPS}
 
 
 def imported_by(*modules: str) -> set[str]:

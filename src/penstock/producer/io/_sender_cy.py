@@ -251,8 +251,8 @@ class Sender:
         if lost.records and not self.losses_told:
             tell(
                 log, logging.WARNING, Event.RECORDS_GIVEN_UP,
-                "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have "
-                "been written, the others were not. Without a time, close() waits until each record has its outcome.",
+                "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have been "
+                "written, the others were not. Closing without a time-out waits until each record has its outcome.",
                 lost.records, "" if lost.records == 1 else "s", name_topics(sorted(lost.topics)), lost.maybe_written,
                 records=lost.records,
             )  # fmt: skip
