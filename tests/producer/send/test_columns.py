@@ -310,10 +310,11 @@ def test_what_is_told_together_has_the_same_class():
     assert {type(entry.error) for entry in bulk.errors} == {RecordTooLargeError}
 
 
-@pytest.mark.parametrize("name", [None, "", "x" * 250])
+@pytest.mark.parametrize("name", [None, "", "x" * 250, b"\xff"])
 def test_a_row_without_a_topic_that_can_be_is_bad(name):
     rig = make_rig()
-    data = pa.table({"value": [b"a", b"b"], "topic": ["u", name]})
+    topics = pa.array(["u", name], pa.binary() if isinstance(name, bytes) else pa.string())
+    data = pa.table({"value": [b"a", b"b"], "topic": topics})
     with pytest.raises(BadRowsError, match="row 1: the topic is null, or a name that no topic can have"):
         send_arrow(rig, data, None)
     bulk = send_arrow(rig, data, None, skip=True)

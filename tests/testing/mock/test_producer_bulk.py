@@ -118,6 +118,14 @@ def test_outcomes_by_hand():
     assert [entry.first_row for entry in bulk.errors] == [1]
 
 
+@pytest.mark.parametrize("values", [[b"a", b"b"], []])
+def test_the_first_callback_of_what_is_done_already_is_called_at_once(values):
+    bulk = MockProducer().send_many("t", values)
+    done: list[Any] = []
+    bulk.add_done_callback(done.append)
+    assert done == [bulk]
+
+
 def test_a_callback_that_raises_breaks_nothing(caplog):
     producer = MockProducer(auto_complete=False)
     bulk = producer.send_many("t", [b"a"])
