@@ -295,7 +295,8 @@ def _send(producer: Producer, values: Sequence[bytes], seconds: float) -> Cost:
     producer.flush()
     ended, cpu_ended = time.monotonic(), _cpu_seconds(working)
     total, working_total = (after - before for after, before in zip(cpu_ended, cpu, strict=True))
-    return Cost(records, started, ended, total, total - working_total)
+    # The clocks are read one after the other.
+    return Cost(records, started, ended, total, max(0.0, total - working_total))
 
 
 def _cpu_seconds(io_threads: Sequence[threading.Thread]) -> tuple[float, float]:
