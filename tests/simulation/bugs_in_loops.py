@@ -54,4 +54,19 @@ def abandoned_await_is_told_twice() -> Changes:
     return around("BatchResult", "quit", quit_)
 
 
-ALL = (cancelled_waiter_keeps_its_memory, closed_loop_is_told, abandoned_await_is_told_twice)
+def failure_untold_in_the_loop() -> Changes:
+    """A callback that is to run in a loop does not run for a record that has failed."""
+
+    def call(original: Any, callback: Any, metadata: Any, error: Exception | None) -> None:
+        if error is None:
+            original(callback, metadata, error)
+
+    return around("LoopCallback", "__call__", call)
+
+
+ALL = (
+    cancelled_waiter_keeps_its_memory,
+    closed_loop_is_told,
+    abandoned_await_is_told_twice,
+    failure_untold_in_the_loop,
+)

@@ -44,7 +44,7 @@ class Entry:
 
     __slots__ = (
         "accepted", "appended", "calls", "delivery", "error", "headers", "key", "ledger", "number", "offset",
-        "partition", "refused", "sender", "started", "topic", "txn", "value", "wanted",
+        "partition", "refused", "sender", "started", "told_in_loop", "topic", "txn", "value", "wanted",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, number: int, sender: int, size: int) -> None:
@@ -61,6 +61,7 @@ class Entry:
         self.refused: BaseException | None = None
         self.delivery: Delivery | None = None
         self.calls = 0
+        self.told_in_loop = 0  # likewise, where callbacks run in loops
         self.error: KafkaError | None = None
         self.partition = -1
         self.offset = -1

@@ -13,6 +13,7 @@ import inspect
 import math
 import random
 from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,10 @@ from fix_network import VirtualClock
 
 from penstock import AsyncProducer
 from penstock._ticket import Ticket
+from penstock.aio.callbacks import LoopCallbacks
 from penstock.errors import IllegalStateError, KafkaError, KafkaTimeoutError, ProducerClosedError
 from penstock.producer.batch._delivery_cy import Delivery
+from penstock.types import RecordMetadata
 from simulation.face import Call
 from simulation.ledger import Entry
 from simulation.scheduler import Interrupted, Sleep, Wait
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from simulation.run import Simulation
 
 _TASKS = 4  # of a loop
+_SOON = 1.0  # virtual seconds
 _SHORT_LIVED = 0.25  # of the loops are closed in the middle
 
 
@@ -156,7 +160,20 @@ class LoopApplication:
             elif rng.random() < 0.01:
                 await self._flush()
             if self.producer._core.closed:
+                break
+        if self.producer._callbacks is not None:
+            await self._hear(sender)
+
+    async def _hear(self, sender: int) -> None:
+        """Wait until the callbacks of the outcomes that are known have run in this loop, which must be soon."""
+        sim = self.sim
+        known = [entry for entry in sim.ledger.entries if entry.sender == sender and entry.calls]
+        until = sim.clock.time + _SOON
+        while late := [entry for entry in known if not entry.told_in_loop]:
+            if sim.clock.time > until:
+                sim.violate(f"{late[0]} has an outcome, and its callback does not run in the loop")
                 return
+            await asyncio.sleep(0.01)
 
     async def _send(self, sender: int) -> Entry:
         rng, sim = self.rng, self.sim
@@ -263,6 +280,55 @@ class LoopApplication:
         except ProducerClosedError:
             return
         self.sim.violate("a record was accepted after aclose()")
+
+
+class _BothTold:
+    """The callback of a record: on the I/O thread it tells the ledger, then it goes on to the loop."""
+
+    def __init__(self, sim: Simulation, entry: Entry, queue: deque[Entry], callbacks: LoopCallbacks) -> None:
+        self._sim = sim
+        self._entry = entry
+        self._queue = queue  # of the loop: whose callbacks have not run there, in the order of outcomes
+        self._loop = asyncio.get_running_loop()
+        self._there = callbacks.of(self._in_loop)
+
+    @property
+    def is_look(self) -> bool:
+        return self._there.is_look
+
+    def __call__(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        self._queue.append(self._entry)
+        self._entry.on_delivery(metadata, error)
+        self._there(metadata, error)
+
+    def _in_loop(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        sim, entry = self._sim, self._entry
+        entry.told_in_loop += 1
+        if asyncio.get_running_loop() is not self._loop:
+            sim.violate(f"the callback of {entry} runs in another loop")
+        if not self._queue or self._queue.popleft() is not entry:
+            sim.violate(f"the callback of {entry} does not run in its turn in the loop")
+        if (entry.error, entry.partition, entry.offset) != (error, metadata.partition, metadata.offset):
+            sim.violate(f"the callback of {entry} in the loop is told otherwise: {metadata}, {error!r}")
+
+
+class _TellBoth:
+    """In place of the LoopCallbacks of a producer: see `_BothTold`."""
+
+    def __init__(self, sim: Simulation, callbacks: LoopCallbacks) -> None:
+        self._sim = sim
+        self._callbacks = callbacks
+        self._queues: dict[Any, deque[Entry]] = {}
+
+    def of(self, on_delivery: Any) -> _BothTold:
+        queue = self._queues.setdefault(asyncio.get_running_loop(), deque())
+        return _BothTold(self._sim, on_delivery.__self__, queue, self._callbacks)
+
+
+def tell_both(sim: Simulation, producer: AsyncProducer) -> None:
+    """Let the ledger be told on the I/O thread also where callbacks run in loops: a loop may end before."""
+    if producer._callbacks is not None:
+        producer._callbacks = _TellBoth(sim, producer._callbacks)  # type: ignore[assignment]
 
 
 async def _awaited(delivery: Delivery) -> Any:

@@ -24,6 +24,7 @@ from penstock import _compiled
 PLACES = {
     # event loops
     "AsyncProducer's module": "penstock.aio.producer",
+    "LoopCallback": "penstock.aio.callbacks.LoopCallback",
     "loops' module": "penstock._loops",
     # network
     "connection's module": "penstock.network._connection_cy",

@@ -37,7 +37,7 @@ from simulation.guard import Guard
 from simulation.late import LateRequests, batches_of
 from simulation.ledger import Entry, Ledger, Txn, TxnEnd
 from simulation.lockstep import THREADING, SimThread, SimTicket
-from simulation.loops import LoopApplication
+from simulation.loops import LoopApplication, tell_both
 from simulation.plan import (
     IDEMPOTENT,
     PLAIN,
@@ -325,8 +325,12 @@ class Simulation:
             mock.patch.object(lifecycle, "Ticket", SimTicket),
         ):
             options = plan.options | {"bootstrap_servers": servers}
-            # What the ledger is told must not depend on a loop, which may end.
-            return AsyncProducer(options, on_delivery_in="io_thread") if self._awaited else Producer(options)
+            if not self._awaited:
+                return Producer(options)
+            in_loop = stream(self.seed, "callbacks").random() < 0.5
+            producer = AsyncProducer(options, on_delivery_in="loop" if in_loop else "io_thread")
+            tell_both(self, producer)
+            return producer
 
     def _settle(self) -> None:
         """Let everything come to rest: late requests, time-outs of transactions, markers."""
@@ -570,7 +574,7 @@ def simulate(
         guarded: with brokers that authenticate clients.
         frozen: with brokers that look at nothing for up to 30 seconds when a producer comes for the first time.
         old: with brokers of Kafka 0.9 to 2.8 that are upgraded and downgraded.
-        awaited: with tasks in event loops in place of threads, and without transactions.
+        awaited: with tasks in event loops in place of threads, and without transactions: such a seed is idempotent.
     """
     simulation = Simulation(seed, traced=traced, guarded=guarded, frozen=frozen, old=old, awaited=awaited)
     try:

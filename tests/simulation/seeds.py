@@ -56,4 +56,5 @@ SEEDS: dict[str, int] = {
     "cancelled-waiter-keeps-its-memory": 1001,
     "closed-loop-is-told": 1002,
     "abandoned-await-is-told-twice": 1001,
+    "failure-untold-in-the-loop": 1002,
 }
