@@ -229,7 +229,7 @@ def brokers_of(parts: ProducerParts, now: float) -> list[BrokerLine]:
                 continue
             # It may be back: nobody knows before the next metadata.
             line.state, line.tone = "gone", BAD if node.id in wanted or line.in_flight else WARN
-            why = f"{line.error.rstrip('.')}. " if line.error else ""
+            why = f"{_sentence(line.error)} " if line.error else ""
             age = _ago(max(0.0, parts.metadata.age(now)))
             waits = "batches wait for it" if line.tone is BAD else "no batch waits for it"
             line.text = f"{why}The metadata, {age} old, do not name it; {waits}."
@@ -297,7 +297,7 @@ def broker_line(node: Node, view: NodeView | None, error: Exception | None, now:
         next_one = (
             f"The next attempt is in {again:.1f} s." if again > 0 else "It is tried again when it is needed."
         )
-        line.text = f"{(line.error or 'the connection was closed').rstrip('.')}.{tries} {next_one}"
+        line.text = f"{_sentence(line.error or 'the connection was closed')}{tries} {next_one}"
     else:
         line.state, line.text = view.state.value, "The session is renewed."
     return line
@@ -368,6 +368,10 @@ def _count(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun}es" if noun.endswith("ch") else f"{number:,} {noun}s"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _ago(seconds: float) -> str:
