@@ -94,7 +94,9 @@ def test_the_example_is_what_the_demo_runs() -> None:
     assert definition["source"]["options"]["maxFilesPerTrigger"] == _demo_orders.FILES_PER_BATCH
     assert re.fullmatch(r"local\[2,[2-9]\]", definition["spark"]["master"])
     assert {action["action"] for action in definition["expectations"]} == {"dead-letter"}
-    assert [definition["sink"][name] for name in ("topic", "dead_letter_topic")] == [*_demo.TOPICS]
+    sink = definition["sink"]
+    assert [sink["topic"], sink["dead_letter_topic"]] == [*_demo.TOPICS]
+    assert _demo.headers_of_rejected(order(7)).endswith(f",penstock.topic:{sink['topic']}")
 
 
 def test_the_files_of_the_example_are_such_as_the_demo_writes(tmp_path: Path) -> None:

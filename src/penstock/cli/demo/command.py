@@ -156,7 +156,8 @@ def headers_of(found: Order) -> str:
 
 def headers_of_rejected(found: Order) -> str:
     """Likewise, of an event in the dead-letter topic."""
-    return f"{headers_of(found)},penstock.expectation:something is ordered,penstock.topic:orders"
+    accepted, _ = TOPICS
+    return f"{headers_of(found)},penstock.expectation:something is ordered,penstock.topic:{accepted}"
 
 
 def verdict(outcome: Outcome) -> str:
