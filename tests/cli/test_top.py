@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -394,6 +395,29 @@ def test_a_record_is_followed(kafka: FakeCluster, capsys: pytest.CaptureFixture[
         followed = following_of(url)
         assert followed["a"] is None
         assert followed["b"]["done"]
+
+
+def test_on_a_terminal_the_way_is_drawn_as_it_grows(
+    kafka: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.create_topic("orders", 1)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with Producer(
+        bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0", linger_ms=600_000,
+        delivery_timeout_ms=900_000,
+    ) as producer:  # fmt: skip
+        (url,) = glass_box.urls()
+        turns: list[Callable[[], object]] = [
+            lambda: (producer.send("orders", b"x"), following_of(url)),
+            lambda: (producer.flush(60), following_of(url)),
+        ]
+        monkeypatch.setattr(top, "time", SimpleNamespace(sleep=lambda _: turns.pop(0)()))
+        assert main(["top", url, "--follow", "orders"]) == 0
+    nothing, first, last = capsys.readouterr().out.split("\x1b[H\x1b[J")
+    assert nothing == ""
+    assert first.splitlines()[0] == "follow   the way of a record of orders, until now"
+    assert last.splitlines()[0] == "follow   the way of a record of orders"
+    assert last.splitlines()[-1].endswith("orders-0 has it at offset 0.")
 
 
 def test_a_record_that_does_not_come(
