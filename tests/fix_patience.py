@@ -43,7 +43,9 @@ def within(seconds: float, call: Callable[[], T]) -> T:
         took = time.monotonic() - began
         if took < seconds:
             return given
-    raise AssertionError(f"it may take {seconds:g} seconds, and took longer twice: {took:.1f} the second time")
+    raise AssertionError(
+        f"it may take {seconds:g} seconds, and took longer twice: {took:.1f} the second time"
+    )
 
 
 @contextmanager
