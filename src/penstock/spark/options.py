@@ -408,7 +408,8 @@ def _is_reference(option: str | None, given: Mapping[str, str]) -> bool:
 
     if option is None:
         return False
-    return any(try_meaning(name) == option for name, value in given.items() if has_reference(value))
+    meant = try_meaning(option)
+    return any(try_meaning(name) == meant for name, value in given.items() if has_reference(value))
 
 
 def warn_of_secrets(options: SinkOptions) -> None:
