@@ -165,7 +165,7 @@ class UnsecuredSource:
         self.trouble = ""
 
     def fetch(self) -> Token:
-        now = self._wall()
+        now = int(self._wall())  # brokers compare with whole milliseconds: a fraction may be in their future
         claims = {
             **self._settings.unsecured_claims,
             self._settings.sub_claim_name: self._settings.unsecured_subject,
