@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from penstock._escaping import escaped
-from penstock.cli.options import CommandError
+from penstock.cli.options import CommandError, counted
 
 if TYPE_CHECKING:
     from penstock.cli.options import SubParsers
@@ -481,7 +481,7 @@ def _lanes(one: Mapping[str, Any]) -> Iterator[str]:
     counts = one["counts"]
     left = f"; the {len(one['lanes']):,} that matter most:" if counts["left_out"] else ""
     yield (
-        f"lanes    {counts['partitions']:,} partitions, {counts['busy']:,} busy: {counts['open']:,} open, "
+        f"lanes    {counted(counts['partitions'], 'partition')}, {counts['busy']:,} busy: {counts['open']:,} open, "
         f"{counts['queued']:,} queued, {counts['in_flight']:,} in flight, {counts['retries']:,} to be sent again{left}"
     )
     for lane in one["lanes"]:
