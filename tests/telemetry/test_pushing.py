@@ -253,6 +253,27 @@ def test_a_lost_connection_is_followed_by_another_broker(subscribed: Cluster) ->
     assert (asked.node.id, asked.request.body) == (2, {"client_instance_id": ID.bytes})
 
 
+def test_the_connection_to_a_bootstrap_server_serves_while_it_is_the_only_one(cluster: Cluster) -> None:
+    """The metadata know that broker by another id, which has no connection yet."""
+    numbers = [-1]
+    cluster.nodes = lambda: [Node(number, "h", 1) for number in numbers]  # type: ignore[method-assign]
+    cluster.pusher._nodes = cluster.nodes
+    cluster.versions = {-1: TAKES}
+    cluster.turn()
+    cluster.subscribe()
+    numbers[:] = [1, 2]
+    cluster.turn(15)
+    assert [(request.node.id, request.request.api) for request in cluster.asked] == [(-1, PUSH_TELEMETRY)]
+    cluster.answer(error_code=0)
+    cluster.versions[2] = TAKES
+    cluster.turn(15)
+    assert [request.node.id for request in cluster.asked] == [2]
+    cluster.answer(error_code=0)
+    cluster.versions.clear()
+    assert cluster.turn(15) == FOREVER
+    assert cluster.asked == []
+
+
 def test_a_broker_that_takes_none_is_not_asked(cluster: Cluster) -> None:
     cluster.versions = {1: TAKES_NOT, 3: TAKES}
     cluster.turn()

@@ -117,7 +117,7 @@ class TelemetryPusher:
         self._on_instance_id = on_instance_id
         self._instance_id = ZERO_UUID
         self._subscription: Subscription | None = None
-        self._node_id: int | None = None
+        self._chosen: Node | None = None  # of the last request
         self._busy = False  # a request has no answer yet
         self._next_at = -FOREVER
         self._has_pushed = False
@@ -231,12 +231,16 @@ class TelemetryPusher:
 
     def _node(self) -> Node | None:
         """A broker that takes telemetry and has a connection: the one of the last request, if it still has."""
-        able = [node for node in self._nodes() if takes_telemetry(self._client.api_versions(node.id))]
-        if not able:
-            return None
-        chosen = next((node for node in able if node.id == self._node_id), able[0])
-        self._node_id = chosen.id
-        return chosen
+        able = [node for node in self._nodes() if self._is_able(node)]
+        last = self._chosen
+        if last is not None and not able and self._is_able(last):
+            return last  # a bootstrap server, which the metadata know by another id, with the only connection
+        if last is None or last not in able:
+            self._chosen = able[0] if able else None
+        return self._chosen
+
+    def _is_able(self, node: Node) -> bool:
+        return takes_telemetry(self._client.api_versions(node.id))
 
     def _send(
         self,
