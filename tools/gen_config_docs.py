@@ -98,12 +98,15 @@ _ORDER = (
         "`penstock run`, `run_pipeline`",
         (
             "`--watch`, then the definition, in which `--var NAME=VALUE` sets [variables](pipeline.md#variables); then "
-            "the defaults below; the environment does not count"
+            "the defaults below; of the environment only the token of the live page counts, where no option gives one"
         ),
     ),
     (
         "Spark",
-        "the options of the writer (`kafka.linger.ms`), then the defaults below; the environment does not count",
+        (
+            "the options of the writer (`kafka.linger.ms`), then the defaults below; of the environment only the token "
+            "of the live page counts, where no option gives one"
+        ),
     ),
 )
 
@@ -112,8 +115,10 @@ The variables that are Penstock's own:
 """
 
 _OF_OTHERS = """\
-It also reads variables of others: `JAVA_HOME` and `XDG_CACHE_HOME` for the development broker, and those of AWS for
-[`AWS_MSK_IAM`](security.md#amazon-msk).
+It also reads variables of others: `JAVA_HOME` and `XDG_CACHE_HOME` for the development broker, `XDG_RUNTIME_DIR` for the
+notes of live pages, those of AWS for [`AWS_MSK_IAM`](security.md#amazon-msk), and those of the libraries that it uses: for
+example `https_proxy` and `no_proxy` for [requests for tokens](security.md#through-a-proxy), `PROMETHEUS_MULTIPROC_DIR`,
+and `SPARK_HOME`.
 """
 
 _VARIABLES = (

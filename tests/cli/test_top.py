@@ -470,6 +470,81 @@ def test_a_producer_that_is_closed_is_not_followed_any_more(
     assert "the record is not followed any more: its producer was closed" in told.err
 
 
+def test_a_producer_that_closes_while_the_record_comes_does_not_hide_its_way(
+    kafka: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page does not know it any more when it is told to follow nothing."""
+    kafka.create_topic("orders", 1)
+    options = {"bootstrap_servers": kafka.bootstrap_servers, "glass_box": "127.0.0.1:0"}
+    with Producer(**options, client_id="a") as other, Producer(**options, client_id="b") as producer:
+        (url,) = glass_box.urls()
+        ask, closed = top.ask, []
+
+        def ask_late(place: top.Place, path: str = "/api/state") -> bytes:
+            body = ask(place, path)
+            if sent and not closed:
+                closed.append(other.close(60))
+            return body
+
+        sent: list[object] = []
+        turns: list[Callable[[], object]] = [
+            lambda: sent.append((producer.send("orders", b"x"), producer.flush(60), following_of(url))),
+        ]
+        monkeypatch.setattr(top, "time", SimpleNamespace(sleep=lambda _: turns.pop(0)()))
+        monkeypatch.setattr(top, "ask", ask_late)
+        assert main(["top", url, "--follow", "orders"]) == 0
+    assert closed
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1].endswith("orders-0 has it at offset 0.")
+    assert told.err == "penstock: waits for a record of orders; Ctrl-C gives up\n"
+
+
+def test_a_producer_that_closes_before_it_is_asked_is_left_out(
+    kafka: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        Producer(
+            bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0", client_id="a"
+        ) as producer,
+        Producer(bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0", client_id="b"),
+    ):
+        (url,) = glass_box.urls()
+        following_of(url)  # from now on the state has both
+        ask = top.ask
+
+        def ask_late(place: top.Place, path: str = "/api/state") -> bytes:
+            body = ask(place, path)
+            producer.close(60)
+            return body
+
+        monkeypatch.setattr(top, "ask", ask_late)
+        monkeypatch.setattr(following, "PATIENCE", 0.0)
+        assert main(["top", url, "--follow", "orders", "--interval", "0.1"]) == 1
+    told = capsys.readouterr()
+    assert "waits for a record of orders" in told.err
+    assert "no such record of orders came" in told.err
+
+
+def test_who_gives_up_while_it_asks_leaves_nothing_behind(
+    kafka: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0") as producer:
+        (url,) = glass_box.urls()
+        ask, asked = top.ask, []
+
+        def interrupted(place: top.Place, path: str = "/api/state") -> bytes:
+            body = ask(place, path)
+            if "topic=orders" in path:
+                asked.append(producer._core.parts.send_path.follower)
+                raise KeyboardInterrupt
+            return body
+
+        monkeypatch.setattr(top, "ask", interrupted)
+        assert main(["top", url, "--follow", "orders"]) == 130
+        assert asked[0] is not None
+        assert producer._core.parts.send_path.follower is None
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -477,6 +552,8 @@ def test_a_producer_that_is_closed_is_not_followed_any_more(
         (["--follow", "orders"], "--follow needs ADDRESS"),
         (["127.0.0.1:1", "--follow", ""], "--follow and --key need a value"),
         (["127.0.0.1:1", "--follow", "orders", "--key", ""], "--follow and --key need a value"),
+        (["127.0.0.1:1", "--follow", "orders\udcff"], "--follow and --key take text in UTF-8"),
+        (["127.0.0.1:1", "--follow", "orders", "--key", "\udcff"], "--follow and --key take text in UTF-8"),
     ],
 )
 def test_options_of_following(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

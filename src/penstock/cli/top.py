@@ -61,6 +61,8 @@ _PLACES = {
 }
 _FOLLOW_INTERVAL = 0.3  # seconds between two looks, at most: what is followed may end soon
 _OLDER_LOOKS = 10
+_FOLLOW = "/api/follow?"
+_NOT_HEARD = -1  # no number of a question
 
 
 class Place(NamedTuple):
@@ -140,6 +142,12 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError(
             "--follow and --key need a value; without --key any record of the topic is followed"
         )
+    try:
+        f"{args.follow}{args.key}".encode()
+    except UnicodeEncodeError:  # what the system gave is no text in its encoding
+        raise CommandError(
+            "--follow and --key take text in UTF-8; a key of other bytes cannot be followed by its value"
+        ) from None
 
 
 def _draw(lines: Sequence[str]) -> None:
@@ -214,10 +222,15 @@ def _no_page(place: Place, why: str) -> CommandError:
     )
 
 
+class _ProducerEnded(CommandError):
+    """The producer that was asked is not on the page any more."""
+
+
 def ask(place: Place, path: str = "/api/state") -> bytes:
     """The answer of the page.
 
     Raises:
+        _ProducerEnded: to follow a record of a producer that was closed.
         CommandError: nobody answers, or not as a page does.
     """
     connection = _connection(_split(place.url))
@@ -239,6 +252,8 @@ def ask(place: Place, path: str = "/api/state") -> bytes:
         ) from error
     if answer.status == http.client.UNAUTHORIZED:
         raise CommandError(f"the page at {place.url} needs its token in {_TOKEN_VARIABLE}")
+    if answer.status == http.client.NOT_FOUND and path.startswith(_FOLLOW):
+        raise _ProducerEnded(f"the producer at {place.url} was closed")
     if answer.status != http.client.OK:
         raise _no_page(place, f"status {answer.status}")
     if len(body) > _MOST_BYTES:
@@ -286,11 +301,12 @@ def follow(place: Place, topic: str, key: str | None, interval: float) -> None:
     Raises:
         CommandError: no such record came, it was not seen to its end, or nobody answers.
     """
-    asked = _ask_for(place, topic, key)
-    print(f"penstock: waits for a record of {escaped(topic)}; Ctrl-C gives up", file=sys.stderr)
+    asked: dict[int, _Asked] = {}
     shown: list[str] = []
     done = False
     try:
+        _ask_for(place, topic, key, asked)
+        print(f"penstock: waits for a record of {escaped(topic)}; Ctrl-C gives up", file=sys.stderr)
         while not done:
             time.sleep(interval)
             body = ask(place)
@@ -299,12 +315,12 @@ def follow(place: Place, topic: str, key: str | None, interval: float) -> None:
                 if found is not None:
                     shown = [escaped(line) for line in followed(found[1])]
                     done = bool(found[1]["done"])
+            if shown and sys.stdout.isatty():
+                _draw(shown)
             if found is not None:
                 _stop(place, asked, but=found[0])
             elif not asked:
                 raise CommandError(_why_not(topic, seen=bool(shown)))
-            if shown and sys.stdout.isatty():
-                _draw(shown)
     finally:
         # Also after Ctrl-C, and where the process has ended: as much as is known.
         if shown and not sys.stdout.isatty():
@@ -318,7 +334,8 @@ def _stop(place: Place, asked: dict[int, _Asked], but: int | None = None) -> Non
     """Let the producers follow nothing any more."""
     for producer in [one for one in asked if one != but]:
         del asked[producer]
-        ask(place, f"/api/follow?{urlencode({'producer': producer})}")
+        with contextlib.suppress(_ProducerEnded):
+            ask(place, f"{_FOLLOW}{urlencode({'producer': producer})}")
 
 
 def _why_not(topic: str, *, seen: bool) -> str:
@@ -337,20 +354,27 @@ class _Asked:
         )
 
 
-def _ask_for(place: Place, topic: str, key: str | None) -> dict[int, _Asked]:
-    """Have all producers of the process follow such a record; what they were asked, by their ids."""
+def _ask_for(place: Place, topic: str, key: str | None, asked: dict[int, _Asked]) -> None:
+    """Have all producers of the process follow such a record.
+
+    Args:
+        asked: what they were asked is added here, by their ids; also of one that may not have heard the question.
+    """
     given = {"topic": topic} if key is None else {"topic": topic, "key": key}
     body = ask(place)
     with _understood(place):
         producers = [int(one["id"]) for one in json.loads(body)["producers"]]
-    if not producers:
-        raise CommandError(f"the process at {place.url} has no producer now")
-    asked = {}
     for producer in producers:
-        body = ask(place, f"/api/follow?{urlencode({'producer': producer, **given})}")
+        asked[producer] = question = _Asked(_NOT_HEARD)
+        try:
+            body = ask(place, f"{_FOLLOW}{urlencode({'producer': producer, **given})}")
+        except _ProducerEnded:
+            del asked[producer]
+            continue
         with _understood(place):
-            asked[producer] = _Asked(int(json.loads(body)["followed"]))
-    return asked
+            question.number = int(json.loads(body)["followed"])
+    if not asked:
+        raise CommandError(f"the process at {place.url} has no producer now")
 
 
 def _found(state: Mapping[str, Any], asked: dict[int, _Asked]) -> tuple[int, Mapping[str, Any]] | None:

@@ -97,8 +97,11 @@ def abort_steps(
             f"batch {batch_id} may be decided, so its transactions are left to the next start: {error}"
         )
         return False
-    if void is None or not undecided:
+    if void is None:
         yield Note(f"batch {batch_id} may be decided, so its transactions are left to the next start")
+        return False
+    if not undecided:
+        yield Note(f"batch {batch_id} is decided; the next start commits its transactions")
         return False
     if handles:
         yield EndAll(handles, commit=False)

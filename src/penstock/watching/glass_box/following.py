@@ -161,11 +161,12 @@ class Follower:
         """What is waited for, and how far the record is; None when nobody has asked."""
         with self._lock:
             wanted, way, number = self._wanted, self._way, self._number
-        if wanted is not None:
-            late = now > wanted[2]
+            late = wanted is not None and now > wanted[2]
             if late:
-                self.stop()
-            else:
+                self._wanted = None
+                self._let_go_locked()
+        if wanted is not None:
+            if not late:
                 # Plain Python may have remembered the topic just before it was taken off the fast path.
                 self._parts.fast_path.look_up_again()
             asked = {"number": number, "topic": wanted[0], "key": wanted[1]}
