@@ -107,7 +107,12 @@ class Mailbox:
             return
         self._rung = True
         # A loop that has ended forgets it, and so does one that ends before it looks.
-        self._wake(_Errand(self))
+        self._wake(_Errand(self, False))
+
+    def ring_again(self) -> None:
+        """The loop has thrown away what woke it: wake it once more, if it has not ended. Any thread."""
+        self._rung = True
+        self._wake(_Errand(self, True))
 
     def look(self) -> None:
         """Deliver what has come. In the loop."""
@@ -140,21 +145,34 @@ class Mailbox:
 
 
 class _Errand:
-    """The look of a loop into its mailbox. If the loop throws it away, it has ended, and nobody will ever look."""
+    """The look of a loop into its mailbox.
 
-    __slots__ = ("_done", "_mailbox")
+    A loop throws it away when it has ended, so that nobody will ever look; or when Ctrl-C came just before the look.
+    A second errand tells which: a loop that has ended throws that away as well.
 
-    def __init__(self, mailbox: Mailbox) -> None:
+    Args:
+        mailbox: to look into.
+        is_second: whether the loop has thrown one away.
+    """
+
+    __slots__ = ("_done", "_is_second", "_mailbox")
+
+    def __init__(self, mailbox: Mailbox, is_second: bool) -> None:
         self._mailbox = mailbox
+        self._is_second = is_second
         self._done = False
 
     def __call__(self) -> None:
-        self._done = True
         self._mailbox.look()
+        self._done = True
 
     def __del__(self) -> None:
-        if not self._done:
+        if self._done:
+            return
+        if self._is_second:
             self._mailbox.drop_all()
+        else:
+            self._mailbox.ring_again()
 
 
 @cython.final

@@ -210,6 +210,36 @@ def test_ctrl_c_in_a_task_that_goes_on_leaves_nobody_behind(loop) -> None:
         first.result()
 
 
+@pytest.mark.skipif(
+    _waiting_cy.is_compiled(), reason="compiled code does not look at signals when it is called"
+)
+@pytest.mark.parametrize("entered", ["_Errand.__call__", "Mailbox.look"])
+def test_ctrl_c_just_before_the_look_leaves_nobody_behind(loop, entered: str) -> None:
+    """A loop that goes on afterwards looks again, and can be woken."""
+    told: list[Any] = []
+    events = [Event(), Event()]
+    waiting = [loop.create_task(_wait(event, told, number)) for number, event in enumerate(events)]
+    loop.run_until_complete(asyncio.sleep(0))
+    has_come = []
+
+    def interrupt(frame: FrameType, what: str, _: object) -> None:
+        if what == "call" and not has_come and frame.f_code.co_qualname == entered:
+            has_come.append(True)
+            raise KeyboardInterrupt
+
+    events[0].come()
+    before = sys.getprofile()
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(asyncio.sleep(0))
+    finally:
+        sys.setprofile(before)
+    events[1].come()
+    loop.run_until_complete(asyncio.wait(waiting, timeout=SOON))
+    assert sorted(told) == [0, 1]
+
+
 class CtrlC:
     """A trace function that raises KeyboardInterrupt before the n-th line in which a mailbox is emptied."""
 

@@ -188,6 +188,16 @@ def test_a_batch_that_expires_while_no_broker_can_be_reached_says_so():
     assert error.__cause__ is not None
 
 
+def test_a_batch_that_expires_while_its_broker_is_away_is_kept_by_nobody(caplog):
+    """The warning about failed records that nobody looked at comes when their result is dropped: in the same turn."""
+    rig = Rig(brokers=2, **SHORT)
+    rig.know("t", leaders=[1])
+    stop_listening(rig, "b1")
+    rig.send("t", b"a")
+    rig.run_until(lambda: not rig.parts.accumulator.has_incomplete())
+    assert [record.kafka_event for record in caplog.records] == ["connection-failed", "records-unseen"]
+
+
 @pytest.mark.parametrize("sent", [True, False], ids=["in flight", "queued"])
 def test_the_poll_ends_when_the_next_batch_expires(sent):
     """Requirement 49."""

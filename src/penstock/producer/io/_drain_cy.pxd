@@ -60,7 +60,7 @@ cdef class Drainer:
     cpdef ReadyCheck ready(self, snapshot, double now)
     cpdef note_node(self, node_id, bint can_take, double now)
     cpdef dict drain(self, list nodes, double now, old=?)
-    cdef _let_go(self)
+    cpdef let_go(self)
     cpdef bint has_more(self, node_id) except -1
     cpdef list partition_batches(self, list batches, bint is_old)
     cdef ReadyCheck _scan_queues(self, snapshot, bint sendable, double linger, double now)

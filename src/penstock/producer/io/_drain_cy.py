@@ -266,7 +266,7 @@ class Drainer:
                 self._update_load(topic, snapshot)
         if not check.nodes:
             # Nothing to drain. It is not left to the next pass to clear it away: what that finds may be urgent.
-            self._let_go()
+            self.let_go()
         return check
 
     def _scan_queues(
@@ -282,7 +282,7 @@ class Drainer:
         """
         if self._leaders.snapshot is not snapshot:
             self._leaders = LeaderCache(snapshot, self._seen)
-        self._let_go()  # nothing, unless a ready broker could take no request
+        self.let_go()  # nothing, unless the last turn has ended with an error
         check = ReadyCheck()
         self._check = check
         oldest: cython.double = _FOREVER
@@ -410,11 +410,11 @@ class Drainer:
             batches = self._take_batches(node_id, broker.heads, now, bool(old) and node_id in old)
             if batches:
                 drained[node_id] = batches
-        self._let_go()
+        self.let_go()
         return drained
 
-    def _let_go(self) -> None:
-        """Forget what the last pass found: it serves once."""
+    def let_go(self) -> None:
+        """Forget what the last pass found: it serves once. `drain` does so; call it if nothing can be drained."""
         if self._check is not None:
             self._check._let_go()
             self._check = None

@@ -332,8 +332,10 @@ class Sender:
         if nodes:
             other = self._send_to(nodes, check, now)
             delay = min(delay, other)
-        elif self._is_expiring(check, now) and self._expire(now, check.next_expiry):
-            return 0.0  # the gate may have something to settle
+        else:
+            self._drainer.let_go()  # now: a batch that expires is kept by nobody
+            if self._is_expiring(check, now) and self._expire(now, check.next_expiry):
+                return 0.0  # the gate may have something to settle
         other = min(check.next_expiry, self._next_in_flight_expiry) - now
         return max(0.0, min(delay, other))
 
@@ -358,11 +360,9 @@ class Sender:
         others_wait: cython.bint = False
         if old:
             nodes, others_wait = self._conversions.admit(nodes, old)
-        drained: dict = {}
-        if nodes:
-            self._metrics.enter(SEALING)
-            drained = drainer.drain(nodes, now, old)
-            self._metrics.enter(WRITING if drained else OTHER)  # until the network waits
+        self._metrics.enter(SEALING)
+        drained: dict = drainer.drain(nodes, now, old)
+        self._metrics.enter(WRITING if drained else OTHER)  # until the network waits
         for taken in drained.values():
             self._enter_flight(taken)
         self._has_sent = bool(drained)
