@@ -50,11 +50,6 @@ class AsyncioLoop:
         loop = self.loop()
         return loop is None or loop.is_closed()
 
-    def wake(self, token: Any) -> None:
-        """Let the task of a token go on, which is a future: see `wait_for`."""
-        if not token.done():
-            token.set_result(None)
-
     async def wait_for(
         self, ticket: Ticket[Any], seconds: float, on_drop: Callable[[], object] | None = None
     ) -> bool:
@@ -65,16 +60,16 @@ class AsyncioLoop:
         """
         if ticket.done or seconds <= 0:
             return ticket.done
-        loop = asyncio.get_running_loop()
         waiting = Waiting(self, on_drop=on_drop)
-        token = loop.create_future()
-        waiting.tokens[token] = None
+        token = waiting.enter()  # first: a Ticket that ends when nobody waits tells nobody
         ticket.on_done(waiting.ticket_ended)
-        timer = loop.call_later(seconds, self.wake, token) if seconds < math.inf else None
+        timer = None
+        if seconds < math.inf:
+            timer = asyncio.get_running_loop().call_later(seconds, waiting.deliver)
         try:
-            await token
+            await _Asleep(token)
         finally:
-            waiting.tokens.clear()
+            waiting.leave(token)
             if timer is not None:
                 timer.cancel()
         return ticket.done
@@ -262,6 +257,16 @@ class _Entered:
             yield from self._waiting.sleep(token)
         finally:
             self._waiting.leave(token)
+
+
+class _Asleep:
+    __slots__ = ("_token",)
+
+    def __init__(self, token: Any) -> None:
+        self._token = token
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self._token
 
 
 def _waker_of(loop: weakref.ref[asyncio.AbstractEventLoop]) -> Callable[[Callable[[], None]], None]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Those who wait in an event loop, and the mailbox by which other threads tell them to go on. Compiled if possible.
 
-Whoever waits has a token: a `Waiter` or a future of asyncio, or a task of trio. `_loops` has the loops themselves.
+Whoever waits has a token: a `Waiter` in asyncio, or a task of trio. `_loops` has the loops themselves.
 
 Rules:
 1. Other threads only put messages into a loop's `Mailbox`. All else belongs to the loop's own thread.
@@ -148,7 +148,8 @@ class _Errand:
     """The look of a loop into its mailbox.
 
     A loop throws it away when it has ended, so that nobody will ever look; or when Ctrl-C came just before the look.
-    A second errand tells which: a loop that has ended throws that away as well.
+    A second errand tells which: a loop that has ended throws that away as well. It comes when the program lets go of
+    the exception, whose traceback holds the first one.
 
     Args:
         mailbox: to look into.
@@ -163,6 +164,7 @@ class _Errand:
         self._done = False
 
     def __call__(self) -> None:
+        self._is_second = False  # it is called, so the loop goes on: what it wakes may interrupt the look
         self._mailbox.look()
         self._done = True
 
@@ -344,11 +346,8 @@ class Waiting:
     def _wake_all(self) -> None:
         waiter: Waiter
         for token in list(self.tokens):
-            if type(token) is Waiter:
-                waiter = token
-                waiter.wake()
-            else:
-                self._loop.wake(token)
+            waiter = token
+            waiter.wake()
         self.tokens.clear()  # not before: after Ctrl-C those who have not gone on are told again
 
     def drop(self) -> None:

@@ -20,6 +20,7 @@ from aio.support import LOOPS, SOON
 
 from penstock import _waiting_cy
 from penstock._loops import joined, running_loop, until
+from penstock._ticket import Ticket
 from penstock._waiting_cy import Mailbox, Waiter, Waiting
 from penstock.producer.batch import _delivery_cy
 from penstock.producer.batch._delivery_cy import BatchResult, Delivery
@@ -238,6 +239,51 @@ def test_ctrl_c_just_before_the_look_leaves_nobody_behind(loop, entered: str) ->
     events[1].come()
     loop.run_until_complete(asyncio.wait(waiting, timeout=SOON))
     assert sorted(told) == [0, 1]
+
+
+def test_tasks_that_raise_interrupts_one_after_the_other_leave_nobody_behind() -> None:
+    """Each interrupts the look that has let it go on, and the program goes on every time. uvloop would end its run."""
+    loop = asyncio.new_event_loop()
+    told: list[Any] = []
+    event = Event()
+
+    async def interrupt() -> None:
+        await event
+        raise KeyboardInterrupt
+
+    for _ in range(5):
+        loop.create_task(interrupt())  # noqa: RUF006 - what is kept of it would keep its traceback
+    last = loop.create_task(_wait(event, told, 1))
+    loop.run_until_complete(asyncio.sleep(0))
+    event.come()
+    interrupts = 0
+    while not told and interrupts < 6:
+        try:
+            loop.run_until_complete(asyncio.sleep(0))
+        except KeyboardInterrupt:
+            interrupts += 1
+        else:
+            break
+    loop.run_until_complete(asyncio.wait([last], timeout=SOON))
+    loop.close()
+    assert (interrupts, told) == (5, [1])
+
+
+def test_who_was_granted_goes_on_in_the_turn_that_learns_of_it(loop) -> None:
+    """A loop that is closed after that turn leaves nobody who was granted something and cannot give it back."""
+    ticket: Ticket[None] = Ticket("something")
+    told: list[Any] = []
+
+    async def wait() -> None:
+        told.append(await running_loop().wait_for(ticket, 60.0))
+
+    task = loop.create_task(wait())
+    loop.run_until_complete(asyncio.sleep(0))
+    ticket.complete(None)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert told == [True]
+    loop.run_until_complete(task)
 
 
 class CtrlC:
