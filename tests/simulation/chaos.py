@@ -408,4 +408,5 @@ class Chaos:
         self.world.clock.time += seconds
         wall = self.rng.choice((-600.0, 0.0, 600.0))
         self.world.clock.wall_offset += wall
+        self.sim.note_jump()
         return f"nothing runs for {seconds} s, the wall clock moves by {wall} s"

@@ -157,6 +157,7 @@ class Simulation:
         self._senders = 0
         self._faults_at = list(reversed(self.plan.faults_at))
         self._interleaving = False
+        self._old_turn = 0  # the one in whose middle nothing ran for a while
         self._ends_at = 0.0
         if traced:
             self.world.note = self._trace
@@ -176,6 +177,16 @@ class Simulation:
     def note_trouble(self, seconds: float) -> None:
         """Something goes wrong, from now for so long."""
         self.trouble_until = max(self.trouble_until, self.clock.time + seconds)
+
+    def note_jump(self) -> None:
+        """Nothing has run for a while."""
+        if self._interleaving:
+            self._old_turn = self.report.turns + 1
+
+    @property
+    def turn_is_old(self) -> bool:
+        """Whether the I/O thread has not looked at the clock since: it waits as long as it meant to before."""
+        return self.report.turns == self._old_turn
 
     def _watch_faults(self) -> None:
         faults = self.cluster.faults
