@@ -115,10 +115,10 @@ The variables that are Penstock's own:
 """
 
 _OF_OTHERS = """\
-It also reads variables of others: `JAVA_HOME` and `XDG_CACHE_HOME` for the development broker, `XDG_RUNTIME_DIR` for the
-notes of live pages, those of AWS for [`AWS_MSK_IAM`](security.md#amazon-msk), and those of the libraries that it uses: for
-example `https_proxy` and `no_proxy` for [requests for tokens](security.md#through-a-proxy), `PROMETHEUS_MULTIPROC_DIR`,
-and `SPARK_HOME`.
+It also reads variables of others: `JAVA_HOME` and `XDG_CACHE_HOME` for the development broker, `XDG_RUNTIME_DIR` for
+the notes of live pages, those of AWS for [`AWS_MSK_IAM`](security.md#amazon-msk), and those of the libraries that it
+uses: for example `https_proxy` and `no_proxy` for [requests for tokens](security.md#through-a-proxy),
+`PROMETHEUS_MULTIPROC_DIR`, and `SPARK_HOME`.
 """
 
 _VARIABLES = (

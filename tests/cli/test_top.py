@@ -545,6 +545,38 @@ def test_who_gives_up_while_it_asks_leaves_nothing_behind(
         assert producer._core.parts.send_path.follower is None
 
 
+def test_a_viewer_whose_question_is_replaced_is_told_so(
+    kafka: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0"):
+        (url,) = glass_box.urls()
+        place = top.Place(url, None)
+        producer = json.loads(top.ask(place))["producers"][0]["id"]
+        turns: list[Callable[[], object]] = [
+            lambda: (top.ask(place, f"/api/follow?producer={producer}&topic=others"), following_of(url)),
+            *[lambda: None] * 20,
+        ]
+        monkeypatch.setattr(top, "time", SimpleNamespace(sleep=lambda _: turns.pop(0)()))
+        assert main(["top", url, "--follow", "orders"]) == 1
+    told = capsys.readouterr().err
+    assert "records of orders are not followed any more: a producer follows one at a time" in told
+
+
+@pytest.mark.parametrize("words", [["--once"], ["--follow", "orders"]])
+def test_a_process_that_ends_while_somebody_looks_is_told(
+    kafka: FakeCluster, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(bootstrap_servers=kafka.bootstrap_servers, glass_box="127.0.0.1:0") as producer:
+        (url,) = glass_box.urls()
+        monkeypatch.setattr(top, "time", SimpleNamespace(sleep=lambda _: producer.close(60)))
+        assert main(["top", url, *words]) == 1
+    told = capsys.readouterr().err
+    assert (
+        f"the page at {url} does not answer any more: its process has ended, or has closed its last" in told
+    )
+    assert "lists those" not in told
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

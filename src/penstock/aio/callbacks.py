@@ -35,7 +35,14 @@ class LoopCallbacks:
         Raises:
             RuntimeError: no loop runs on this thread.
         """
-        return LoopCallback(self, on_delivery, running_loop())
+        try:
+            loop = running_loop()
+        except RuntimeError:
+            raise RuntimeError(
+                "on_delivery is to run in an event loop, and none runs on this thread: send from a loop, or make the "
+                'producer with on_delivery_in="io_thread"'
+            ) from None
+        return LoopCallback(self, on_delivery, loop)
 
 
 class LoopCallback:

@@ -118,11 +118,17 @@ def run(args: argparse.Namespace) -> int:
             print(line)
         return 0
     place = find(args.address, notes)
+    look(place, 100)  # whoever ends after this was there
+    with _there_before(place):
+        return _show(args, place)
+
+
+def _show(args: argparse.Namespace, place: Place) -> int:
     if args.follow is not None:
         follow(place, args.follow, args.key, min(_FOLLOW_INTERVAL, args.interval))
         return 0
     if args.once:
-        look(place, 100)  # rates need two looks
+        # Rates need two looks.
         time.sleep(min(1.0, args.interval))
         print("\n".join(look(place, 100)))
         return 0
@@ -222,6 +228,22 @@ def _no_page(place: Place, why: str) -> CommandError:
     )
 
 
+class _NobodyAnswersError(CommandError):
+    """Nobody listens at the address, or what listens says nothing."""
+
+
+@contextlib.contextmanager
+def _there_before(place: Place) -> Iterator[None]:
+    """A page that has answered before, and does so no more, has ended."""
+    try:
+        yield
+    except _NobodyAnswersError as error:
+        raise CommandError(
+            f"the page at {place.url} does not answer any more: its process has ended, or has closed its last producer "
+            f"({error.__cause__})"
+        ) from error
+
+
 class _ProducerEnded(CommandError):
     """The producer that was asked is not on the page any more."""
 
@@ -247,7 +269,7 @@ def ask(place: Place, path: str = "/api/state") -> bytes:
         http.client.HTTPException,
         ValueError,
     ) as error:  # ValueError: of a name that is no host's
-        raise CommandError(
+        raise _NobodyAnswersError(
             f"no page answers at {place.url}: {error}; `penstock top` lists those that there are"
         ) from error
     if answer.status == http.client.UNAUTHORIZED:
@@ -303,7 +325,7 @@ def follow(place: Place, topic: str, key: str | None, interval: float) -> None:
     """
     asked: dict[int, _Asked] = {}
     shown: list[str] = []
-    done = False
+    done = overtaken = False
     try:
         _ask_for(place, topic, key, asked)
         print(f"penstock: waits for a record of {escaped(topic)}; Ctrl-C gives up", file=sys.stderr)
@@ -311,16 +333,20 @@ def follow(place: Place, topic: str, key: str | None, interval: float) -> None:
             time.sleep(interval)
             body = ask(place)
             with _understood(place):
-                found = _found(json.loads(body), asked)
+                state = json.loads(body)
+                overtaken = overtaken or _is_overtaken(state, asked)
+                found = _found(state, asked)
                 if found is not None:
                     shown = [escaped(line) for line in followed(found[1])]
                     done = bool(found[1]["done"])
             if shown and sys.stdout.isatty():
                 _draw(shown)
             if found is not None:
-                _stop(place, asked, but=found[0])
+                # A process that has ended meanwhile follows nothing any more.
+                with contextlib.suppress(CommandError if done else _ProducerEnded):
+                    _stop(place, asked, but=found[0])
             elif not asked:
-                raise CommandError(_why_not(topic, seen=bool(shown)))
+                raise CommandError(_why_not(topic, seen=bool(shown), overtaken=overtaken))
     finally:
         # Also after Ctrl-C, and where the process has ended: as much as is known.
         if shown and not sys.stdout.isatty():
@@ -338,10 +364,13 @@ def _stop(place: Place, asked: dict[int, _Asked], but: int | None = None) -> Non
             ask(place, f"{_FOLLOW}{urlencode({'producer': producer})}")
 
 
-def _why_not(topic: str, *, seen: bool) -> str:
+def _why_not(topic: str, *, seen: bool, overtaken: bool) -> str:
+    if overtaken:
+        what = "the record is" if seen else f"records of {topic} are"
+        return f"{what} not followed any more: a producer follows one at a time, and another viewer has asked"
     if seen:
-        return "the record is not followed any more: its producer was closed, or another viewer follows another one"
-    return f"no such record of {topic} came within two minutes, or somebody has stopped to follow it"
+        return "the record is not followed any more: its producer was closed"
+    return f"no such record of {topic} came within two minutes, or another viewer has given it up"
 
 
 class _Asked:
@@ -375,6 +404,14 @@ def _ask_for(place: Place, topic: str, key: str | None, asked: dict[int, _Asked]
             question.number = int(json.loads(body)["followed"])
     if not asked:
         raise CommandError(f"the process at {place.url} has no producer now")
+
+
+def _is_overtaken(state: Mapping[str, Any], asked: Mapping[int, _Asked]) -> bool:
+    """Whether a producer was asked something else since."""
+    numbers = {
+        one["id"]: one["following"]["number"] for one in state["producers"] if one["following"] is not None
+    }
+    return any(numbers.get(producer, _NOT_HEARD) > question.number for producer, question in asked.items())
 
 
 def _found(state: Mapping[str, Any], asked: dict[int, _Asked]) -> tuple[int, Mapping[str, Any]] | None:

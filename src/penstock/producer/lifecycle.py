@@ -455,7 +455,8 @@ def _at_exit() -> None:
             left = records_left()
             tell(
                 log, logging.WARNING, Event.NOT_CLOSED_AT_EXIT,
-                "%s was given up with %d records that were not delivered: its producer was forgotten without close()",
+                "%s was given up with %d records that were not delivered: its producer was forgotten without close() "
+                "or aclose()",
                 orphan.name, left,
                 records=left,
             )  # fmt: skip

@@ -101,7 +101,9 @@ def abort_steps(
         yield Note(f"batch {batch_id} may be decided, so its transactions are left to the next start")
         return False
     if not undecided:
-        yield Note(f"batch {batch_id} is decided; the next start commits its transactions")
+        yield Note(
+            f"batch {batch_id} is decided; what is left of its transactions is committed by the next start"
+        )
         return False
     if handles:
         yield EndAll(handles, commit=False)

@@ -235,8 +235,8 @@ class TelemetryPusher:
         last = self._chosen
         if last is not None and not able and self._is_able(last):
             return last  # a bootstrap server, which the metadata know by another id, with the only connection
-        if last is None or last not in able:
-            self._chosen = able[0] if able else None
+        same = (node for node in able if last is not None and node.id == last.id)
+        self._chosen = next(same, able[0] if able else None)
         return self._chosen
 
     def _is_able(self, node: Node) -> bool:

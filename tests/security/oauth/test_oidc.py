@@ -102,6 +102,16 @@ def test_what_does_not_pass_is_not_tried_again(provider, status):
     assert len(provider.asked) == 1
 
 
+def test_a_refusal_says_what_to_check(provider):
+    provider.answers = [(401, {"error": "invalid_client"}), (404, b"")]
+    with pytest.raises(
+        NoTokenError, match=r"check sasl\.oauthbearer\.client\.credentials\.client\.id and its client\.secret"
+    ):
+        OidcSource(settings(provider.url)).fetch()
+    with pytest.raises(NoTokenError, match=r"404; check sasl\.oauthbearer\.token\.endpoint\.url"):
+        OidcSource(settings(provider.url)).fetch()
+
+
 def test_other_names_of_the_error(provider):
     provider.answers = [(401, {"errorCode": "E1", "errorSummary": "no such client"})]
     with pytest.raises(NoTokenError, match=r"E1 \(no such client\)"):

@@ -212,7 +212,7 @@ class Sender:
                 tell(
                     log, logging.WARNING, Event.CLOSED_WITHOUT_COORDINATOR,
                     "no answer of the transaction coordinator for request.timeout.ms: the producer closes without it, "
-                    "and an open transaction is aborted when its time-out is over",
+                    "and if a transaction is open, it is aborted when its time-out is over",
                 )  # fmt: skip
                 self._forced = True
                 return

@@ -38,6 +38,7 @@ _MOST_BYTES: Final = 1_000_000
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _CLIENT_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 # Trying again does not help: the request is wrong, not the moment.
+_OF_IDENTITIES: Final = (400, 401, 403)
 _FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
 
 
@@ -166,8 +167,19 @@ class OidcSource:
             return self._read(answer.status, answer.body)
         text = f"it answered {answer.status}{self._proxy_variable()}{self._refusal(answer.body)}"
         if answer.status in _FINAL:
-            raise NoTokenError(f"{self.name}: {text}")
+            raise NoTokenError(f"{self.name}: {text}; {self._to_check(answer.status)}")
         raise _Passing(text)
+
+    def _to_check(self, status: int) -> str:
+        """What may be wrong where the provider refuses for good."""
+        if status not in _OF_IDENTITIES:
+            return f"check {_URL_OPTION}"
+        if self._assertions is not None:
+            return "check the assertion (sasl.oauthbearer.assertion.*), and what the provider knows of this client"
+        return (
+            "check sasl.oauthbearer.client.credentials.client.id and its client.secret (clientId and clientSecret in "
+            "sasl.jaas.config), and the scope"
+        )
 
     def _proxy_variable(self) -> str:
         """Which variable of the environment leads to another place, for errors; "" where none does."""

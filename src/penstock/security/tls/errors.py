@@ -172,8 +172,8 @@ def _not_verified(
         issuer = f" {_distinguished(last.get('issuer', ()))!r}" if last else ""
         return TlsRefusedError(
             f"{who}is not signed by a CA that is trusted here: {error.verify_message}{issuer}",
-            "Give the certificate of the CA as ssl.truststore.location (a PEM, JKS or PKCS#12 file) or "
-            "ssl.truststore.certificates. Without these the roots of this system are trusted, and no others.",
+            "The certificate of that CA must be in ssl.truststore.location (a PEM, JKS or PKCS#12 file) or "
+            "ssl.truststore.certificates. Without these options the roots of this system are trusted, and no others.",
         )
     advice = "Have a new certificate made for the broker."
     if cause in _REVOCATION_LISTS:
