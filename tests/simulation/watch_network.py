@@ -61,7 +61,8 @@ def watched_network(sim: Simulation) -> Iterator[None]:
         ready(states, known)
         waits.pop(known, None)
 
-    on_dropped, assumed = OldBrokers.on_dropped, OldBrokers.assumed
+    on_dropped, on_closed, assumed = OldBrokers.on_dropped, OldBrokers.on_closed, OldBrokers.assumed
+    when_closed: dict[str, str] = {}  # the release of a broker when it closed a connection, by host
 
     def watched_drop(old_brokers: OldBrokers, node: Node, way: Way) -> NodeApiVersions | None:
         taken_for = on_dropped(old_brokers, node, way)
@@ -69,10 +70,17 @@ def watched_network(sim: Simulation) -> Iterator[None]:
             _check_taken_for(sim, node, taken_for, sim.plan.changes)  # it may have changed after it was asked
         return taken_for
 
+    def watched_close(
+        old_brokers: OldBrokers, node: Node, way: Way, now: float, *, after_metadata: bool
+    ) -> None:
+        on_closed(old_brokers, node, way, now, after_metadata=after_metadata)
+        when_closed[node.host] = _release(sim, node)
+
     def watched_assumption(old_brokers: OldBrokers, node: Node) -> NodeApiVersions:
         # Cut connections look like closed ones: this is allowed with a broker that cannot be asked.
         taken_for = assumed(old_brokers, node)
-        _check_taken_for(sim, node, taken_for, ())
+        # It may have changed since it was proven: that holds for one connection.
+        _check_taken_for(sim, node, taken_for, (when_closed.get(node.host, ""),))
         return taken_for
 
     on_connection_failed = ProducerMetadata.on_connection_failed
@@ -91,15 +99,19 @@ def watched_network(sim: Simulation) -> Iterator[None]:
         mock.patch.object(ConnectionStates, "ready", watched_ready),
         mock.patch.object(ProducerMetadata, "on_connection_failed", watched_failure),
         mock.patch.object(OldBrokers, "on_dropped", watched_drop),
+        mock.patch.object(OldBrokers, "on_closed", watched_close),
         mock.patch.object(OldBrokers, "assumed", watched_assumption),
     ):
         yield
 
 
 def _check_taken_for(sim: Simulation, node: Node, taken_for: NodeApiVersions, changes: Iterable[str]) -> None:
-    release = sim.cluster.release_of(int(node.host.removeprefix("broker-"))).name
-    if "0.9.0" not in (release, *changes):
+    if "0.9.0" not in (_release(sim, node), *changes):
         sim.violate(f"{node} is taken for Kafka {taken_for.release}")
+
+
+def _release(sim: Simulation, node: Node) -> str:
+    return sim.cluster.release_of(int(node.host.removeprefix("broker-"))).name
 
 
 class LeaderWatch:
