@@ -37,8 +37,8 @@ _URL_OPTION: Final = "sasl.oauthbearer.token.endpoint.url"
 _MOST_BYTES: Final = 1_000_000
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _CLIENT_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-# Trying again does not help: the request is wrong, not the moment.
 _OF_IDENTITIES: Final = (400, 401, 403)
+# Trying again does not help: the request is wrong, not the moment.
 _FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
 
 
