@@ -236,7 +236,7 @@ class InlineProducer:
 
     def close(self) -> None:
         """End the producer: its I/O thread runs now, for what it does last."""
-        self._parts.sender.initiate_close()
+        self._parts.io_thread.initiate_close()
         # Not on this thread, which would count as an I/O thread from then on.
         thread = threading.Thread(target=self.producer._core.thread.work)  # type: ignore[attr-defined]  # noqa: SLF001
         thread.start()

@@ -21,7 +21,6 @@ char = uchar = short = ushort = int
 uint = int
 long = longlong = ulong = ulonglong = Py_ssize_t = size_t = int
 double = float
-pymutex = object
 p_char = p_uchar = p_const_uchar = bytearray
 p_int = p_const_int = p_longlong = p_const_longlong = p_ulonglong = pp_const_uchar = memoryview
 

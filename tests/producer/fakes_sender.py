@@ -272,7 +272,7 @@ class Rig:
 
         def run() -> None:
             try:
-                self.parts.sender.run()
+                self.parts.io_thread.run()
             except BaseException as error:
                 raised.append(error)
 

@@ -276,12 +276,12 @@ def test_threads_that_send_while_topics_are_forgotten_lose_and_double_nothing(mo
         FakeKafka(topics={"t": 2, "u": 2}) as kafka,
         Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, batch_size=500) as producer,
     ):
-        sender = producer._parts.sender
-        now_of_clock, topics = sender._now, producer._parts.accumulator.topics
+        sender, io_thread = producer._parts.sender, producer._parts.io_thread
+        now_of_clock, topics = io_thread._now, producer._parts.accumulator.topics
         forgotten = 0
 
         def forgetful() -> float:
-            """What the sender asks for the time, at the beginning of each turn."""
+            """The clock of the I/O thread, which is read at the beginning of each turn."""
             nonlocal forgotten
             before = len(topics)
             sender.keep_topics(())
@@ -289,7 +289,7 @@ def test_threads_that_send_while_topics_are_forgotten_lose_and_double_nothing(mo
             now: float = now_of_clock()
             return now
 
-        monkeypatch.setattr(sender, "_now", forgetful)
+        monkeypatch.setattr(io_thread, "_now", forgetful)
 
         def send(thread: int) -> None:
             for number in range(500):

@@ -441,7 +441,7 @@ def test_there_is_an_end_to_what_can_be_put_aside(monkeypatch):
 def test_a_forced_close_fails_it():
     rig = Rig()
     delivery = aside(rig, topic="nowhere", value=b"v")
-    rig.parts.sender.force_close()
+    rig.parts.io_thread.force_close()
     rig.run_to_end()
     assert isinstance(delivery.exception(0), ProducerClosedError)
 

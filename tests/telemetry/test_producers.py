@@ -80,7 +80,7 @@ def test_a_broker_without_telemetry_is_left_alone(kafka: FakeKafka) -> None:
         with pytest.raises(UnsupportedVersionError, match="take no telemetry"):
             producer.client_instance_id(SECONDS)
         parts = producer._parts
-        assert parts.sender.unseen is parts.accumulator.unseen, "nothing is asked in each turn"
+        assert parts.sender.telemetry is None, "telemetry gets no turns"
     assert requests(kafka) == []
 
 
@@ -123,7 +123,7 @@ def test_a_producer_that_is_closed_in_the_middle_of_the_call_gives_no_id(
     assert telemetry is not None
     if sends:  # then it is known that the brokers take none
         producer.send("orders", b"1").result(SECONDS)
-        wait_until(lambda: producer._parts.sender.unseen is not telemetry)
+        wait_until(lambda: producer._parts.sender.telemetry is None)
     ask = telemetry.instance_id
 
     def close_first() -> object:
@@ -165,7 +165,7 @@ def test_a_refused_client_stops_and_its_records_do_not(asking: FakeKafka) -> Non
     with Producer(bootstrap_servers=asking.bootstrap_servers) as producer:
         producer.send("orders", b"1").result(SECONDS)
         parts = producer._parts
-        wait_until(lambda: parts.sender.unseen is parts.accumulator.unseen)
+        wait_until(lambda: parts.sender.telemetry is None)
         producer.send("orders", b"2").result(SECONDS)
         assert producer.client_instance_id(SECONDS).int, "it was given before"
     assert requests(asking) == ["GetTelemetrySubscriptions", "PushTelemetry"]

@@ -43,8 +43,7 @@ class Network:
 
 
 def watch(network: Network) -> tuple[TelemetryWatch, Any]:
-    behind = SimpleNamespace(has_news=False, maybe_tell=lambda _now: FOREVER, end=lambda: None)
-    sender = SimpleNamespace(unseen=behind)
+    sender = SimpleNamespace(telemetry=None)
     return TelemetryWatch(sender, network, lambda: [NODE], lambda _: None), sender  # type: ignore[arg-type, return-value]
 
 
@@ -53,10 +52,10 @@ def test_nothing_is_done_for_those_who_have_given_up() -> None:
     watched, _ = watch(network)
     for _ in range(3):
         watched.instance_id().give_up()
-    watched.maybe_tell(0.0)
+    watched.advance(0.0)
     assert network.connected == 0
     waits = watched.instance_id()
-    watched.maybe_tell(0.0)
+    watched.advance(0.0)
     assert network.connected == 1
     assert watched._waiting == [waits], "nor are they kept"
 
@@ -76,31 +75,31 @@ def test_a_turn_in_the_middle_of_a_call_leaves_nothing_behind() -> None:
         def __exit__(self, *error: object) -> None:
             lock.__exit__(*error)
             watched._lock = lock
-            watched.maybe_tell(0.0)
+            watched.advance(0.0)
 
     watched._lock = TurnWhenLetGo()
     ticket = watched.instance_id()
     assert ticket.done
-    assert sender.unseen is not watched, "it is not asked in each turn for nobody"
+    assert sender.telemetry is None, "it gets no turns that it does not need"
 
 
-@pytest.mark.parametrize("in_front", [True, False])
-def test_who_asks_after_the_end_is_refused_at_once(in_front: bool) -> None:
-    """Also one that had stepped aside, and that the sender does not tell of the end."""
+@pytest.mark.parametrize("has_turns", [True, False])
+def test_a_call_after_the_end_is_refused_at_once(has_turns: bool) -> None:
+    """Also where the watch had given up its turns before the end."""
     network = Network()
     watched, sender = watch(network)
     before = watched.instance_id()
-    if not in_front:
+    if not has_turns:
         network.versions = NodeApiVersions({0: (0, 13)})
-        watched.maybe_tell(0.0)
+        watched.advance(0.0)
         watched.stop()
     else:
-        sender.unseen.end()
+        sender.telemetry.stop()
         with pytest.raises(ProducerClosedError):
             assert before.result
     after = watched.instance_id()
     assert after.done
     with pytest.raises(ProducerClosedError, match="closed before a broker gave"):
         assert after.result
-    assert sender.unseen is not watched, "it is not asked for nobody"
+    assert sender.telemetry is None, "it gets no turns that it does not need"
     assert watched._waiting == []

@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock._events import Event, tell
 from penstock._loops import Loop, running_loop
-from penstock.producer.batch.unseen import UnseenFailures
 from penstock.producer.owner import Owner
+from penstock.producer.unseen import UnseenFailures
 from penstock.types import OnDelivery, RecordMetadata
 
 log = logging.getLogger("penstock.producer")

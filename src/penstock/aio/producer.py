@@ -405,7 +405,7 @@ class AsyncProducer:
             try:
                 is_first = core.begin_close() or is_first
                 if not core.ended.done:
-                    core.parts.sender.force_close()
+                    core.parts.io_thread.force_close()
                     with loop.shield():
                         await loop.wait_for(core.ended, lifecycle.FORCED_END_SECONDS)
             finally:

@@ -46,6 +46,7 @@ from penstock.producer.io._metrics_cy import SenderMetrics
 from penstock.producer.io._sender_cy import Sender, SenderSettings
 from penstock.producer.io.client_metrics import ClientMetrics
 from penstock.producer.io.converting import Conversions
+from penstock.producer.io.thread import Ending, IOThread
 from penstock.producer.metadata.metadata import MetadataSettings, ProducerMetadata
 from penstock.producer.send._send_cy import FastPath
 from penstock.producer.send.columns import ColumnSender
@@ -72,6 +73,7 @@ class ProducerParts(NamedTuple):
     entry_path: FastPath  # the same, or what leads to it
     columns: ColumnSender
     sender: Sender
+    io_thread: IOThread
     client: NetworkClient
     interceptors: Interceptors
     registry: MetricsRegistry
@@ -87,7 +89,7 @@ class ProducerParts(NamedTuple):
         self.send_path.closed = True
         self.accumulator.close()
         self.metadata.close()
-        self.sender.initiate_close()
+        self.io_thread.initiate_close()
 
 
 def assemble(
@@ -136,13 +138,9 @@ def _assemble(
     )
     accumulator = _accumulator(config, metadata, clock, rng, wake)
 
-    registry = MetricsRegistry(config.metrics_num_samples, config.metrics_sample_window_ms)
-    sender_metrics = SenderMetrics(registry, network_metrics.time, clock.now)
-    client_metrics = ClientMetrics(registry, network_metrics, clock.now(), current())
-    sender_metrics.catch_up = client_metrics.catch_up
+    registry, sender_metrics, client_metrics = _metrics(config, network_metrics, clock)
     client_metrics.register_memory(accumulator.pool)
     client_metrics.register_requests(metadata, client.in_flight_count)
-    client_metrics.register_about(__version__, clock.wall_ms())
 
     placement = _placement(config)
     interceptors = Interceptors(config.interceptors)
@@ -209,7 +207,6 @@ def _assemble(
         drainer,
         metadata,
         client,
-        clock,
         rng,
         sender_metrics,
         conversions,
@@ -217,13 +214,29 @@ def _assemble(
     metadata.keep_topics = sender.keep_topics
     metadata.keep_nodes = sender.keep_nodes
     sender.on_topic_forgotten = getattr(placement.partitioner, "on_topic_forgotten", None)
+    telemetry = _telemetry(
+        config, sender, client, metadata, clock, rng, (registry, client_metrics, sender_metrics)
+    )
+    ending = Ending(accumulator, gate, metadata, client, telemetry)
+    io_thread = IOThread(sender, ending, clock, config.request_timeout_ms / 1000)
     return ProducerParts(
         config, clock, metadata, accumulator, send_path, fast_path,
-        _entry_path(send_path, fast_path, sender), columns, sender, client, interceptors,
+        _entry_path(send_path, fast_path, sender), columns, sender, io_thread, client, interceptors,
         registry, client_metrics, sender_metrics, transactions,
         Reporting(config.metric_reporters, MetricsSource(config.client_id, clock, registry, client_metrics.catch_up)),
-        _telemetry(config, sender, client, metadata, clock, rng, (registry, client_metrics, sender_metrics)),
+        telemetry,
     )  # fmt: skip
+
+
+def _metrics(
+    config: ProducerConfig, network: NetworkMetrics, clock: Clock
+) -> tuple[MetricsRegistry, SenderMetrics, ClientMetrics]:
+    registry = MetricsRegistry(config.metrics_num_samples, config.metrics_sample_window_ms)
+    sender_metrics = SenderMetrics(registry, network.time, clock.now)
+    client_metrics = ClientMetrics(registry, network, clock.now(), current())
+    client_metrics.register_about(__version__, clock.wall_ms())
+    sender_metrics.catch_up = client_metrics.catch_up
+    return registry, sender_metrics, client_metrics
 
 
 def _telemetry(

@@ -38,13 +38,13 @@ from penstock.errors import (
     ProducerFencedError,
 )
 from penstock.producer.assembly import ProducerParts, assemble
-from penstock.producer.batch.unseen import tell_at_exit
 from penstock.producer.guarantee.transactions.manager import TransactionManager
-from penstock.producer.io._sender_cy import Sender
 from penstock.producer.io.client_metrics import add_nanoseconds
+from penstock.producer.io.thread import IOThread
 from penstock.producer.metadata.cluster import PartitionInfo
 from penstock.producer.owner import check_may_wait
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
+from penstock.producer.unseen import tell_at_exit
 from penstock.transaction_handle import TransactionHandle
 from penstock.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, TopicPartition
 
@@ -100,13 +100,9 @@ class Core:
         self.max_block = parts.config.max_block_ms / 1000
         self._lock: Any = new_lock()  # guards `closed` against two threads that close at once
         self.ended: Ticket[None] = Ticket("the end of the I/O thread")
-        telemetry = parts.telemetry
-        if telemetry is not None:
-            # The sender tells it only while it stands in front.
-            self.ended.on_done(lambda _: telemetry.stop())
         self.thread = threading.Thread(
             target=_work,
-            args=(parts.sender, self.ended),
+            args=(parts.io_thread, self.ended),
             name=f"penstock-producer-{parts.config.client_id}",
             daemon=True,
         )
@@ -347,7 +343,7 @@ class Core:
             accumulator, name = self.parts.accumulator, repr(self)
             left = accumulator.incomplete_records()
             self.closed = True
-            self.parts.sender.initiate_close()
+            self.parts.io_thread.initiate_close()
             adopt(self.thread, accumulator.incomplete_records)
             warnings.warn(
                 f"{name} was forgotten without {self.wording.close}: {left} records have no outcome yet. They are "
@@ -382,8 +378,8 @@ class Core:
                 self, left, self.wording.close, self.wording.block,
                 of=self.owner.events, records=left,
             )  # fmt: skip
-            self.parts.sender.losses_told = True
-        self.parts.sender.force_close()
+            self.parts.io_thread.losses_logged = True
+        self.parts.io_thread.force_close()
         if self.ended.wait(FORCED_END_SECONDS):
             self.thread.join(FORCED_END_SECONDS)
         else:
@@ -391,10 +387,10 @@ class Core:
         self.end_close()
 
 
-def _work(sender: Sender, ended: Ticket[None]) -> None:
+def _work(io_thread: IOThread, ended: Ticket[None]) -> None:
     """The I/O thread. It must not hold the Core: a forgotten one could never be collected."""
     try:
-        sender.run()
+        io_thread.run()
     finally:
         ended.complete(None)
 

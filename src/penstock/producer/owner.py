@@ -2,28 +2,20 @@
 """Which process and which I/O thread a call runs in, and so what it may wait for.
 
 A producer's records get their outcome on its I/O thread, in the process that sent them. A call that waits for an
-outcome must run on another thread, and in that process. Those who do not wait are told on the I/O thread: here are also
-the callbacks by which a batch's result does that.
+outcome must run on another thread, and in that process.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import Any
 
-from penstock._done_callbacks import DoneCallback
-from penstock._events import Event, current, tell_error, work_for
+from penstock._events import current, work_for
 from penstock._locks import forbid_reentry
-from penstock._ticket import Countdown
 from penstock.errors import IllegalStateError
-
-log = logging.getLogger("penstock.producer")
 
 _thread = threading.local()
 
@@ -118,87 +110,6 @@ def check_may_wait(call: str, owner: Owner | None = None) -> None:
             "wait for the very thread it runs on. Hand the work to another thread."
         )
     forbid_reentry(call)
-
-
-def take_all(steps: Iterable[Callable[[], object]]) -> None:
-    """Take each step of the I/O thread's end, in order, whatever the others come to: somebody waits for what it ends.
-
-    Raises:
-        Only what is no `Exception`, after the last step.
-    """
-    with ExitStack() as stack:
-        for step in reversed(list(steps)):
-            stack.callback(_take_step, step)
-
-
-def _take_step(step: Callable[[], object]) -> None:
-    try:
-        step()
-    except Exception as trouble:  # noqa: BLE001 - it is logged
-        text = "an unexpected error at the end of the I/O thread; the rest is ended all the same"
-        tell_error(log, Event.IO_THREAD_ERROR, text, error=trouble)
-
-
-class Teller:
-    """Tells a loop, on the I/O thread, that a result is done."""
-
-    __slots__ = ("waiting",)
-
-    def __init__(self, waiting: Any) -> None:
-        self.waiting = waiting
-
-    def __call__(self, whole: Any) -> None:
-        if whole.result.owner is None:
-            self.waiting.happened()
-        else:
-            whole.result.owner.post(self.waiting.mailbox, self.waiting)
-
-
-class Follower:
-    """A callback that is to be called when a record is done."""
-
-    __slots__ = ("callback", "delivery")
-
-    def __init__(self, delivery: Any, callback: Callable[[Any], object]) -> None:
-        self.delivery = delivery
-        self.callback = callback
-
-    def is_for(self, delivery: Any, fn: object) -> bool:
-        """Whether it is a done callback of a record, and calls this function."""
-        return (
-            self.delivery is delivery and isinstance(self.callback, DoneCallback) and self.callback.fn == fn
-        )
-
-    def call(self) -> None:
-        try:
-            self.callback(self.delivery)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not on_io_thread():
-                raise  # the record was done already: this is the thread that added the callback
-            tell_error(log, Event.CALLBACK_FAILED, "a done callback of a delivery raised", error=error)
-
-
-class Whole:
-    """Stands for all records of a batch's result, so that a flush can follow it through splits."""
-
-    __slots__ = ("result",)
-    _index = -1  # in place of the index of a record
-
-    def __init__(self, result: Any) -> None:
-        self.result = result
-
-    def _answered_by(self) -> Any:
-        return self.result
-
-    def after(self, callback: Callable[[], None]) -> None:
-        """Call back once the result and all pieces that answer for it are done."""
-        pieces = self.result.pieces
-        if not pieces:
-            callback()
-            return
-        countdown = Countdown(len(pieces), callback)
-        for _, piece in pieces:
-            piece.when_settled(countdown.one_less)
 
 
 def _loop_runs_here() -> bool:

@@ -323,7 +323,7 @@ class Producer(SendFace):
             self._parts.accumulator.deferred.all_appended().wait(timeout)
         is_first = core.begin_close()
         if on_io_thread(core.owner):
-            self._parts.sender.force_close()
+            self._parts.io_thread.force_close()
             if is_first:
                 core.end_close()
             return
@@ -336,7 +336,7 @@ class Producer(SendFace):
             # Also after Ctrl-C: what has no outcome by now fails, and the thread ends.
             try:
                 if not core.ended.done:
-                    self._parts.sender.force_close()
+                    self._parts.io_thread.force_close()
                     core.ended.wait(lifecycle.FORCED_END_SECONDS)
             finally:
                 if is_first:

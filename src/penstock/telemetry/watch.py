@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits for a broker that takes telemetry, and costs nothing once it is known that there is none.
 
-The sender asks one object before each wait whether there is news: `UnseenFailures`. A TelemetryWatch stands in front of
-it as long as it has something to do: until a broker has told its versions, and afterwards if one of them takes
-telemetry. Otherwise it steps aside, and looks again only when there is a new connection.
+A TelemetryWatch gets turns of the I/O thread while it is the sender's `telemetry`: until the versions of a broker are
+known, and afterwards if one of the brokers takes telemetry. Otherwise it gives its turns up, and asks for them again
+when there is a new connection, or when a caller waits for the instance id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TelemetryWatch:
     """The telemetry of one producer. I/O thread, but for `instance_id` and `stop`.
 
     Args:
-        sender: whose `unseen` it stands in front of.
+        sender: gives it turns while it is the sender's `telemetry`.
         client: the network.
         nodes: gives the brokers that are known.
         make_pusher: makes what pushes; called with what is to be told the instance id.
@@ -45,17 +45,16 @@ class TelemetryWatch:
         make_pusher: Callable[[Callable[[uuid.UUID], object]], TelemetryPusher],
     ) -> None:
         self._sender = sender
-        self._behind = sender.unseen
         self._client = client
         self._nodes = nodes
         self._make_pusher = make_pusher
         self._pusher: TelemetryPusher | None = None
-        self._connections = -1  # how many had been made when it stepped aside
+        self._connections = -1  # how many had been made when it gave up its turns
         self._lock: Any = new_lock()  # guards the three below
         self._instance_id: uuid.UUID | None = None
         self._waiting: list[Ticket[uuid.UUID]] = []
-        self._ended = False  # nobody completes a Ticket any more
-        sender.unseen = self
+        self._ended = False  # no Ticket will be completed any more
+        sender.telemetry = self
 
     # ------------------------------------------------------------------------------------------ any thread
 
@@ -65,9 +64,11 @@ class TelemetryWatch:
         with self._lock:
             known, ended = self._instance_id, self._ended
             if known is None and not ended:
-                # Who has given up is forgotten: no connection is made for him.
+                # Callers that have given up are forgotten: no connection is made for them.
                 self._waiting = [one for one in self._waiting if not one.done] + [ticket]
-                self._sender.unseen = self  # together, or the I/O thread steps aside in between
+                self._sender.telemetry = (
+                    self  # under the lock, or the I/O thread may give up the turns in between
+                )
         if known is not None:
             ticket.complete(known)
         elif ended:
@@ -77,53 +78,38 @@ class TelemetryWatch:
         return ticket
 
     def stop(self) -> None:
-        """Nobody asks for an id any more: who waits for it has failed, and who comes later fails at once.
-
-        At the end of the I/O thread, whoever stands in front then. Twice is harmless.
-        """
+        """Fail all waits for the id, now and later. Called at the end of the I/O thread; twice is harmless."""
         with self._lock:
             self._ended = True
         self._fail_waiting(_closed())
 
-    # ------------------------------------------------------------------------------------------ asked by the sender
+    # ------------------------------------------------------------------------------------------ I/O thread
 
-    @property
-    def has_news(self) -> bool:
-        """Always: it is asked in each turn, as long as it stands in front."""
-        return True
-
-    def maybe_tell(self, now: float) -> float:
-        """Do what is due, of the telemetry and of what is behind; seconds until there will be more."""
-        delay: float = self._behind.maybe_tell(now) if self._behind.has_news else FOREVER
+    def advance(self, now: float) -> float:
+        """Do what is due; seconds until more will be. Called in each turn, while it is the sender's `telemetry`."""
         try:
-            return min(delay, self._look(now))
+            return self._look(now)
         except Exception as error:  # noqa: BLE001 - it is logged
             text = "telemetry failed, and is switched off"
             tell_error(log, Event.TELEMETRY_FAILED, text, error=error)
-            self._step_aside("telemetry failed")
-            return delay
+            self._give_up_turns("telemetry failed")
+            return FOREVER
 
-    def before_end(self, forced: Callable[[], bool]) -> None:
-        """The producer closes, and the connections are still there."""
-        if self._pusher is not None:
-            try:
-                self._pusher.push_last(forced)
-            except Exception as error:  # noqa: BLE001 - it is logged
-                text = "the last telemetry could not be pushed"
-                tell_error(log, Event.TELEMETRY_FAILED, text, error=error)
-
-    def end(self) -> None:
-        """The connections are closed."""
+    def push_last(self, forced: Callable[[], bool]) -> None:
+        """Push once more before the producer ends; the connections are still there."""
+        if self._pusher is None or self._sender.telemetry is not self:
+            return
         try:
-            self.stop()
-        finally:
-            self._behind.end()
+            self._pusher.push_last(forced)
+        except Exception as error:  # noqa: BLE001 - it is logged
+            text = "the last telemetry could not be pushed"
+            tell_error(log, Event.TELEMETRY_FAILED, text, error=error)
 
     def look_again(self, connections: int) -> None:
-        """Once a second, with the number of connections made so far: new ones may be to other brokers."""
-        if self._sender.unseen is not self and connections != self._connections and self._pusher is None:
+        """Called once a second with the number of connections made so far: new ones may be to other brokers."""
+        if self._sender.telemetry is not self and connections != self._connections and self._pusher is None:
             self._connections = connections
-            self._sender.unseen = self
+            self._sender.telemetry = self
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -134,13 +120,13 @@ class TelemetryWatch:
                 self._pusher = self._make_pusher(self._on_instance_id)
             elif told:
                 self._connections = self._client.metrics.connections_created
-                self._step_aside("the brokers take no telemetry")
+                self._give_up_turns("the brokers take no telemetry")
                 return FOREVER
             else:
                 return self._connect(now) if self._is_awaited() else FOREVER
         delay = self._pusher.advance(now)
         if self._pusher.stopped:
-            self._step_aside(self._pusher.stopped)
+            self._give_up_turns(self._pusher.stopped)
         elif delay == FOREVER and self._is_awaited():
             delay = self._connect(now)
         return delay
@@ -149,7 +135,7 @@ class TelemetryWatch:
         return any(not ticket.done for ticket in self._waiting)
 
     def _connect(self, now: float) -> float:
-        """Somebody waits for the id, and nobody else may need a connection."""
+        """Connect to a broker, because a caller waits for the id; perhaps nothing else needs a connection."""
         node = self._client.least_loaded_node(now)
         if node is None:
             delay: float = self._client.shortest_delay(now)
@@ -158,13 +144,13 @@ class TelemetryWatch:
         delay = self._client.connection_delay(node, now)
         return delay if delay > 0 else FOREVER
 
-    def _step_aside(self, why: str) -> None:
+    def _give_up_turns(self, why: str) -> None:
         self._fail_waiting(UnsupportedVersionError(f"there is no client instance id: {why}"))
 
     def _fail_waiting(self, error: KafkaError) -> None:
-        """Stand in front no longer, and fail the Tickets of all who wait."""
+        """Give up the turns, and fail the Tickets of all callers that wait."""
         with self._lock:
-            self._sender.unseen = self._behind
+            self._sender.telemetry = None
             waiting, self._waiting = self._waiting, []
         for ticket in waiting:
             ticket.fail(error)

@@ -511,7 +511,7 @@ def test_close_waits_for_a_new_id_and_delivers():
     rig.answer(request, error_code=45)
     delivery = rig.send("t", b"b")
     rig.acknowledge_all()
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
     delivery.result(0)
     assert [record.value for batch in rig.batches()[-2:] for record in batch.records()] == [b"a", b"b"]
@@ -525,7 +525,7 @@ def test_a_forced_close_does_not_wait_for_an_id():
     delivery = rig.send("t", b"a")
     rig.settle()
     assert rig.held(INIT_PRODUCER_ID)
-    rig.parts.sender.force_close()
+    rig.parts.io_thread.force_close()
     rig.run_to_end()
     assert isinstance(delivery.exception(0), ProducerClosedError)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from penstock.errors import (
     NetworkError,
     ProducerClosedError,
 )
-from penstock.producer.io import _sender_cy
+from penstock.producer.io import thread as io_thread
 from penstock.protocol.messages import METADATA, PRODUCE
 
 
@@ -464,7 +463,7 @@ def test_what_is_left_at_a_forced_end_fails_and_all_memory_comes_back():
     rig.await_request()
     queued = rig.send("t", b"b")
     rig.parts.accumulator.close()
-    rig.parts.sender.force_close()
+    rig.parts.io_thread.force_close()
     rig.run_to_end()
     for delivery in (in_flight, queued):
         assert isinstance(delivery.exception(0), ProducerClosedError)
@@ -478,7 +477,7 @@ def test_a_graceful_end_delivers_what_lingers():
     rig.acknowledge_all()
     delivery = rig.send("t", b"a")
     rig.parts.accumulator.close()
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     started = rig.clock.now()
     rig.run_to_end()
     assert delivery.result(0).offset == 0
@@ -501,7 +500,7 @@ def test_an_error_in_a_turn_is_logged_and_the_next_turn_goes_on(monkeypatch, cap
     monkeypatch.setattr(gate, "before_turn", fail_once)
     delivery = rig.send("t", b"a")
     rig.parts.accumulator.close()
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
     assert delivery.done()
     assert "bad turn" in caplog.text
@@ -551,13 +550,13 @@ def test_each_step_of_the_end_is_taken_whatever_the_others_come_to(monkeypatch, 
     rig.know("t")
     delivery = rig.send("t", b"a")
     parts, ended = rig.parts, []
-    monkeypatch.setattr(parts.sender, "unseen", SimpleNamespace(has_news=False, end=lambda: ended.append(1)))
+    monkeypatch.setattr(parts.accumulator.unseen, "end", lambda: ended.append(1))
 
     def die(*_: object, **_more: object) -> None:
         raise kind("no room")
 
     if step == "told":
-        monkeypatch.setattr(_sender_cy, "tell", die)
+        monkeypatch.setattr(io_thread, "tell", die)
     else:
         owner, name = {
             "gate": (parts.send_path.gate, "close"),
@@ -566,7 +565,7 @@ def test_each_step_of_the_end_is_taken_whatever_the_others_come_to(monkeypatch, 
             "client": (rig.network, "close"),
         }[step]
         monkeypatch.setattr(owner, name, die)
-    parts.sender.force_close()
+    parts.io_thread.force_close()
     with pytest.raises(kind) if step == "told" or kind is SystemExit else contextlib.nullcontext():
         rig.run_to_end()
     assert isinstance(delivery.exception(0), ProducerClosedError)
@@ -604,7 +603,7 @@ def test_no_exception_of_a_callback_ends_the_thread(caplog, kind, follows):
         first.add_done_callback(leave)
     second = rig.send("t", b"b")
     rig.acknowledge_all()
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
     assert [first.result(0).offset, second.result(0).offset] == [0, 1]
     assert kind.__name__ in caplog.text

@@ -25,7 +25,7 @@ from penstock.producer.batch._delivery_cy import BatchResult
 from penstock.producer.batch._partitioner_cy import BuiltInPartitioner, TopicState
 from penstock.producer.batch._sealing_cy import Sealer
 from penstock.producer.batch._buffer_pool_cy import BufferPool
-from penstock.producer.batch.unseen import UnseenFailures
+from penstock.producer.unseen import UnseenFailures
 from penstock.producer.owner import Owner
 from penstock.types import TopicPartition
 

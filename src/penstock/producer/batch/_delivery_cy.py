@@ -31,8 +31,9 @@ from penstock._done_callbacks import DoneCallback
 from penstock._events import Event, tell_error
 from penstock._locks import Latch
 from penstock.errors import ForkedProducerError, IllegalStateError, KafkaError, KafkaTimeoutError
-from penstock.producer.batch.unseen import UnseenRecords
-from penstock.producer.owner import Follower, Owner, Teller, Whole, check_may_wait, on_io_thread, process
+from penstock.producer.batch.callbacks import LoopNotice, RecordCallback, WholeResult
+from penstock.producer.owner import Owner, check_may_wait, on_io_thread, process
+from penstock.producer.unseen import UnseenRecords
 from penstock.types import RecordMetadata, TopicPartition
 
 try:
@@ -101,11 +102,11 @@ class BatchResult:
         self.unseen: Any = None  # an UnseenRecords, once the batch has failed
 
     @property
-    def followers(self) -> list[Follower]:
+    def followers(self) -> list[RecordCallback]:
         """Who added a done callback, and was not called yet."""
         return [entry for entries in list(self._followers().values()) for entry in entries]
 
-    def _followers(self) -> dict[int, list[Follower]]:
+    def _followers(self) -> dict[int, list[RecordCallback]]:
         """The same by the index of the record in the batch that it was accepted in; -1: who follows all of them.
 
         No key leads back to the result: one that is left with an empty list does no harm.
@@ -284,13 +285,13 @@ class BatchResult:
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call back once this result and all pieces that answer for it are done. For flush; never from under a lock."""
-        follow(Whole(self), lambda whole: whole.after(callback))
+        follow(WholeResult(self), lambda whole: whole.after(callback))
 
     def still_pending(self) -> bool:
         """Whether neither the outcome nor a split has released those who wait here."""
         return not (self.done or self.pieces)
 
-    def add_follower(self, entry: Follower) -> None:
+    def add_follower(self, entry: RecordCallback) -> None:
         """Let somebody follow this result; see `follow`."""
         entries = self.interested.setdefault("followers", {}).setdefault(entry.delivery._index, [])
         entries.append(entry)
@@ -305,7 +306,7 @@ class BatchResult:
     def join(self, waiting: Any) -> None:
         """Tell those who wait in an event loop, as one follower, that it is done or was split; see `_waiting_cy`."""
         self._check_process()
-        waiting.follower = Follower(Whole(self), Teller(waiting))
+        waiting.follower = RecordCallback(WholeResult(self), LoopNotice(waiting))
         self.add_follower(waiting.follower)
         self.waiting = waiting
         if not self.still_pending():
@@ -315,7 +316,7 @@ class BatchResult:
         """Take the follower back: nobody waits any more."""
         if self.waiting is waiting:
             self.waiting = None
-        _take(self._followers().get(Whole._index, []), waiting.follower)
+        _take(self._followers().get(WholeResult._index, []), waiting.follower)
 
     def _release(self) -> None:
         self.waiting = None
@@ -329,9 +330,9 @@ class BatchResult:
                 while entries and (entry := _take_first(entries)) is not None:
                     self._pass_on(entry)
 
-    def _pass_on(self, entry: Follower) -> None:
+    def _pass_on(self, entry: RecordCallback) -> None:
         """Tell a follower that this result is done; after a split, let it follow the piece that answers for it."""
-        if self.pieces and not isinstance(entry.delivery, Whole):
+        if self.pieces and not isinstance(entry.delivery, WholeResult):
             entry.delivery._answered_by().add_follower(entry)
         else:
             entry.call()
@@ -360,7 +361,7 @@ def follow(delivery: Any, callback: Callable[[Any], object]) -> None:
 
     The callback does not count as a look at the outcome: see `BatchResult.look_at`.
     """
-    delivery._answered_by().add_follower(Follower(delivery, callback))
+    delivery._answered_by().add_follower(RecordCallback(delivery, callback))
 
 
 def _joined() -> Any:
@@ -457,7 +458,7 @@ class Delivery:
         entry = DoneCallback(fn, _look_at, log, None if batch.owner is None else batch.owner.post)
         if batch.still_pending():
             batch._check_process()
-        batch.add_follower(Follower(self, entry))
+        batch.add_follower(RecordCallback(self, entry))
 
     def remove_done_callback(self, fn: Callable[[Delivery], object]) -> int:
         """Forget callbacks that are this function and were not called yet; how many."""

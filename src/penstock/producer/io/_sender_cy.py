@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The I/O thread's work: drain what is ready, send it, and see to it that each batch gets its outcome.
+"""A turn of the I/O thread: drain the ready batches, send them, and make sure that each batch gets its outcome.
 
-One turn is `run_once(now)`; the thread calls it until it is told to stop, tests and the simulator call it by hand.
-All of it belongs to the I/O thread, but for `initiate_close` and `force_close`, which only set a flag and wake it.
-Compiled if possible.
+One turn is `run_once(now)`. The I/O thread calls it until it ends (`thread`), tests and the simulator call it
+themselves. I/O thread only. Compiled if possible.
 """
 
 from __future__ import annotations
@@ -16,16 +15,14 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from penstock._events import Event, tell, tell_error
-from penstock._time import FOREVER, Clock, ExponentialBackoff
-from penstock.errors import DeliveryTimeoutError, KafkaError, ProducerClosedError
+from penstock._events import Event, tell_error
+from penstock._time import FOREVER, ExponentialBackoff
+from penstock.errors import DeliveryTimeoutError, KafkaError
 from penstock.producer.batch._batch_cy import how_far
-from penstock.producer.batch.unseen import name_topics
 from penstock.producer.io._outcomes_cy import Outcomes, Retries
 from penstock.producer.io.converting import Conversions
 from penstock.producer.io.gate_requests import GateRequests
 from penstock.producer.metadata.metadata import ProducerMetadata
-from penstock.producer.owner import mark_io_thread, take_all
 from penstock.protocol.requests import NodeApiVersions
 from penstock.types import Node
 
@@ -64,8 +61,8 @@ log = logging.getLogger("penstock.producer")
 
 _BY_AGE = attrgetter("created")
 _FOREVER = cython.declare(cython.double, FOREVER)
-# Seconds until the next look after something unexpected: whatever it is, it must not become a busy loop.
-_AFTER_TROUBLE = 0.1
+# Seconds until the next turn after something unexpected, so that it cannot become a busy loop.
+AFTER_UNEXPECTED = 0.1
 
 
 def is_compiled() -> bool:
@@ -97,7 +94,6 @@ class Sender:
         drainer: decides which.
         metadata: who leads what.
         client: the network.
-        clock: read once per turn.
         rng: jitter of the retry backoff.
         metrics: what is counted.
         conversions: puts batches into the format of old leaders.
@@ -108,12 +104,12 @@ class Sender:
     _client: NetworkClient
     _metrics: SenderMetrics
     _conversions = cython.declare(object)
-    unseen = cython.declare(object, visibility="public")
+    _unseen = cython.declare(object)
+    telemetry = cython.declare(object, visibility="public")
     _watcher = cython.declare(object)
     _gate = cython.declare(object, visibility="readonly")
     _gate_requests = cython.declare(object, visibility="readonly")
     _metadata = cython.declare(object)
-    _now = cython.declare(object, visibility="public")
     _outcomes = cython.declare(object, visibility="readonly")
     _acks = cython.declare(object)
     _request_timeout_ms: cython.int
@@ -122,10 +118,7 @@ class Sender:
     _in_flight: dict
     _next_in_flight_expiry: cython.double
     _has_sent: cython.bint
-    _running: cython.bint
-    _forced: cython.bint
     on_topic_forgotten = cython.declare(object, visibility="public")
-    losses_told = cython.declare(cython.bint, visibility="public")
 
     def __init__(
         self,
@@ -134,7 +127,6 @@ class Sender:
         drainer: Drainer,
         metadata: ProducerMetadata,
         client: NetworkClient,
-        clock: Clock,
         rng: random.Random,
         metrics: SenderMetrics,
         conversions: Conversions,
@@ -144,14 +136,14 @@ class Sender:
         self._conversions = conversions
         self._modern = conversions.modern
         self._accumulator = accumulator
-        self.unseen = accumulator.unseen  # or what stands in front of it
+        self._unseen = accumulator.unseen
+        self.telemetry = None  # a TelemetryWatch while it needs turns; set by any thread
         self._watcher = None  # sees each answer; set once, before the thread starts
         self._drainer = drainer
         self._gate = drainer.gate
         self._gate_requests = GateRequests(drainer.gate, client, settings.request_timeout_ms / 1000)
         self._metadata = metadata
         self._client = client
-        self._now = clock.now
         self._metrics = metrics
         self._one_at_a_time = settings.max_in_flight == 1
         backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
@@ -161,101 +153,9 @@ class Sender:
         self._in_flight = {}  # Batches
         self._next_in_flight_expiry = FOREVER
         self._has_sent = False  # in this turn
-        # Set by any thread, read by the I/O thread.
-        self._running = True
-        self._forced = False
         self.on_topic_forgotten = None  # the user's partitioner, told of a topic; set once
-        self.losses_told = False  # somebody has said how many records are given up at the end
 
-    # ------------------------------------------------------------------------------------- any thread
-
-    def initiate_close(self) -> None:
-        """Finish what was accepted, then stop."""
-        self._running = False
-        self._client.wakeup()
-
-    def force_close(self) -> None:
-        """Stop now; what has no outcome fails."""
-        self._forced = True
-        self._running = False
-        self._client.wakeup()
-
-    # ------------------------------------------------------------------------------------- I/O thread
-
-    def run(self) -> None:
-        """Work until closed: the body of the I/O thread."""
-        mark_io_thread(self._accumulator.owner)
-        try:
-            tell(log, logging.DEBUG, Event.IO_THREAD_STARTED, "the I/O thread starts")
-            while self._running:
-                self._turn()
-            self._accumulator.deferred.run(self._now())
-            # A producer that was forgotten without close() could not do this itself: a finalizer must take no lock.
-            self._accumulator.close()
-            while not self._forced and self._accumulator.has_incomplete():
-                self._turn()  # comes to an end: delivery.timeout.ms is over some time
-            self._finish_gate()
-            if not self._forced:
-                self._gate.begin_close()
-                self.unseen.before_end(lambda: self._forced)
-            self._finish_gate()
-        finally:
-            # Also when the thread dies of an error: nobody may wait for records that nobody will send.
-            self._shut_down()
-        tell(log, logging.DEBUG, Event.IO_THREAD_ENDED, "the I/O thread ends")
-
-    def _finish_gate(self) -> None:
-        """Let the gate end what is under way. A coordinator that does not answer is not waited for without end."""
-        deadline = self._now() + self._request_timeout_ms / 1000
-        while not self._forced and self._gate.busy:
-            if self._now() >= deadline:
-                tell(
-                    log, logging.WARNING, Event.CLOSED_WITHOUT_COORDINATOR,
-                    "no answer of the transaction coordinator for request.timeout.ms: the producer closes without it, "
-                    "and if a transaction is open, it is aborted when its time-out is over",
-                )  # fmt: skip
-                self._forced = True
-                return
-            self._turn()
-
-    def _turn(self) -> None:
-        try:
-            self._take_turn(self._now(), True)
-        except Exception as trouble:  # noqa: BLE001 - it is logged
-            text = "an unexpected error on the I/O thread; it goes on"
-            tell_error(log, Event.IO_THREAD_ERROR, text, error=trouble)
-            self._client.poll(_AFTER_TROUBLE, self._now())
-
-    def _shut_down(self) -> None:
-        """End all there is. Each step is taken whatever the others come to: somebody waits for what it ends."""
-        no_answer = ProducerClosedError("the producer was closed before the coordinator answered")
-        not_sent = ProducerClosedError("the producer was closed before the record was acknowledged")
-        steps = (
-            self._accumulator.close,
-            # Before the records are given up: nobody who waits for them may take their end for a success.
-            partial(self._gate.close, no_answer),
-            partial(self._accumulator.deferred.fail_all, not_sent),
-            self._give_up,
-            self._metadata.close,
-            self._client.close,
-            lambda: self.unseen.end(),  # this late: until then others may stand in front of it
-        )
-        take_all(steps)
-
-    def _give_up(self) -> None:
-        """Fail what has no outcome, and say how much that is: nobody may be left to look at it."""
-        if not self._accumulator.has_incomplete():
-            return
-        error = ProducerClosedError("the producer was closed before the record was acknowledged")
-        lost = self._accumulator.abort_all(error)
-        if lost.records and not self.losses_told:
-            tell(
-                log, logging.WARNING, Event.RECORDS_GIVEN_UP,
-                "the producer was closed and gave up %d record%s for %s: %d of them had been sent and may have been "
-                "written, the others were not. Closing without a time-out waits until each record has its outcome.",
-                lost.records, "" if lost.records == 1 else "s", name_topics(sorted(lost.topics)), lost.maybe_written,
-                records=lost.records,
-            )  # fmt: skip
+    # ------------------------------------------------------------------------------------- turns
 
     def run_once(self, now: float, *, may_rest: bool = False) -> None:
         """One turn: send what is ready, then wait for the network, no longer than something will be due.
@@ -281,8 +181,12 @@ class Sender:
             delay = min(delay, other)
         other = self._send_ready(now)
         delay = min(delay, other)
-        if self.unseen.has_news:
-            other = self.unseen.maybe_tell(now)
+        if self._unseen.has_news:
+            other = self._unseen.maybe_tell(now)
+            delay = min(delay, other)
+        telemetry: Any = self.telemetry
+        if telemetry is not None:
+            other = telemetry.advance(now)
             delay = min(delay, other)
         self._client.poll(delay if may_rest or not self._has_sent else 0.0, now)
 
@@ -394,7 +298,7 @@ class Sender:
             self._metrics.on_batch_error(batch, now)
         if failed or drainer.unsealed or len(sent) < len(drained):
             return 0.0  # the gate may have something to settle
-        return min(delay, _AFTER_TROUBLE) if others_wait or drainer.gate_failed else delay
+        return min(delay, AFTER_UNEXPECTED) if others_wait or drainer.gate_failed else delay
 
     @cython.cfunc
     def _find_usable(self, ready: list, now: cython.double, usable: list) -> cython.double:

@@ -31,7 +31,7 @@ from penstock.producer.batch._delivery_cy import (
     payload_of,
     place_in_batch,
 )
-from penstock.producer.batch.unseen import UnseenFailures
+from penstock.producer.unseen import UnseenFailures
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
 
 if TYPE_CHECKING:

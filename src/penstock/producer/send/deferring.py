@@ -25,9 +25,9 @@ from penstock._time import FOREVER
 from penstock.errors import KafkaError, ReentrantCallError
 from penstock.producer.batch._appending_cy import EncodedRecord
 from penstock.producer.batch._delivery_cy import BatchResult, Delivery, place_in_batch
-from penstock.producer.batch.unseen import UnseenFailures
 from penstock.producer.owner import Owner
 from penstock.producer.steps import Checkpoint, Steps, TimeIsUp
+from penstock.producer.unseen import UnseenFailures
 
 log = logging.getLogger("penstock.producer")
 

@@ -200,7 +200,7 @@ def test_a_request_that_cannot_be_written_does_not_hold_up_the_rest():
     with pytest.raises(KafkaError, match="TxnOffsetCommit could not be sent"):
         rig.send_offsets({("t", 0): 2**70})  # more than fits
     assert rig.state is TxnState.FATAL_ERROR
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
 
 
@@ -420,7 +420,7 @@ def test_what_the_coordinator_has_confirmed_is_no_failure_when_the_producer_is_c
     rig.hold(INIT_PRODUCER_ID)
     ticket = rig.manager.commit() if commit else rig.manager.abort()
     rig.run_until(lambda: rig.held(INIT_PRODUCER_ID))
-    rig.parts.sender.force_close()
+    rig.parts.io_thread.force_close()
     rig.run_to_end()
     assert ticket.result is None
     with pytest.raises(KafkaError, match="was closed"):

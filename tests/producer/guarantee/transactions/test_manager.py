@@ -164,7 +164,7 @@ def test_a_close_aborts_what_is_open(protocol):
     rig = opened(protocol)
     rig.acknowledge_all()
     delivery = rig.send("t", b"a", partition=0)
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
     delivery.result(0)
     assert [body["committed"] for body in rig.asked(END_TXN)] == [False]
@@ -176,7 +176,7 @@ def test_a_close_aborts_what_has_failed():
     in_flight(rig)
     rig.answer(error_code=29)
     assert rig.state is TxnState.ABORTABLE_ERROR
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
     assert [body["committed"] for body in rig.asked(END_TXN)] == [False]
 
@@ -188,7 +188,7 @@ def test_a_close_waits_for_a_commit_that_is_under_way():
     rig.send("t", b"a", partition=0)
     ticket = rig.manager.commit()
     rig.script(END_TXN, 51, 51)
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
     assert ticket.result is None
     assert [body["committed"] for body in rig.asked(END_TXN)] == [True] * 3
@@ -201,7 +201,7 @@ def test_a_close_ends_when_the_abort_fails(fatal):
     rig.acknowledge_all()
     rig.deliver(rig.send("t", b"a", partition=0))
     rig.script(END_TXN, 90 if fatal else 14)
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
     assert len(rig.asked(END_TXN)) == (1 if fatal else 2)
 
@@ -212,7 +212,7 @@ def test_a_forced_close_aborts_nothing(protocol):
     rig = opened(protocol)
     request = in_flight(rig)
     assert request
-    rig.parts.sender.force_close()
+    rig.parts.io_thread.force_close()
     rig.run_to_end()
     assert "EndTxn" not in rig.names()
     assert not rig.parts.accumulator.has_incomplete()
@@ -240,7 +240,7 @@ def test_a_forced_close_ends_every_wait_at_once(api):
             ticket = rig.offsets_ticket({("t", 0): 5})
     rig.run_until(lambda: rig.held(api))
     before = rig.clock.now()
-    rig.parts.sender.force_close()
+    rig.parts.io_thread.force_close()
     rig.run_to_end()
     with pytest.raises(ProducerClosedError):
         ticket.result  # noqa: B018

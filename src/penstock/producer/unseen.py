@@ -134,9 +134,6 @@ class UnseenFailures:
             self._causes.setdefault(key, _Cause()).add(topic, error, count)
         return self._tell_due(now)
 
-    def before_end(self, _forced: Callable[[], bool]) -> None:
-        """The producer closes, and the network is still there. Nothing: who stands in front of this may need it."""
-
     def end(self) -> None:
         """The I/O thread ends: tell all there is, and what comes later when it comes."""
         self._ended = True

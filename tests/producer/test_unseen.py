@@ -18,7 +18,7 @@ from producer.fakes_txn import GateRig
 
 from penstock import Interceptor, Producer
 from penstock.errors import KafkaError, ProducerClosedError
-from penstock.producer.batch import unseen
+from penstock.producer import unseen
 from penstock.records.python_rows import ManyRecords
 from penstock.types import ProducerRecord
 
@@ -240,7 +240,7 @@ def test_what_was_noted_is_told_when_the_producer_closes_and_what_comes_later_at
         kept.pop()
         rig.settle(1)
     assert len(told()) == 1
-    rig.parts.sender.initiate_close()
+    rig.parts.io_thread.initiate_close()
     rig.run_to_end()
     assert len(told()) == 2
     kept.pop()
