@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._events import ClientEvents, current, working_for
 from penstock._metrics import MetricsRegistry, MetricValue
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class ProducerParts(NamedTuple):
-    """The parts of one producer that its face uses."""
+    """The parts of one producer that its calls use."""
 
     config: ProducerConfig
     clock: Clock
@@ -102,16 +102,16 @@ def assemble(
 
     Args:
         config: its configuration.
-        clock: the time; the simulator brings its own.
-        backend: the sockets, likewise.
-        rng: the source of chance, likewise.
+        clock: the time; the simulator passes its own.
+        backend: the sockets; the simulator passes its own.
+        rng: the random source; the simulator passes a seeded one.
 
     Raises:
         BootstrapError: no bootstrap server can be resolved, and bootstrap.resolve.timeout.ms is 0.
         ConfigError: a file of certificates or keys cannot be used, or the mechanism of SASL.
     """
     time = clock or SystemClock()
-    # Parts that work on threads of others take note of whose they are.
+    # Parts that log on threads of others remember the client that they belong to.
     with working_for(ClientEvents(config.client_id, time.now)):
         backend = backend or _backend(config)
         try:
@@ -129,87 +129,32 @@ def _assemble(
     *,
     reads_system_time: bool,
 ) -> ProducerParts:
-    nodes, deferred = _bootstrap(config, backend, rng)
     wake = backend.selector.wakeup
-    metadata = ProducerMetadata(_metadata_settings(config), nodes, rng, wake)
     network_metrics = NetworkMetrics()
-    client = NetworkClient(
-        _network_settings(config), backend, metadata, clock, rng, network_metrics, deferred
-    )
+    metadata, client = _network(config, clock, backend, rng, network_metrics)
     accumulator = _accumulator(config, metadata, clock, rng, wake)
-
     registry, sender_metrics, client_metrics = _metrics(config, network_metrics, clock)
     client_metrics.register_memory(accumulator.pool)
     client_metrics.register_requests(metadata, client.in_flight_count)
 
-    placement = _placement(config)
-    interceptors = Interceptors(config.interceptors)
-    serializers = (config.key_serializer, config.value_serializer)
-    max_record_size = min(
-        (config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")
-    )
+    placement, interceptors = _placement(config), Interceptors(config.interceptors)
     send_path = SendPath(
-        accumulator, metadata, serializers, placement, interceptors, max_record_size, clock, _tracing(config)
-    )
+        accumulator, metadata, _serializers(config), placement, interceptors, _max_record_size(config), clock,
+        _tracing(config),
+    )  # fmt: skip
     # The system's time is read without a call; any other clock is asked.
     wall_ms = None if reads_system_time else clock.wall_ms
-    fast_path = FastPath(
-        accumulator.fast_topics,
-        max_record_size[0],
-        placement.key_hash,
-        wall_ms,
-        wake,
-        accumulator.appender.append_now,
-    )
-    fast_path.enabled = fast_allowed = (
-        all(type(serializer) is BytesSerializer for serializer in serializers)
-        and placement.partitioner is None
-        and not len(interceptors)
-        and not (send_path.tracing is not None and send_path.tracing.has_spans)
-    )
+    fast_path, accept = _fast_path(config, accumulator, send_path, placement, interceptors, wall_ms, wake)
+    each_by_itself = placement.partitioner is not None or len(interceptors) > 0
+    columns = ColumnSender(accumulator, send_path, each_by_itself, clock)
 
-    def accept(records: bool) -> None:
-        fast_path.enabled = records and fast_allowed and not send_path.closed
-        accumulator.admit(records)
-
-    def close_fast_path(closed: bool) -> None:
-        fast_path.detour = closed
-
-    accumulator.deferred.on_waiting = close_fast_path
-    columns = ColumnSender(
-        accumulator, send_path, placement.partitioner is not None or len(interceptors) > 0, clock
-    )
-    transactions = None
-    gate: Gate
-    if config.transactional_id is not None:
-        cluster = ClusterFacts(client, metadata, clock.now)
-        gate = transactions = _transactions(config, accumulator, client, cluster, accept, rng)
-        accumulator.deferred.on_failed = transactions.on_not_appended
-        metadata.on_refused(transactions.on_refused)
-        accept(False)  # until a transaction begins
-        accumulator.watches_failures = False  # a record that failed is told by the transaction's calls
-    elif config.enable_idempotence:
-        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        gate = IdempotentGate(
-            config.retries, backoff, rng, accept,
-            required="enable.idempotence" in config.explicit,
-            versions_of=client.api_versions,
-        )  # fmt: skip
-    else:
-        gate = OpenGate(config.retries)
+    gate, transactions = _gate(config, accumulator, client, metadata, accept, clock, rng)
     send_path.gate = gate
     client_metrics.register_idempotence(lambda: gate.numbers_all)
-    drainer = Drainer(accumulator, gate, config.max_request_size)
     conversions = Conversions(accumulator.sealer, gate, registry, clock, config.max_request_size)
+    drainer = Drainer(accumulator, gate, config.max_request_size)
     sender = Sender(
-        _sender_settings(config),
-        accumulator,
-        drainer,
-        metadata,
-        client,
-        rng,
-        sender_metrics,
-        conversions,
+        _sender_settings(config), accumulator, drainer, metadata, client, rng, sender_metrics, conversions
     )
     metadata.keep_topics = sender.keep_topics
     metadata.keep_nodes = sender.keep_nodes
@@ -226,6 +171,88 @@ def _assemble(
         Reporting(config.metric_reporters, MetricsSource(config.client_id, clock, registry, client_metrics.catch_up)),
         telemetry,
     )  # fmt: skip
+
+
+def _network(
+    config: ProducerConfig, clock: Clock, backend: NetworkBackend, rng: random.Random, metrics: NetworkMetrics
+) -> tuple[ProducerMetadata, NetworkClient]:
+    nodes, deferred = _bootstrap(config, backend, rng)
+    metadata = ProducerMetadata(_metadata_settings(config), nodes, rng, backend.selector.wakeup)
+    client = NetworkClient(_network_settings(config), backend, metadata, clock, rng, metrics, deferred)
+    return metadata, client
+
+
+def _serializers(config: ProducerConfig) -> tuple[Any, Any]:
+    return config.key_serializer, config.value_serializer
+
+
+def _max_record_size(config: ProducerConfig) -> tuple[int, str]:
+    """The size, and the option that limits it."""
+    return min((config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory"))
+
+
+def _fast_path(
+    config: ProducerConfig,
+    accumulator: RecordAccumulator,
+    send_path: SendPath,
+    placement: Placement,
+    interceptors: Interceptors,
+    wall_ms: Callable[[], int] | None,
+    wake: Callable[[], object],
+) -> tuple[FastPath, Callable[[bool], None]]:
+    """The fast path, and what the gate calls to accept records or to refuse them."""
+    fast_path = FastPath(
+        accumulator.fast_topics,
+        _max_record_size(config)[0],
+        placement.key_hash,
+        wall_ms,
+        wake,
+        accumulator.appender.append_now,
+    )
+    fast_path.enabled = allowed = (
+        all(type(serializer) is BytesSerializer for serializer in _serializers(config))
+        and placement.partitioner is None
+        and not len(interceptors)
+        and not (send_path.tracing is not None and send_path.tracing.has_spans)
+    )
+
+    def accept(records: bool) -> None:
+        fast_path.enabled = records and allowed and not send_path.closed
+        accumulator.admit(records)
+
+    def close_fast_path(closed: bool) -> None:
+        fast_path.detour = closed
+
+    accumulator.deferred.on_waiting = close_fast_path
+    return fast_path, accept
+
+
+def _gate(
+    config: ProducerConfig,
+    accumulator: RecordAccumulator,
+    client: NetworkClient,
+    metadata: ProducerMetadata,
+    accept: Callable[[bool], None],
+    clock: Clock,
+    rng: random.Random,
+) -> tuple[Gate, TransactionManager | None]:
+    """The gate that the configuration asks for; the same as a TransactionManager if it is one."""
+    if config.transactional_id is not None:
+        cluster = ClusterFacts(client, metadata, clock.now)
+        transactions = _transactions(config, accumulator, client, cluster, accept, rng)
+        accumulator.deferred.on_failed = transactions.on_not_appended
+        metadata.on_refused(transactions.on_refused)
+        accept(False)  # until a transaction begins
+        accumulator.watches_failures = False  # the transaction's calls report a record that failed
+        return transactions, transactions
+    if config.enable_idempotence:
+        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        required = "enable.idempotence" in config.explicit
+        versions_of = client.api_versions
+        return IdempotentGate(
+            config.retries, backoff, rng, accept, required=required, versions_of=versions_of
+        ), None
+    return OpenGate(config.retries), None
 
 
 def _metrics(
