@@ -247,6 +247,68 @@ def test_what_was_noted_is_told_when_the_producer_closes_and_what_comes_later_at
     assert told()[2].startswith("1 record for topic 't'")
 
 
+def failed_before_the_end(rig: Rig, *topics: str) -> list[Any]:
+    """Records of a batch each that have failed; they are still held when the producer has closed."""
+    kept = []
+    for topic in topics:
+        kept.append(rig.send(topic, b"v"))
+        refuse(rig)
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    return kept
+
+
+def test_after_the_close_what_comes_within_a_minute_is_told_with_the_next_or_at_exit(told):
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u", "v", "w", "x")
+    kept.pop()
+    assert told()[0].startswith("1 record for topic 'x' failed")
+    kept.pop()
+    kept.pop()
+    assert len(told()) == 1
+    rig.clock.advance(61)
+    kept.pop()
+    assert told()[1].startswith("3 records for topics 'w', 'v', 'u' failed")
+    kept.pop()
+    assert len(told()) == 2
+    del rig
+    gc.collect()  # the count outlives the producer
+    unseen.tell_at_exit()
+    assert told()[2].startswith("1 record for topic 't' failed")
+    unseen.tell_at_exit()
+    assert len(told()) == 3
+
+
+def test_what_is_kept_until_the_program_ends_is_told_together(told):
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u", "v")
+    unseen.tell_at_exit()
+    (line,) = told()
+    assert line.startswith("3 records for topics ")
+    kept.clear()
+    unseen.tell_at_exit()
+    assert len(told()) == 1
+
+
+def test_a_failure_that_is_noted_while_another_is_logged_is_told_as_well(told, monkeypatch):
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    log_it = unseen.tell
+
+    def collect_in_the_middle(*args: Any, **fields: Any) -> None:
+        monkeypatch.setattr(unseen, "tell", log_it)
+        kept.clear()  # a finalizer, on the thread that logs
+        log_it(*args, **fields)
+
+    monkeypatch.setattr(unseen, "tell", collect_in_the_middle)
+    kept.pop()
+    unseen.tell_at_exit()
+    assert [line.split(" failed")[0] for line in told()] == [
+        "1 record for topic 'u'",
+        "1 record for topic 't'",
+    ]
+
+
 def test_finalizers_take_no_lock(told):
     """A Delivery can be dropped by the collector, in the middle of anything that holds any lock."""
     rig = a_rig()

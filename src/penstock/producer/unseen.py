@@ -8,9 +8,11 @@ says how many records were never looked at. A batch that was written gets none: 
 this.
 
 Rules:
-1. `UnseenFailures.note` is called by finalizers, hence in the middle of anything and on any thread: it takes no lock.
-   The I/O thread writes to the log; once it has ended, the thread that notes a failure does.
-2. One warning per cause and minute. The first comes at once, what follows within the minute is added up.
+1. `UnseenFailures.note` is called by finalizers, in the middle of any code and on any thread: it waits for no lock of
+   the producer. The I/O thread writes to the log; once it has ended, the thread that notes a failure does.
+2. One warning per cause and minute. The first comes at once. Those of the next minute are counted, and logged together.
+3. After the end of the I/O thread no timer is left: failures that were counted then are logged with the next one after
+   the minute, or when the program ends. Then all failures of one producer and cause make one warning.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from penstock.producer.owner import process
 log = logging.getLogger("penstock.producer")
 
 _TOPICS_NAMED = 3
+_SOON = 1.0  # seconds until the next try where another thread was at it
 EACH_ROWS_OWN = ""  # in place of a topic: rows that could not be sent name it themselves, or fail to
 
 
@@ -105,9 +108,13 @@ class UnseenFailures:
         self._wake = wake
         self._now = now
         self._noted: deque[tuple[str, Exception, int]] = deque()  # appended to by any thread
-        self._causes: dict[tuple[type[Exception], int], _Cause] = {}  # the I/O thread's, while there is one
-        self.has_news = False  # something was noted, or some cause has a count; looked at in every turn
+        self._causes: dict[tuple[type[Exception], int], _Cause] = {}  # for the thread that has the token
+        # The thread that has taken the token counts and logs; one that finds none does not wait, since a finalizer may
+        # run in the middle of that, on any thread.
+        self._token: deque[None] = deque([None])
+        self.has_news = False  # something was noted, or some cause has a count; read in every turn
         self._ended = False
+        self._pid = process.id
         self.events = current()  # those of the client; for the threads of others
 
     def watch(self, records: UnseenRecords | None) -> None:
@@ -117,29 +124,46 @@ class UnseenFailures:
             _watched.add(records)
 
     def note(self, topic: str, error: Exception, count: int) -> None:
-        """Records have failed, and nobody can look at them any more. From a finalizer, perhaps."""
+        """Record failures that no caller can look at any more. Perhaps from a finalizer."""
         self._noted.append((topic, error, count))
         self.has_news = True
-        if self._ended:
-            self.maybe_tell(self._now())
-        else:
+        if not self._ended:
             self._wake()
+        elif _exit.sums_up:
+            _late.add(self)
+        else:
+            self.maybe_tell(self._now())
 
     def maybe_tell(self, now: float) -> float:
-        """Write to the log what is due; seconds until more will be. I/O thread."""
-        self.has_news = False  # before the look: who notes something meanwhile sets it again
-        while self._noted:
-            topic, error, count = self._noted.popleft()
-            key = (type(error), getattr(error, "code", 0))
-            self._causes.setdefault(key, _Cause()).add(topic, error, count)
-        return self._tell_due(now)
+        """Write to the log what is due; seconds until more will be. I/O thread; after its end, any thread."""
+        while True:
+            try:
+                self._token.pop()
+            except IndexError:
+                return _SOON  # the thread that has it sees what was noted
+            try:
+                self.has_news = False  # first: a note that comes meanwhile sets it again
+                while self._noted:
+                    topic, error, count = self._noted.popleft()
+                    key = (type(error), getattr(error, "code", 0))
+                    self._causes.setdefault(key, _Cause()).add(topic, error, count)
+                delay = self._tell_due(now)
+                if self._ended:
+                    (_late.add if self.has_news else _late.discard)(self)
+            finally:
+                self._token.append(None)
+            if not self._noted:
+                return delay
 
     def end(self) -> None:
-        """The I/O thread ends: tell all there is, and what comes later when it comes."""
+        """The I/O thread ends: log all that is left. Later failures are logged by the threads that note them."""
         self._ended = True
         self.maybe_tell(FOREVER)
-        for cause in self._causes.values():
-            cause.quiet_until = -FOREVER
+
+    def tell_rest(self) -> None:
+        """The program ends: log all that is left."""
+        if self._pid == process.id:
+            self.maybe_tell(FOREVER)
 
     def _tell_due(self, now: float) -> float:
         delay = FOREVER
@@ -149,7 +173,7 @@ class UnseenFailures:
                 continue
             count, error, topics = cause.count, cause.error, list(cause.topics)
             cause.clear()
-            cause.quiet_until = now + SECONDS_BETWEEN
+            cause.quiet_until = -FOREVER if now == FOREVER else now + SECONDS_BETWEEN
             tell(
                 log, logging.WARNING, Event.RECORDS_UNSEEN,
                 "%d record%s for %s failed, and nobody looked: there was no callback, and the Delivery was dropped "
@@ -158,18 +182,34 @@ class UnseenFailures:
                 count, "" if count == 1 else "s", name_topics(topics, are_all=False), _described(error),
                 of=self.events, records=count, topic=topics[0] if len(topics) == 1 else None, error=error,
             )  # fmt: skip
-        self.has_news = self.has_news or delay != FOREVER
+        if delay != FOREVER:
+            self.has_news = True
         return delay
 
 
-# Those that somebody still holds: at exit nobody will look at them any more.
+class _Exit:
+    """Whether the program ends, so that failures are counted first and logged together."""
+
+    sums_up = False
+
+
+_exit = _Exit()
+# The failed records that are still held: when the program ends, no caller will look at them any more.
 _watched: weakref.WeakSet[UnseenRecords] = weakref.WeakSet()
+# Those that have failures to log although their I/O thread has ended; a strong reference, or the count would be lost.
+_late: set[UnseenFailures] = set()
 
 
 def tell_at_exit() -> None:
-    """Tell of the failed records whose Deliveries were kept until the program ends, and never looked at."""
-    for records in list(_watched):
-        records.tell()
+    """Log the failed records whose Deliveries were kept until the program ends and never looked at, and late ones."""
+    _exit.sums_up = True
+    try:
+        for records in list(_watched):
+            records.tell()
+    finally:
+        _exit.sums_up = False
+    for failures in _late.copy():
+        failures.tell_rest()
 
 
 def name_topics(topics: Sequence[str], *, are_all: bool = True) -> str:
