@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from penstock._time import FOREVER
-from penstock.errors import ProducerClosedError
+from penstock.errors import ProducerClosedError, UnsupportedVersionError
 from penstock.protocol.requests import NodeApiVersions
 from penstock.telemetry.watch import TelemetryWatch
 from penstock.types import Node
 
 NODE = Node(1, "h", 1)
+PUSH_TELEMETRY = 72
 
 
 class Network:
@@ -92,9 +93,9 @@ def test_a_call_after_the_end_is_refused_at_once(has_turns: bool) -> None:
     if not has_turns:
         network.versions = NodeApiVersions({0: (0, 13)})
         watched.advance(0.0)
-        watched.stop()
-    else:
-        sender.telemetry.stop()
+        assert sender.telemetry is None
+    watched.stop()
+    if has_turns:
         with pytest.raises(ProducerClosedError):
             assert before.result
     after = watched.instance_id()
@@ -103,3 +104,26 @@ def test_a_call_after_the_end_is_refused_at_once(has_turns: bool) -> None:
         assert after.result
     assert sender.telemetry is None, "it gets no turns that it does not need"
     assert watched._waiting == []
+
+
+def test_an_error_switches_telemetry_off_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    network = Network()
+    network.versions = NodeApiVersions({0: (0, 13), PUSH_TELEMETRY: (0, 0)})
+    made = []
+
+    def fail(_: object) -> Any:
+        made.append(1)
+        raise ValueError("no such codec")
+
+    sender = SimpleNamespace(telemetry=None)
+    watched = TelemetryWatch(sender, network, lambda: [NODE], fail)
+    waits = watched.instance_id()
+    watched.advance(0.0)
+    assert "no such codec" in caplog.text
+    watched.look_again(connections=7)
+    for ticket in (waits, watched.instance_id()):
+        assert ticket.done
+        with pytest.raises(UnsupportedVersionError, match="telemetry failed"):
+            assert ticket.result
+    assert sender.telemetry is None
+    assert len(made) == 1

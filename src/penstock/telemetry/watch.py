@@ -2,8 +2,8 @@
 """Waits for a broker that takes telemetry, and costs nothing once it is known that there is none.
 
 A TelemetryWatch gets turns of the I/O thread while it is the sender's `telemetry`: until the versions of a broker are
-known, and afterwards if one of the brokers takes telemetry. Otherwise it gives its turns up, and asks for them again
-when there is a new connection, or when a caller waits for the instance id.
+known, and afterwards if one of the brokers takes telemetry. Otherwise it needs no turns until there is a new
+connection, or a caller waits for the instance id. An unexpected error switches it off for good.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.telemetry")
 
 _PUSH_TELEMETRY = 72  # the messages are loaded with what sends them
+_FAILED = "telemetry failed"
 
 
 class TelemetryWatch:
@@ -50,10 +51,11 @@ class TelemetryWatch:
         self._make_pusher = make_pusher
         self._pusher: TelemetryPusher | None = None
         self._connections = -1  # how many had been made when it gave up its turns
-        self._lock: Any = new_lock()  # guards the three below
+        self._lock: Any = new_lock()  # guards the four below, and whether the sender gives it turns
         self._instance_id: uuid.UUID | None = None
         self._waiting: list[Ticket[uuid.UUID]] = []
         self._ended = False  # no Ticket will be completed any more
+        self._has_failed = False  # an unexpected error has switched it off
         sender.telemetry = self
 
     # ------------------------------------------------------------------------------------------ any thread
@@ -62,23 +64,24 @@ class TelemetryWatch:
         """The id that a broker gives this client."""
         ticket: Ticket[uuid.UUID] = Ticket("the client instance id")
         with self._lock:
-            known, ended = self._instance_id, self._ended
-            if known is None and not ended:
+            known, ended, has_failed = self._instance_id, self._ended, self._has_failed
+            if known is None and not ended and not has_failed:
                 # Callers that have given up are forgotten: no connection is made for them.
                 self._waiting = [one for one in self._waiting if not one.done] + [ticket]
-                self._sender.telemetry = (
-                    self  # under the lock, or the I/O thread may give up the turns in between
-                )
+                # Under the lock, or the I/O thread may give up the turns in between.
+                self._sender.telemetry = self
         if known is not None:
             ticket.complete(known)
         elif ended:
             ticket.fail(_closed())
+        elif has_failed:
+            ticket.fail(_no_id(_FAILED))
         else:
             self._client.wakeup()
         return ticket
 
     def stop(self) -> None:
-        """Fail all waits for the id, now and later. Called at the end of the I/O thread; twice is harmless."""
+        """Fail all callers that wait for the id, now and later. Called when the I/O thread ends; twice is harmless."""
         with self._lock:
             self._ended = True
         self._fail_waiting(_closed())
@@ -92,7 +95,9 @@ class TelemetryWatch:
         except Exception as error:  # noqa: BLE001 - it is logged
             text = "telemetry failed, and is switched off"
             tell_error(log, Event.TELEMETRY_FAILED, text, error=error)
-            self._give_up_turns("telemetry failed")
+            with self._lock:
+                self._has_failed = True
+            self._give_up_turns(_FAILED)
             return FOREVER
 
     def push_last(self, forced: Callable[[], bool]) -> None:
@@ -107,7 +112,9 @@ class TelemetryWatch:
 
     def look_again(self, connections: int) -> None:
         """Called once a second with the number of connections made so far: new ones may be to other brokers."""
-        if self._sender.telemetry is not self and connections != self._connections and self._pusher is None:
+        if self._sender.telemetry is self or self._pusher is not None or self._has_failed:
+            return
+        if connections != self._connections:
             self._connections = connections
             self._sender.telemetry = self
 
@@ -145,7 +152,7 @@ class TelemetryWatch:
         return delay if delay > 0 else FOREVER
 
     def _give_up_turns(self, why: str) -> None:
-        self._fail_waiting(UnsupportedVersionError(f"there is no client instance id: {why}"))
+        self._fail_waiting(_no_id(why))
 
     def _fail_waiting(self, error: KafkaError) -> None:
         """Give up the turns, and fail the Tickets of all callers that wait."""
@@ -161,6 +168,10 @@ class TelemetryWatch:
             waiting, self._waiting = self._waiting, []
         for ticket in waiting:
             ticket.complete(given)
+
+
+def _no_id(why: str) -> UnsupportedVersionError:
+    return UnsupportedVersionError(f"there is no client instance id: {why}")
 
 
 def _closed() -> ProducerClosedError:
