@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One seed: a producer, a cluster, application threads and faults, from the first call to the last check.
 
-The real `Sender.run` is the main program. Whenever it waits for the network, the application threads run and virtual
+The real `IOThread.run` is the main program. Whenever it waits for the network, the application threads run and virtual
 time passes, as the seed's random source decides; they may also run in the middle of its turn, when it writes or calls
 back. Where the producer fails for good before enough records were sent, another life begins with a new one.
 """

@@ -544,9 +544,9 @@ def test_when_the_thread_dies_nobody_is_left_waiting(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [MemoryError, SystemExit])
-@pytest.mark.parametrize("step", ["gate", "deferred", "told", "metadata", "client"])
+@pytest.mark.parametrize("step", ["gate", "deferred", "told", "metadata", "client", "telemetry"])
 def test_each_step_of_the_end_is_taken_whatever_the_others_come_to(monkeypatch, caplog, step, kind):
-    rig = Rig()
+    rig = Rig(enable_metrics_push=True)
     rig.know("t")
     delivery = rig.send("t", b"a")
     parts, ended = rig.parts, []
@@ -563,6 +563,7 @@ def test_each_step_of_the_end_is_taken_whatever_the_others_come_to(monkeypatch, 
             "deferred": (parts.accumulator.deferred, "fail_all"),
             "metadata": (parts.metadata, "close"),
             "client": (rig.network, "close"),
+            "telemetry": (parts.telemetry, "stop"),
         }[step]
         monkeypatch.setattr(owner, name, die)
     parts.io_thread.force_close()
@@ -571,6 +572,7 @@ def test_each_step_of_the_end_is_taken_whatever_the_others_come_to(monkeypatch, 
     assert isinstance(delivery.exception(0), ProducerClosedError)
     assert rig.network.closed or step == "client"
     assert parts.metadata._closed or step == "metadata"
+    assert parts.telemetry.instance_id().done or step == "telemetry"
     assert ended
     assert "no room" in caplog.text or step == "told" or kind is SystemExit
 

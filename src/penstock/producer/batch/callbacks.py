@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The callbacks by which the result of a batch reports that it is done: to a record's callers, a loop, or a flush.
+"""What follows the result of a batch: the callback of a record, the notice for an event loop, and what flush waits for.
 
-They run on the I/O thread, except those that are added when the record is done: they run on the thread that adds them.
+Callbacks run on the I/O thread. One that is added after the record is done runs at once, on the thread that adds it.
+A user's function that was added in an event loop runs in that loop: `_done_callbacks` passes it on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ log = logging.getLogger("penstock.producer")
 
 
 class LoopNotice:
-    """Notifies the tasks of an event loop that a result is done.
+    """Notifies the tasks of an event loop that a result is done or was split.
 
     Args:
         waiting: the tasks that wait, with the mailbox of their loop.
@@ -67,7 +68,7 @@ class RecordCallback:
 
 
 class WholeResult:
-    """All records of a batch's result, in the place of one: a flush follows it through splits.
+    """All records of a result, as if they were one Delivery. A flush and an event loop wait for all of them.
 
     Args:
         result: the BatchResult.

@@ -2,13 +2,15 @@
 """The I/O thread from start to end: turns of the sender until the producer is closed, then the end of all parts.
 
 Rules:
-1. An `Exception` in a turn is logged, and the next turn follows. Anything else ends the thread.
+1. An `Exception` in a turn is logged, and after a short wait in the network the next turn follows. Any other
+   exception, and one in that wait, ends the thread.
 2. However the thread ends, every accepted record gets an outcome, and every call that waits is released.
-3. A close without force takes turns until no record is left. That ends: at last each record reaches its
-   delivery.timeout.ms. The transaction coordinator is waited for at most request.timeout.ms.
+3. A close without force takes turns until no record is left: each record has its outcome when its delivery.timeout.ms
+   is over, or earlier. The transaction coordinator may be waited for twice: for the requests that were under way, and
+   for the abort of an open transaction; each time at most request.timeout.ms.
 
 `lifecycle` starts the thread. Any thread may call `initiate_close` and `force_close`, which set a flag and wake the I/O
-thread. All else belongs to the I/O thread.
+thread, and may set `losses_logged`. Everything else belongs to the I/O thread.
 """
 
 from __future__ import annotations
@@ -93,8 +95,8 @@ class IOThread:
     def run(self) -> None:
         """Work until closed: the body of the thread."""
         accumulator, telemetry = self._parts.accumulator, self._parts.telemetry
-        mark_io_thread(accumulator.owner)
         try:
+            mark_io_thread(accumulator.owner)
             tell(log, logging.DEBUG, Event.IO_THREAD_STARTED, "the I/O thread starts")
             while self._running:
                 self._turn()
