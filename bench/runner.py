@@ -6,8 +6,10 @@ Rules:
    follows the same.
 2. A first, shorter round warms up the broker and is not counted. Its rate, or a later and higher one, says how many
    records the next run sends: everybody sends for about the same time, however fast.
-3. Records are counted at the broker after every run.
-4. A run that fails costs its contender that case, and nobody anything else.
+3. A run that is over in less than half of its time is not counted: the rate before it was too low, for instance because
+   the broker was still creating the logs of many partitions. The run is made again, with the rate that it has shown.
+4. Records are counted at the broker after every run.
+5. A run that fails costs its contender that case, and nobody anything else.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from bench.values import make_values
 from penstock.devbroker import DevCluster
 
 RUN_TIMEOUT_SECONDS = 90.0
+SHORTEST_SHARE = 0.5  # of a run's time; a shorter run is made again
+MOST_TRIES = 3  # of one run
 FIRST_BYTES_PER_SECOND = 100_000_000  # nobody is taken to be faster before it has shown it
 FIRST_WAITS_PER_SECOND = 300  # likewise of a task that waits for each of its records
 # Old segments go while the next runs are made, so that a measurement does not fill the disk.
@@ -98,19 +102,29 @@ class GroupRunner:
 
     def _turn(self, number: int, job: Job, contender: Contender) -> None:
         case = job.case
-        records, warm_up = self._size(number, case, contender)
-        sized = dataclasses.replace(job, records=records, warm_up_records=warm_up)
-        try:
-            run = run_once(sized, contender, number)
-        except Exception as error:  # whatever it is, it is this contender's row, and the others go on
-            self._results.failures[case.name, contender.name] = last_line(error)
-            self._tell(f"  {case.name:<14} {contender.name:<16} FAILED: {error}")
-            return
-        key = (case.name, contender.name)
-        self._rates[key] = max(run.rate, self._rates.get(key, 0.0))
+        for left in reversed(range(MOST_TRIES)):
+            records, warm_up = self._size(number, case, contender)
+            sized = dataclasses.replace(job, records=records, warm_up_records=warm_up)
+            try:
+                run = run_once(sized, contender, number)
+            except Exception as error:  # whatever it is, it is this contender's row, and the others go on
+                self._results.failures[case.name, contender.name] = last_line(error)
+                self._tell(f"  {case.name:<14} {contender.name:<16} FAILED: {error}")
+                return
+            key = (case.name, contender.name)
+            self._rates[key] = max(run.rate, self._rates.get(key, 0.0))
+            if not (left and self._too_short(run, case)):
+                break
+            self._tell(f"{line_of(run)}  too short: once more")
         if number:
             self._results.runs.append(run)
         self._tell(line_of(run))
+
+    def _too_short(self, run: Run, case: Case) -> bool:
+        """Whether a run had too few records. One that has lost or doubled a record counts, however short."""
+        if not (run.round and self._plan.warm_up) or case.rate or self._plan.records:
+            return False
+        return run.complete and run.seconds < SHORTEST_SHARE * self._plan.seconds
 
     def _size(self, number: int, case: Case, contender: Contender) -> tuple[int, int]:
         """How many records to send, and how many before them."""

@@ -28,17 +28,21 @@ class Stage:
 
     def __init__(self, rates: dict[str, float]) -> None:
         self.rates = rates
+        self.warm_up_rates: dict[str, float] = {}  # where they differ from the later ones
+        self.most_records = sys.maxsize  # of one run
+        self.lost = 0  # of each run
         self.calls: list[tuple[int, str, int]] = []  # round, contender, records
 
     def run_once(self, job: Job, contender: Contender, number: int) -> Run:
         self.calls.append((number, contender.name, job.records))
-        rate = self.rates[contender.name]
+        rates = self.rates if number else self.rates | self.warm_up_rates
+        rate = rates[contender.name]
         if not rate:
             raise BenchError("it fell\nout of the window")
         run = a_run(job.case.name, contender.name, number)
-        return Run(
-            **{**vars(run), "records": job.records, "arrived": job.records, "seconds": job.records / rate}
-        )
+        records = min(job.records, self.most_records)
+        told = {"records": records, "arrived": records - self.lost, "seconds": records / rate}
+        return Run(**{**vars(run), **told})
 
 
 @pytest.fixture
@@ -77,6 +81,29 @@ def test_the_first_round_is_not_counted(stage: Stage) -> None:
 def test_everybody_sends_for_the_same_time_however_fast(stage: Stage) -> None:
     results = run(a_plan(rounds=1, seconds=2.0))
     assert [run.seconds for run in results.runs] == pytest.approx([2.0] * 3, rel=0.01)
+
+
+def test_a_run_after_a_slow_warm_up_is_made_again_until_it_is_long_enough(stage: Stage) -> None:
+    stage.warm_up_rates["penstock"] = 1e5
+    results = run(a_plan(rounds=2, seconds=2.0))
+    assert [run.seconds for run in results.runs] == pytest.approx([2.0] * 6, rel=0.01)
+    assert [number for number, name, _ in stage.calls if name == "penstock"] == [0, 1, 1, 2]
+
+
+def test_a_run_that_stays_short_counts_in_the_end(stage: Stage) -> None:
+    stage.rates["penstock"] = 1e9
+    stage.most_records = 4_000_000  # it sends no more, whatever it was told
+    results = run(a_plan(rounds=1, seconds=2.0))
+    assert [number for number, name, _ in stage.calls if name == "penstock"] == [0, 1, 1, 1]
+    assert len([run for run in results.runs if run.contender == "penstock"]) == 1
+
+
+def test_a_short_run_that_has_lost_a_record_is_told(stage: Stage) -> None:
+    stage.warm_up_rates["penstock"] = 1e5
+    stage.lost = 1
+    results = run(a_plan(rounds=1, seconds=2.0))
+    assert [number for number, name, _ in stage.calls if name == "penstock"] == [0, 1]
+    assert not results.sound("batch-128k", "penstock")
 
 
 def test_the_number_of_records_can_be_given(stage: Stage) -> None:
