@@ -212,7 +212,6 @@ def test_the_number_of_records_is_checked(capsys: pytest.CaptureFixture[str]) ->
     assert "less than 1000" in capsys.readouterr().err
 
 
-@pytest.mark.spark
 def test_a_page_that_cannot_be_written_is_told_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

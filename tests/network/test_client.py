@@ -22,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.network import ClientRequest
 from penstock.protocol.messages import API_VERSIONS, FIND_COORDINATOR, METADATA
-from penstock.protocol.requests import SchemaRequest
+from penstock.protocol.requests import CoordinatorKind, FindCoordinator, SchemaRequest
 from penstock.types import Node
 
 
@@ -273,6 +273,23 @@ def test_the_produce_answer_throttles_too():
     h.brokers[0].answer(h.brokers[0].waiting[0], {"throttle_time_ms": 2000, "responses": []})
     h.poll()
     assert not h.client.is_ready(node, h.now)
+    assert h.client.connection_delay(node, h.now) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_answer_of_find_coordinator_throttles_too(version):
+    h = Harness()
+    node = h.connect()
+    # The rows are found by key, and this one is also the name of a field.
+    request = FindCoordinator(CoordinatorKind.TRANSACTION, ["throttle_time_ms"])
+    request.max_version = version
+    h.send(request=request)
+    h.poll()
+    row = {"node_id": 1, "host": "h", "port": 1, "error_code": 0}
+    body = row if version < 4 else {"coordinators": [row | {"key": "throttle_time_ms"}]}
+    h.brokers[0].answer(h.brokers[0].waiting[0], body | {"throttle_time_ms": 2000})
+    h.poll()
+    assert h.ended[0].body["coordinators"]["throttle_time_ms"]["node_id"] == 1
     assert h.client.connection_delay(node, h.now) == pytest.approx(2)
 
 

@@ -13,6 +13,7 @@ from producer.fakes_sender import Rig
 from producer.fakes_txn import ClusterRig, GateRig, numbers
 
 from penstock import Producer
+from penstock._locks import inside
 from penstock.partitioners import Partitioner, RoundRobinPartitioner, StickyPartitioner
 from penstock.producer.batch._queue_cy import TopicForgotten
 from penstock.producer.guarantee import _sequences_cy
@@ -55,6 +56,21 @@ def visit(rig: Rig, name: str) -> None:
     for broker in rig.brokers:
         broker.seen.clear()
     assert delivery.result(0).topic == name
+
+
+def test_the_gate_is_asked_with_no_lock_held():
+    rig = GateRig(**IDLE)
+    rig.acknowledge_all()
+    visit(rig, "t")
+    inside_a_lock: list[bool] = []
+
+    def may_forget(queue: object) -> bool:
+        inside_a_lock.append(inside())
+        return True
+
+    forgotten = rig.parts.accumulator.forget_unused((), may_forget)
+    assert {queue.topic for queue in forgotten} == {"t"}
+    assert inside_a_lock == [False] * len(forgotten)
 
 
 @pytest.fixture

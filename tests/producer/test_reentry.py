@@ -438,6 +438,25 @@ def test_there_is_an_end_to_what_can_be_put_aside(monkeypatch):
     assert second.result(0).offset == 1
 
 
+def test_the_io_thread_of_a_forgotten_producer_appends_all_before_it_ends():
+    rig = Rig()
+    rig.know("t")
+    rig.acknowledge_all()
+    deliveries = [aside(rig, topic="t", value=b"v") for _ in range(250)]  # more than a turn takes
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    assert [delivery.exception(0) for delivery in deliveries] == [None] * 250
+
+
+def test_a_close_does_not_wait_for_one_that_is_not_accepted_any_more():
+    rig = Rig()
+    delivery = aside(rig, topic="nowhere", value=b"v")
+    rig.settle()
+    rig.parts.begin_close()
+    rig.run_to_end()
+    assert isinstance(delivery.exception(0), ProducerClosedError)
+
+
 def test_a_forced_close_fails_it():
     rig = Rig()
     delivery = aside(rig, topic="nowhere", value=b"v")

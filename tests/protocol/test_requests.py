@@ -184,7 +184,7 @@ def asked(request: FindCoordinator, version: int) -> dict[str, Any]:
     return decode_request_body(FIND_COORDINATOR, version, b"".join(request.encode(version)))
 
 
-def answered(request: FindCoordinator, version: int, body: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def answered(request: FindCoordinator, version: int, body: dict[str, Any]) -> dict[str, Any]:
     data = b"".join(encode_response_body(FIND_COORDINATOR, version, body))
     return request.decode_response(version, memoryview(data))
 
@@ -197,7 +197,9 @@ def test_one_key_can_be_asked_for_in_every_version(version: int, kind: Coordinat
     assert body["key_type"] == kind
     assert (body["key"], body["coordinator_keys"]) == (("a", []) if version < 4 else ("", ["a"]))
     answer = ROW if version < 4 else {"coordinators": [{"key": "a", **ROW}]}
-    (row,) = answered(request, version, answer).items()
+    told = answered(request, version, {"throttle_time_ms": 70, **answer})
+    assert told["throttle_time_ms"] == 70
+    (row,) = told["coordinators"].items()
     assert row[0] == "a"
     assert {name: row[1][name] for name in ROW} == ROW
 
@@ -207,12 +209,12 @@ def test_several_keys_need_version_4() -> None:
     assert (FindCoordinator(KIND, ["a"]).min_version, request.min_version) == (1, 4)
     assert asked(request, 4)["coordinator_keys"] == ["a", "b"]
     rows = [{"key": key, **ROW, "node_id": number} for number, key in enumerate("ba")]
-    answer = answered(request, 4, {"coordinators": rows})
+    answer = answered(request, 4, {"coordinators": rows})["coordinators"]
     assert {key: row["node_id"] for key, row in answer.items()} == {"b": 0, "a": 1}
 
 
 def test_the_answer_may_be_an_error() -> None:
     refused = {"node_id": -1, "host": "", "port": -1, "error_code": 15, "error_message": "not yet"}
     for version, body in ((3, refused), (4, {"coordinators": [{"key": "a", **refused}]})):
-        row = answered(FindCoordinator(KIND, ["a"]), version, body)["a"]
+        row = answered(FindCoordinator(KIND, ["a"]), version, body)["coordinators"]["a"]
         assert (row["error_code"], row["error_message"]) == (15, "not yet")

@@ -349,7 +349,7 @@ class Coordinators:
 
     def _take(self, target: CoordinatorOf, reply: Reply) -> None:
         error = reply.error
-        row: Mapping[str, Any] | None = reply.body.get(target.key) if error is None else None
+        row: Mapping[str, Any] | None = reply.body["coordinators"].get(target.key) if error is None else None
         if error is None and row is None:
             error = broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the key out of its answer")
         elif error is None and row is not None and row["error_code"]:

@@ -369,13 +369,13 @@ class ConnectionPool:
         request: Any = answered.request
         try:
             body: Any = request.decode_response(answered.version, raw)
+            seconds: cython.double = throttle_seconds(request.api, answered.version, body)
         except Exception as error:  # noqa: BLE001 - whatever it is, the request must end
             malformed = failures.malformed_error(connection.known.node, error)
             self.end_request(answered, None, malformed, now)
             if not connection.closed:
                 self.fail(connection, malformed, now)
             return
-        seconds: cython.double = throttle_seconds(request.api, answered.version, body)
         if seconds > 0:
             known: Any = connection.known
             known.throttled_until = max(known.throttled_until, now + seconds)

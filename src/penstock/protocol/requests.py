@@ -303,13 +303,17 @@ class FindCoordinator:
             keys = {"key": key}
         return encode_request_body(FIND_COORDINATOR, version, {"key_type": int(self._kind), **keys})
 
-    def decode_response(self, version: int, body: memoryview) -> dict[str, dict[str, Any]]:
-        """The rows of the answer by key: `node_id`, `host`, `port`, `error_code`, `error_message`.
+    def decode_response(self, version: int, body: memoryview) -> dict[str, Any]:
+        """The answer, with one form for all versions.
+
+        Its `coordinators` are the rows by key: `node_id`, `host`, `port`, `error_code`, `error_message`.
 
         Raises:
             ProtocolError: the bytes are not an answer in that version.
         """
         answer = decode_response_body(FIND_COORDINATOR, version, body)
         if version < _FIRST_VERSION_WITH_MANY_KEYS:
-            return {self._keys[0]: answer}
-        return {row["key"]: row for row in answer["coordinators"]}
+            rows = {self._keys[0]: answer}
+        else:
+            rows = {row["key"]: row for row in answer["coordinators"]}
+        return {"throttle_time_ms": answer["throttle_time_ms"], "coordinators": rows}

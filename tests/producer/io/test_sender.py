@@ -538,7 +538,9 @@ def test_when_the_thread_dies_nobody_is_left_waiting(monkeypatch):
     delivery = rig.send("t", b"a")
     with pytest.raises(Unheard):
         rig.run_to_end()
-    assert isinstance(delivery.exception(0), ProducerClosedError)
+    error = delivery.exception(0)
+    assert isinstance(error, ProducerClosedError)
+    assert "ended by an error" in str(error)  # nobody has closed it
     with pytest.raises(ProducerClosedError):
         rig.send("t", b"b")
 

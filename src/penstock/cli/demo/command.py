@@ -81,9 +81,9 @@ def add_parser(subparsers: SubParsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the command line asks. Return the exit code: 0 when every event is there once, else 1."""
+    _check_report(args.report)
     if importlib.util.find_spec("pyspark") is None:
         raise CommandError(f"the demo needs Spark: {how_to_install('spark', 'pyspark', 'pyarrow')}")
-    _check_report(args.report)
     kafka_jars()  # before the clock starts: it shows its own progress, and only the first run fetches anything
     try:
         with _end_of_terminal(), closing(RunLog()) as run_log, _log_of_spark() as log:

@@ -430,13 +430,15 @@ class RecordAccumulator:
         forgotten: list[PartitionQueue] = []
         busy = self._queues_to_come_back_to()
         for name in [name for name in list(self._queues) if name not in in_use]:
+            # Asked outside of the lock: the gate may have one. Only this thread unsettles a queue.
+            settled = {
+                queue
+                for queue in list(self._queues[name].values())
+                if queue not in busy and may_forget(queue)
+            }
             with self._lock:
                 queues = list(self._queues[name].values())
-                gone = [
-                    queue
-                    for queue in queues
-                    if queue not in busy and may_forget(queue) and queue.try_forget()
-                ]
+                gone = [queue for queue in queues if queue in settled and queue.try_forget()]
                 if len(gone) < len(queues):
                     for queue in gone:
                         queue.revive(self._admission)

@@ -3,7 +3,7 @@
 
 Rules:
 1. An `Exception` in a turn is logged, and after a short wait in the network the next turn follows. Any other
-   exception, and one in that wait, ends the thread.
+   exception, one in that wait, and one outside of a turn end the thread.
 2. However the thread ends, every accepted record gets an outcome, and every call that waits is released.
 3. A close without force takes turns until no record is left: each record has its outcome when its delivery.timeout.ms
    is over, or earlier. The transaction coordinator may be waited for twice: for the requests that were under way, and
@@ -100,7 +100,8 @@ class IOThread:
             tell(log, logging.DEBUG, Event.IO_THREAD_STARTED, "the I/O thread starts")
             while self._running:
                 self._turn()
-            accumulator.deferred.run(self._now())
+            while not self._forced and accumulator.deferred.waiting:  # they count as accepted
+                self._turn()
             # A producer that was collected without close() could not do this itself: a finalizer must take no lock.
             accumulator.close()
             while not self._forced and accumulator.has_incomplete():
@@ -141,8 +142,11 @@ class IOThread:
     def _shut_down(self) -> None:
         """End all parts. A step that fails does not keep the next ones from being taken."""
         accumulator, gate, metadata, client, telemetry = self._parts
-        no_answer = ProducerClosedError("the producer was closed before the coordinator answered")
-        not_sent = ProducerClosedError("the producer was closed before the record was acknowledged")
+        what = (
+            "the I/O thread of the producer ended by an error" if self._running else "the producer was closed"
+        )
+        no_answer = ProducerClosedError(f"{what} before the coordinator answered")
+        not_sent = ProducerClosedError(f"{what} before the record was acknowledged")
         steps: list[Callable[[], object]] = [
             accumulator.close,
             # Before the records fail: a caller that waits for them must not take their end for a success.

@@ -124,7 +124,7 @@ class FindCoordinatorRequest(TxnRequest):
 
     def on_body(self, body: Mapping[str, Any], version: int, now: float) -> None:
         """Take the coordinator's address."""
-        answer = body[self.key]
+        answer = body["coordinators"][self.key]
         if answer["error_code"] != 0:
             self.on_error(answer["error_code"], now, answer["error_message"])
             return
