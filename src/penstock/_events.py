@@ -70,7 +70,9 @@ class Event(Enum):
     # The producer.
     IO_THREAD_STARTED = "The I/O thread starts."
     IO_THREAD_ENDED = "The I/O thread has ended."
-    IO_THREAD_ERROR = "Something unexpected happened on the I/O thread. It goes on, or ends if it was about to. Please report it."
+    IO_THREAD_ERROR = (
+        "Something unexpected happened on the I/O thread, which goes on or is about to end. Please report it."
+    )
     IO_THREAD_STUCK = "The I/O thread did not end with close(): code of the application holds it."
     NOT_CLOSED_AT_EXIT = "The program ended with a producer that was not closed, and records were given up."
     CLOSE_FAILED = "A producer could not be closed when the program ended."
