@@ -420,8 +420,8 @@ class RecordAccumulator:
     ) -> list[PartitionQueue]:
         """Forget topics that are not in use, unless a record is on its way there; the queues that are gone.
 
-        Under the accumulator lock nobody can make a second queue for a partition before the first is forgotten. Who
-        has a forgotten one, looks the topic up again. I/O thread, which alone puts batches back into queues.
+        Under the accumulator lock nobody can make a second queue for a partition before the first is forgotten.
+        A caller that has the old one looks the topic up again. I/O thread, which alone puts batches back into queues.
 
         Args:
             in_use: topics to be kept.
