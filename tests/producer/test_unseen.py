@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import inspect
 import logging
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +27,14 @@ from penstock.types import ProducerRecord
 INVALID = 87  # INVALID_RECORD
 TOO_LARGE = 10  # MESSAGE_TOO_LARGE
 DENIED = 29  # TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """What a test has not told is no other test's."""
+    yield
+    gc.collect()
+    unseen._late.clear()
 
 
 @pytest.fixture
@@ -194,6 +204,7 @@ def test_one_warning_per_cause_and_minute(told):
     assert [line.split(" failed")[0] for line in told()] == ["1 record for topic 't'"] * 2
     rig.run_for(started + 59 - rig.clock.now())
     assert len(told()) == 2
+    assert not unseen._late  # the I/O thread has a timer
     rig.run_for(2)  # by itself, without another failure
     assert told()[2].startswith("4 records for topics 'u', 'v', 'w' and others failed")
     rig.run_for(200)
@@ -213,10 +224,23 @@ def test_the_copy_of_a_fork_tells_nothing(told, monkeypatch):
     rig = a_rig()
     kept = [rig.send("t", b"v")]
     refuse(rig)
+    bulk = send_rows(rig, b"a", b"b", skip=True, partition=[7, 8])
     monkeypatch.setattr(unseen, "process", SimpleNamespace(id=-1))
     kept.clear()
+    del bulk
     rig.settle(1)
     assert told() == []
+    assert not rig.parts.accumulator.unseen.has_news
+
+
+def test_the_copy_of_a_fork_tells_nothing_at_its_end(told, monkeypatch):
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    kept.pop()
+    kept.pop()
+    monkeypatch.setattr(unseen, "process", SimpleNamespace(id=-1))
+    unseen.tell_at_exit()
+    assert len(told()) == 1
 
 
 def test_what_is_kept_until_the_program_ends_is_told_then(told):
@@ -309,6 +333,127 @@ def test_a_failure_that_is_noted_while_another_is_logged_is_told_as_well(told, m
     ]
 
 
+def test_a_failure_that_is_noted_in_the_middle_of_the_counting_is_counted_with_the_others(told, monkeypatch):
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    add = unseen._Cause.add
+
+    def collect_in_the_middle(*args: Any) -> None:
+        monkeypatch.setattr(unseen._Cause, "add", add)
+        kept.clear()
+        add(*args)
+
+    monkeypatch.setattr(unseen._Cause, "add", collect_in_the_middle)
+    kept.pop()
+    (line,) = told()
+    assert line.startswith("2 records for topics 'u', 't' failed")
+
+
+def test_another_cause_that_is_noted_while_one_is_logged_is_logged_at_once(told, monkeypatch):
+    rig = a_rig()
+    kept = [rig.send("t", b"v")]
+    refuse(rig)
+    kept.append(rig.send("u", b"v"))
+    refuse(rig, DENIED)
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    log_it = unseen.tell
+
+    def collect_in_the_middle(*args: Any, **fields: Any) -> None:
+        monkeypatch.setattr(unseen, "tell", log_it)
+        kept.clear()
+        log_it(*args, **fields)
+
+    monkeypatch.setattr(unseen, "tell", collect_in_the_middle)
+    kept.pop()
+    assert len(told()) == 2
+
+
+def test_the_first_failure_after_the_close_is_told_at_once_whatever_was_told_before_it(told):
+    rig = a_rig()
+    kept = []
+    for topic in ("t", "u"):
+        kept.append(rig.send(topic, b"v"))
+        refuse(rig)
+    kept.pop()
+    rig.settle(1)
+    assert len(told()) == 1
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    kept.pop()
+    assert len(told()) == 2
+
+
+def test_what_a_closed_producer_has_counted_is_told_with_the_next_failure_of_another(told):
+    rig, other = a_rig(), a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    others = failed_before_the_end(other, "v")
+    kept.pop()
+    kept.pop()
+    assert len(told()) == 1
+    assert rig.parts.accumulator.unseen in unseen._late
+    rig.clock.advance(61)
+    others.pop()
+    assert [line.split(" failed")[0] for line in told()] == [
+        f"1 record for topic '{topic}'" for topic in ("u", "v", "t")
+    ]
+    assert not unseen._late
+
+
+def interrupted_at(number: int, call: Callable[[], object]) -> bool:
+    """Call something, with Ctrl-C before that line of `maybe_tell`; whether there were so many lines.
+
+    Not at the line of its `finally`: Ctrl-C comes after a call, and there is none between the `try` and that line.
+    """
+    code = unseen.UnseenFailures.maybe_tell.__code__
+    source, first = inspect.getsourcelines(code)
+    lines = 0
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal lines
+        if frame.f_code is not code:
+            return None
+        if event == "line" and "_token.extend" not in source[frame.f_lineno - first]:
+            lines += 1
+            if lines == number:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_ctrl_c_in_the_middle_keeps_no_failure_from_the_log(told):
+    """Whatever line it comes at: after the close this runs on the thread of the application."""
+    number = 0
+    interrupted = True
+    while interrupted:
+        number += 1
+        rig = a_rig()
+        kept = failed_before_the_end(rig, "t", "u", "v")
+        failures = rig.parts.accumulator.unseen
+        kept.pop()
+        kept.pop()
+        before = len(told())
+        rig.clock.advance(61)
+        interrupted = interrupted_at(
+            number, lambda failures=failures, rig=rig: failures.maybe_tell(rig.clock.now())
+        )
+        rig.clock.advance(61)
+        kept.pop()
+        text = " ".join(told()[before:])
+        assert "'u'" in text, number
+        assert "'t'" in text, number
+    assert number > 10
+
+
 def test_finalizers_take_no_lock(told):
     """A Delivery can be dropped by the collector, in the middle of anything that holds any lock."""
     rig = a_rig()
@@ -389,6 +534,30 @@ def test_rows_that_were_skipped_are_counted_unless_somebody_asks(told):
         rig.settle(1)
     (line,) = told()
     assert line.startswith("2 records for topic 't' failed")
+
+
+def test_rows_of_a_bulk_that_is_kept_until_the_program_ends_are_told_then(told):
+    rig = a_rig()
+    rig.acknowledge_all()
+    kept = [send_rows(rig, b"a", b"b", b"c", skip=True, partition=[0, 7, 8], topic=topic) for topic in "tu"]
+    rig.run_until(lambda: all(bulk.done() for bulk in kept))
+    rig.parts.io_thread.initiate_close()
+    rig.run_to_end()
+    unseen.tell_at_exit()
+    (line,) = told()
+    assert line.startswith("4 records for topics ")
+    kept.clear()
+    unseen.tell_at_exit()
+    assert len(told()) == 1
+
+
+def test_failures_that_come_after_the_end_of_the_program_are_told_one_by_one(told, monkeypatch):
+    rig = a_rig()
+    kept = failed_before_the_end(rig, "t", "u")
+    monkeypatch.setattr(unseen._exit, "is_over", True, raising=False)
+    kept.pop()
+    kept.pop()
+    assert len(told()) == 2
 
 
 # ------------------------------------------------------------------------------------------------------- closing

@@ -5,18 +5,21 @@ A caller that gives send() a callback, or asks a Delivery for its outcome, hears
 neither and drops the Delivery would not. So the result of a batch that failed gets an `UnseenRecords`, which notes
 each look at a record. It is freed together with the result, when the last Delivery of the batch is dropped, and then
 says how many records were never looked at. A batch that was written gets none: a record that succeeds pays nothing for
-this.
+this. A bulk has an `UnseenRows` for its lost rows.
 
 Rules:
 1. `UnseenFailures.note` is called by finalizers, in the middle of any code and on any thread: it waits for no lock of
    the producer. The I/O thread writes to the log; once it has ended, the thread that notes a failure does.
 2. One warning per cause and minute. The first comes at once. Those of the next minute are counted, and logged together.
+   When the I/O thread ends, all that was counted is logged, and the first failure after that is logged at once again.
 3. After the end of the I/O thread no timer is left: failures that were counted then are logged with the next one after
-   the minute, or when the program ends. Then all failures of one producer and cause make one warning.
+   the minute, of any producer, or when the program ends. At that time all failures of one producer and cause make one
+   warning.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import weakref
 from collections import deque
@@ -75,6 +78,40 @@ class UnseenRecords:
         self.tell()
 
 
+class UnseenRows:
+    """Rows of one bulk that were lost, and that nobody has asked about.
+
+    Args:
+        report_to: who is told when this is freed; None: nobody need be.
+    """
+
+    __slots__ = ("__weakref__", "_report_to", "_rows")
+
+    def __init__(self, report_to: UnseenFailures | None) -> None:
+        self._report_to = report_to
+        self._rows: list[tuple[str, Exception, int]] = []  # topic, why, how many
+
+    def add(self, topic: str, error: Exception, count: int) -> None:
+        """Rows were lost."""
+        if not self._rows and self._report_to is not None:
+            _watched.add(self)
+        self._rows.append((topic, error, count))
+
+    def clear(self) -> None:
+        """Somebody has asked."""
+        self._rows.clear()
+
+    def tell(self) -> None:
+        """Report what nobody has asked about. Once; later calls do nothing."""
+        rows, self._rows = self._rows, []
+        if self._report_to is not None:
+            for topic, error, count in rows:
+                self._report_to.note(topic, error, count)
+
+    def __del__(self) -> None:
+        self.tell()
+
+
 class _Cause:
     """What is to be told of one cause."""
 
@@ -113,6 +150,7 @@ class UnseenFailures:
         # run in the middle of that, on any thread.
         self._token: deque[None] = deque([None])
         self.has_news = False  # something was noted, or some cause has a count; read in every turn
+        self._all_is_due = False  # the next thread with the token logs what the minute would hold back
         self._ended = False
         self._pid = process.id
         self.events = current()  # those of the client; for the threads of others
@@ -125,23 +163,34 @@ class UnseenFailures:
 
     def note(self, topic: str, error: Exception, count: int) -> None:
         """Record failures that no caller can look at any more. Perhaps from a finalizer."""
+        if self._pid != process.id:
+            return  # a fork's copy: the parent tells
         self._noted.append((topic, error, count))
         self.has_news = True
         if not self._ended:
             self._wake()
         elif _exit.sums_up:
             _late.add(self)
+        elif _exit.is_over:
+            self.tell_all()
         else:
-            self.maybe_tell(self._now())
+            for failures in (self, *(_late - {self})):  # no timer does it for the others
+                failures.tell_due()
+
+    def tell_due(self) -> None:
+        """Log what is due."""
+        self.maybe_tell(self._now())
 
     def maybe_tell(self, now: float) -> float:
         """Write to the log what is due; seconds until more will be. I/O thread; after its end, any thread."""
         while True:
+            taken: list[None] = []
             try:
-                self._token.pop()
-            except IndexError:
-                return _SOON  # the thread that has it sees what was noted
-            try:
+                try:
+                    # One step: after the end this may be the main thread, and Ctrl-C must not lose the token.
+                    taken.extend(map(_take, (self._token,)))
+                except IndexError:
+                    return _SOON  # the thread that has it sees what was noted
                 self.has_news = False  # first: a note that comes meanwhile sets it again
                 while self._noted:
                     topic, error, count = self._noted.popleft()
@@ -151,29 +200,35 @@ class UnseenFailures:
                 if self._ended:
                     (_late.add if self.has_news else _late.discard)(self)
             finally:
-                self._token.append(None)
-            if not self._noted:
+                self._token.extend(taken)
+            if not self._noted and not self._all_is_due:
                 return delay
 
     def end(self) -> None:
         """The I/O thread ends: log all that is left. Later failures are logged by the threads that note them."""
         self._ended = True
-        self.maybe_tell(FOREVER)
+        self.tell_all()
 
-    def tell_rest(self) -> None:
-        """The program ends: log all that is left."""
+    def tell_all(self) -> None:
+        """Log all that was counted, whenever the last warning was."""
         if self._pid == process.id:
-            self.maybe_tell(FOREVER)
+            self._all_is_due = True
+            self.tell_due()
 
     def _tell_due(self, now: float) -> float:
         delay = FOREVER
-        for cause in [cause for cause in self._causes.values() if cause.count]:
+        all_is_due, self._all_is_due = self._all_is_due, False
+        for cause in list(self._causes.values()):
+            if all_is_due:
+                cause.quiet_until = -FOREVER
+            if not cause.count:
+                continue
             if now < cause.quiet_until:
                 delay = min(delay, cause.quiet_until - now)
                 continue
             count, error, topics = cause.count, cause.error, list(cause.topics)
-            cause.clear()
-            cause.quiet_until = -FOREVER if now == FOREVER else now + SECONDS_BETWEEN
+            if not all_is_due:
+                cause.quiet_until = now + SECONDS_BETWEEN
             tell(
                 log, logging.WARNING, Event.RECORDS_UNSEEN,
                 "%d record%s for %s failed, and nobody looked: there was no callback, and the Delivery was dropped "
@@ -182,20 +237,30 @@ class UnseenFailures:
                 count, "" if count == 1 else "s", name_topics(topics, are_all=False), _described(error),
                 of=self.events, records=count, topic=topics[0] if len(topics) == 1 else None, error=error,
             )  # fmt: skip
+            cause.clear()
         if delay != FOREVER:
             self.has_news = True
         return delay
 
 
+_take = deque.pop
+
+
 class _Exit:
-    """Whether the program ends, so that failures are counted first and logged together."""
+    """How far the end of the program is.
+
+    Attributes:
+        sums_up: failures are counted first, and then logged together.
+        is_over: that was done, and nothing else will be: each later failure is logged at once.
+    """
 
     sums_up = False
+    is_over = False
 
 
 _exit = _Exit()
-# The failed records that are still held: when the program ends, no caller will look at them any more.
-_watched: weakref.WeakSet[UnseenRecords] = weakref.WeakSet()
+# Failures that are still held: when the program ends, no caller will look at them any more.
+_watched: weakref.WeakSet[UnseenRecords | UnseenRows] = weakref.WeakSet()
 # Those that have failures to log although their I/O thread has ended; a strong reference, or the count would be lost.
 _late: set[UnseenFailures] = set()
 
@@ -204,12 +269,19 @@ def tell_at_exit() -> None:
     """Log the failed records whose Deliveries were kept until the program ends and never looked at, and late ones."""
     _exit.sums_up = True
     try:
-        for records in list(_watched):
-            records.tell()
+        for failures_held in list(_watched):
+            failures_held.tell()
     finally:
         _exit.sums_up = False
     for failures in _late.copy():
-        failures.tell_rest()
+        failures.tell_all()
+
+
+def _end_of_exit() -> None:
+    _exit.is_over = True
+
+
+atexit.register(_end_of_exit)  # runs after `tell_at_exit`, which is registered later
 
 
 def name_topics(topics: Sequence[str], *, are_all: bool = True) -> str:

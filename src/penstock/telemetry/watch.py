@@ -29,7 +29,7 @@ _FAILED = "telemetry failed"
 
 
 class TelemetryWatch:
-    """The telemetry of one producer. I/O thread, but for `instance_id` and `stop`.
+    """The telemetry of one producer. I/O thread, but for `instance_id`.
 
     Args:
         sender: gives it turns while it is the sender's `telemetry`.
@@ -51,7 +51,7 @@ class TelemetryWatch:
         self._make_pusher = make_pusher
         self._pusher: TelemetryPusher | None = None
         self._connections = -1  # how many had been made when it gave up its turns
-        self._lock: Any = new_lock()  # guards the four below, and whether the sender gives it turns
+        self._lock: Any = new_lock()  # guards the four below
         self._instance_id: uuid.UUID | None = None
         self._waiting: list[Ticket[uuid.UUID]] = []
         self._ended = False  # no Ticket will be completed any more

@@ -31,7 +31,7 @@ from penstock.producer.batch._delivery_cy import (
     payload_of,
     place_in_batch,
 )
-from penstock.producer.unseen import UnseenFailures
+from penstock.producer.unseen import UnseenFailures, UnseenRows
 from penstock.types import BulkReport, PartitionReport, RowErrors, TopicPartition
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ class BulkDelivery:
     """
 
     def __init__(self, unseen: UnseenFailures | None = None) -> None:
-        self._unseen = unseen
         self._callbacks = DoneCallbacks()
         self._is_followed = False  # they are called when it is done
         # The BulkPromise writes the next three. The list is never replaced: both have it.
@@ -78,8 +77,8 @@ class BulkDelivery:
         self._sums: dict[tuple[str, int], list[int]] = {}
         self._failed: list[Failed] = []  # accepted and not delivered
         self._refused: list[Lost] = []  # not accepted
-        # Of both, what nobody has asked for yet: topic, why, how many.
-        self._untold: list[tuple[str, Exception, int]] = []
+        # Of both, what nobody has asked for yet. What the batches of pending parts come to is told by their results.
+        self._untold = UnseenRows(unseen)
 
     # ------------------------------------------------------------------------------------------ for users
 
@@ -197,14 +196,6 @@ class BulkDelivery:
                 yield from until(leaf.result)
         return self.result(0)
 
-    def __del__(self) -> None:
-        # No lock: this can run in the middle of anything, and nobody else has this object any more. What the batches of
-        # pending parts come to is told by their results.
-        unseen = getattr(self, "_unseen", None)
-        if unseen is not None:
-            for topic, error, count in self._untold:
-                unseen.note(topic, error, count)
-
     def __repr__(self) -> str:
         state = "done" if self.done() else "pending"
         if inside():
@@ -285,7 +276,7 @@ class BulkDelivery:
             return
         result.look_at(leaf.index, leaf.count)  # from here on it is told by this object, or counted as untold
         for first, last, error in _failures(leaf):
-            self._untold.append((result.topic, error, last - first))
+            self._untold.add(result.topic, error, last - first)
             lost = (error, base_row, _part_of_span(part[4], leaf.skipped + first, last - first))
             if self._skips and isinstance(error, BrokerError) and error.names_record:
                 self._refused.append(
@@ -365,7 +356,8 @@ class BulkPromise:
         """Note rows that were not accepted, while the call goes on without them."""
         with self.delivery._lock:
             self.delivery._refused += lost
-            self.delivery._untold += [(topic, error, span[1]) for error, _, span in lost]
+            for error, _, span in lost:
+                self.delivery._untold.add(topic, error, span[1])
 
 
 @dataclass(frozen=True, slots=True)
