@@ -86,7 +86,7 @@ class ConfigError(KafkaError):
             given in another client's words, these, with dots; of an unknown option the name as it was given; None where
             it is not one option.
         options: all options that it is about, the first to correct first: more than one where they contradict each
-            other, or where one asks for another.
+            other, where one asks for another, or where several are unknown.
         reason: of a contradiction, what is wrong with the other options: "acks is 1, not all".
     """
 
