@@ -4,16 +4,27 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import pickle
 import pydoc
+import re
+from operator import attrgetter
 from typing import Any
 from unittest import mock
 
 import pytest
 
+import penstock
 from penstock import AsyncProducer, Producer, RecordMetadata
-from penstock._other_clients import ASYNC, BLOCKING, OF_ERRORS, OF_METADATA, names_of_other_clients
+from penstock._other_clients import (
+    ASYNC,
+    BLOCKING,
+    OF_ERRORS,
+    OF_METADATA,
+    OF_PACKAGES,
+    names_of_other_clients,
+)
 from penstock.errors import BrokerError, DeliveryTimeoutError, KafkaError, TopicAuthorizationError
 from penstock.testing import MockAsyncProducer, MockProducer
 
@@ -105,6 +116,19 @@ def test_metadata_answers_for_what_another_clients_message_has() -> None:
     )
     assert pickle.loads(pickle.dumps(metadata)) == metadata
     assert {"offset", "topic_partition"} <= set(dir(metadata))
+
+
+@pytest.mark.parametrize("name", OF_PACKAGES)
+def test_the_package_answers_for_names_of_other_packages(name: str) -> None:
+    assert not hasattr(penstock, name)
+    assert name not in dir(penstock)
+    with pytest.raises(AttributeError) as caught:
+        getattr(penstock, name)
+    assert str(caught.value) == f"module 'penstock' has no attribute {name!r}; {OF_PACKAGES[name]}"
+    for path in re.findall(r"penstock\.(\w+(?:\.\w+)?)", OF_PACKAGES[name]):
+        assert (
+            importlib.import_module("penstock.control") if path == "control" else attrgetter(path)(penstock)
+        )
 
 
 def test_dir_and_hasattr_do_not_know_them(producer: Any) -> None:

@@ -73,6 +73,31 @@ OF_METADATA: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+_ERROR = "use penstock.errors.KafkaError"
+_READER = "Penstock is a producer; keep the consumer of the other client"
+_FEW_CALLS = "penstock.control has a few of its calls; for the others keep the other client's"
+_BY_OPTIONS = "use penstock.Producer with key_serializer and value_serializer"
+
+# Of the package itself.
+OF_PACKAGES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "KafkaError": _ERROR,
+        "KafkaException": _ERROR,
+        "KafkaTimeoutError": "use penstock.errors.KafkaTimeoutError",
+        "Consumer": _READER,
+        "KafkaConsumer": _READER,
+        "AIOKafkaConsumer": _READER,
+        "SerializingProducer": _BY_OPTIONS,
+        "AvroProducer": _BY_OPTIONS,
+        "KafkaProducer": "use penstock.Producer",
+        "AIOKafkaProducer": "use penstock.AsyncProducer",
+        "AIOProducer": "use penstock.AsyncProducer",
+        "AdminClient": _FEW_CALLS,
+        "KafkaAdminClient": _FEW_CALLS,
+        "Message": "a callback gets a penstock.RecordMetadata",
+    }
+)
+
 
 class Elsewhere:
     """A name that a class does not have, and the one of another client has."""
