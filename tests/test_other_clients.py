@@ -21,6 +21,8 @@ from penstock._other_clients import (
     ASYNC,
     BLOCKING,
     OF_ERRORS,
+    OF_ERRORS_IN_METADATA,
+    OF_MESSAGES_IN_ERRORS,
     OF_METADATA,
     OF_PACKAGES,
     names_of_other_clients,
@@ -94,6 +96,21 @@ def test_an_error_answers_for_the_methods_of_another_clients(kind: type[KafkaErr
     )
     assert {"retriable", "fatal", "twin"} <= set(dir(error))
     assert str(pickle.loads(pickle.dumps(error))) == str(copy.copy(error)) == str(error)
+
+
+def test_a_callback_in_the_order_of_another_client_is_told_the_order() -> None:
+    swapped = r"; a callback is called with \(metadata, error\), in this order$"
+    metadata, error = RecordMetadata("t", 0, 1, 2, 3, 4), DeliveryTimeoutError("late")
+    for name in OF_ERRORS_IN_METADATA:
+        with pytest.raises(
+            AttributeError, match=f"has no '{name}', which another client's error has{swapped}"
+        ):
+            getattr(metadata, name)
+    for name in OF_MESSAGES_IN_ERRORS:
+        with pytest.raises(
+            AttributeError, match=f"has no '{name}', which another client's message has{swapped}"
+        ):
+            getattr(error, name)
 
 
 def test_only_errors_of_brokers_have_a_code() -> None:

@@ -73,6 +73,17 @@ OF_METADATA: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+# What a callback asks that was left in the other client's order, (error, message).
+_SWAPPED = "a callback is called with (metadata, error), in this order"
+OF_ERRORS_IN_METADATA: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(("code", "fatal", "name", "retriable", "str", "txn_requires_abort"), _SWAPPED)
+)
+OF_MESSAGES_IN_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(
+        ("error", "headers", "key", "latency", "offset", "partition", "timestamp", "value"), _SWAPPED
+    )
+)
+
 _ERROR = "use penstock.errors.KafkaError"
 _READER = "Penstock is a producer; keep the consumer of the other client"
 _FEW_CALLS = "penstock.control has a few of its calls; for the others keep the other client's"

@@ -50,11 +50,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
-from penstock._other_clients import OF_ERRORS, names_of_other_clients
+from penstock._other_clients import OF_ERRORS, OF_MESSAGES_IN_ERRORS, names_of_other_clients
 from penstock.error_codes import ErrorCode
 
 
 @names_of_other_clients(OF_ERRORS, "error")
+@names_of_other_clients(OF_MESSAGES_IN_ERRORS, "message")
 class KafkaError(Exception):
     """Root of all errors raised by this package."""
 

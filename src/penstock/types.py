@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from penstock._other_clients import OF_METADATA, names_of_other_clients
+from penstock._other_clients import OF_ERRORS_IN_METADATA, OF_METADATA, names_of_other_clients
 
 
 class TopicPartition(NamedTuple):
@@ -40,6 +40,7 @@ class Node(NamedTuple):
 
 
 @names_of_other_clients(OF_METADATA, "message")
+@names_of_other_clients(OF_ERRORS_IN_METADATA, "error")
 class RecordMetadata(NamedTuple):
     """Where an acknowledged record is.
 
